@@ -1,0 +1,45 @@
+# Every target does its own set-up: a fresh clone needs Python >= 3.10 and nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test fast slow lint types bench docs clean
+
+run: $(VENV)/.run
+	$(BIN)/python examples/quickstart/demo.py
+
+test: lint types fast slow
+
+fast: $(VENV)/.test
+	$(BIN)/python -m pytest -q -m "not slow"
+
+slow: $(VENV)/.test
+	$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/all.py
+
+docs: $(VENV)/.test
+	$(BIN)/python docs/make.py
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.run: $(VENV)/.venv pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.run requirements-test.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) .optest .pytest_cache .mypy_cache .ruff_cache dist build

@@ -1,0 +1,195 @@
+"""Who makes the actual outputs: the driver protocol and the manager that finds a driver by name or kind.
+
+No driver is imported before it is asked for; the stub is found by its name alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from optest.errors import UnknownName, UsageError
+from optest.registry import Registry, load_object
+from optest.spec import BackendTarget, Fault, Numerics, Reason, TestCase
+
+__all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "backend_manager"]
+
+
+class BackendDriver:
+    """Executes one case on one kind of device.
+
+    A driver sets ``kind`` (``cpu``, ``gpu``, ``npu`` …), ``name`` and ``chips``, and implements :meth:`run`
+    or :meth:`run_into`. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any.
+
+    To say why no outputs could be made, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``,
+    ``COMPILE``, ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Anything else that is raised becomes ``RAISED``.
+    """
+
+    api: ClassVar[int] = 1
+    kind: str = "cpu"
+    name: str = ""
+    chips: tuple[str, ...] = ()
+    numerics: Numerics = Numerics()
+    isolated: bool = True
+    """Run in a worker process unless the user says otherwise."""
+    keeps_deadline: bool = False
+    """The driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
+        """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts."""
+        raise Fault(Reason.UNSUPPORTED, f"backend {self.name} has neither run nor run_into")
+
+    # A driver that writes into buffers that optest owns defines this too; outputs are poisoned before the call:
+    #     def run_into(self, case, inputs, outputs) -> None
+
+    def accepts_chip(self, chip: str) -> bool:
+        return "*" in self.chips or chip in self.chips
+
+    def unsupported(self, case: TestCase) -> str | None:  # noqa: ARG002 - part of the protocol
+        """Why this driver cannot run ``case``, or None; such a case is skipped as UNSUPPORTED."""
+        return None
+
+    def problems(self, case: TestCase) -> Sequence[str]:  # noqa: ARG002 - part of the protocol
+        """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
+        return ()
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take options of the command line (``torch_device``, ``threads``) before the first case."""
+
+    def device(self) -> str | None:
+        """The device that outputs come from, for the report: ``cpu``, ``cuda:0``."""
+        return None
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions of what computes the outputs, for the report."""
+        return {}
+
+    def doctor(self) -> Sequence[str]:
+        """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Builtin:
+    """What has to be known of a built-in driver before it is imported."""
+
+    name: str
+    path: str
+    kind: str
+    chips: tuple[str, ...] = ()
+    by_name_only: bool = False
+
+
+_BUILTINS = (
+    _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
+    _Builtin(name="stub", path="optest.backends.stub:StubBackend", kind="stub", chips=("*",), by_name_only=True),
+    _Builtin(name="torch", path="optest.backends.torch_eager:TorchBackend", kind="torch"),
+    _Builtin(
+        name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu", chips=("ascend910b", "ascend*")
+    ),
+    _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command", chips=("*",)),
+)
+
+
+class BackendManager:
+    """Drivers by name; a kind selects the one driver of that kind, a user's before a built-in."""
+
+    def __init__(self, builtins: Sequence[_Builtin] = ()) -> None:
+        self._registry: Registry[BackendDriver] = Registry("backend")
+        self._kinds: dict[str, str] = {}
+        self._by_name_only: set[str] = set()
+        self._lazy: dict[str, str] = {}
+        self._in_process_only: set[str] = set()
+        self._own = {builtin.name for builtin in builtins}
+        for builtin in builtins:
+            self._lazy[builtin.name] = builtin.path
+            self._kinds[builtin.name] = builtin.kind
+            if builtin.by_name_only:
+                self._by_name_only.add(builtin.name)
+
+    def register(self, driver: BackendDriver, *, replace: bool = False) -> BackendDriver:
+        """Add a driver instance and return it.
+
+        Raises:
+            UsageError: for a driver without a name or with an unknown ``api``, or if the name is taken.
+        """
+        if not driver.name:
+            raise UsageError(f"backend driver {type(driver).__name__} has no name; set the class attribute `name`")
+        if driver.api != 1:
+            raise UsageError(f"backend {driver.name} has api = {driver.api}, but should have 1")
+        if driver.name in self._lazy:
+            if not replace:
+                raise UsageError(f"backend {driver.name!r} is registered already; pass replace=True to override it")
+            del self._lazy[driver.name]
+        self._registry.register(driver.name, driver, replace=replace)
+        self._kinds[driver.name] = driver.kind
+        self._own.discard(driver.name)
+        return driver
+
+    def register_path(self, name: str, path: str) -> None:
+        """Add a driver that is imported when it is asked for: a class or an instance at ``module:attribute``."""
+        if name in self._lazy or name in self._registry:
+            raise UsageError(f"backend {name!r} is registered already")
+        self._lazy[name] = path
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self._lazy, *self._registry.names())))
+
+    def get(self, name: str) -> BackendDriver:
+        """Return the driver called ``name``.
+
+        Raises:
+            UnknownName: with the nearest known name.
+            Unavailable: if it needs a package that is not installed.
+        """
+        if name in self._lazy:
+            found = load_object(self._lazy[name])
+            driver = found() if isinstance(found, type) else found
+            del self._lazy[name]
+            self._registry.register(name, driver)
+            self._kinds[name] = driver.kind
+        if name not in self._registry:
+            raise UnknownName("backend", name, (*self.names(), *sorted(set(self._kinds.values()))))
+        return self._registry.get(name)
+
+    def drivers(self) -> tuple[BackendDriver, ...]:
+        """Every driver, imported. Raises ``Unavailable`` for the first that cannot be."""
+        return tuple(self.get(name) for name in self.names())
+
+    def select(self, wanted: str, chip: str | None = None) -> BackendDriver:
+        """Return the driver for a name or kind (``ascend`` or ``npu``) that has ``chip``.
+
+        Raises:
+            UnknownName: for an unknown backend or chip, listing the known ones.
+            UsageError: if several drivers of a kind would do.
+            Unavailable: if the driver needs a package that is not installed.
+        """
+        if wanted in self.names():
+            driver = self.get(wanted)
+            _require_chip(driver, chip)
+            return driver
+        matching = [name for name, kind in self._kinds.items() if kind == wanted and name not in self._by_name_only]
+        matching = [name for name in matching if name not in self._own] or matching
+        if not matching:
+            raise UnknownName("backend", wanted, (*self.names(), *sorted(set(self._kinds.values()) - {"stub"})))
+        drivers = [self.get(name) for name in matching]
+        able = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
+        if not able:
+            known = [each for driver in drivers for each in driver.chips]
+            raise UnknownName(f"chip of backend {wanted}", chip or "", known)
+        if len(able) > 1:
+            listed = ", ".join(driver.name for driver in able)
+            raise UsageError(f"backend kind {wanted!r} is {listed}; name one of them")
+        return able[0]
+
+    def target(self, driver: BackendDriver, chip: str | None = None) -> BackendTarget:
+        return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device())
+
+
+def _require_chip(driver: BackendDriver, chip: str | None) -> None:
+    if chip is not None and not driver.accepts_chip(chip):
+        raise UnknownName(f"chip of backend {driver.name}", chip, driver.chips or ("(it takes no chip)",))
+
+
+backend_manager = BackendManager(_BUILTINS)

@@ -1,0 +1,5 @@
+"""The ``optest`` command."""
+
+
+def main() -> None:
+    """Entry point of the console script."""

@@ -1,0 +1,43 @@
+"""Measure, rule, verdict: numbers about actual against expected, what is allowed, and what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optest.spec import DType, Numerics, TestCase, Verdict
+
+__all__ = ["Expected", "judge"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """One output as the reference has it.
+
+    ``value`` is float64 (complex128) and unrounded for inexact ``dtype``, exact integers or bool otherwise.
+    ``terms`` is the operator's Terms or ErrorBudget for this output, None where the rule needs none.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    value: Any
+    terms: Any | None = None
+
+
+def judge(
+    case: TestCase,
+    actual: Sequence[Any],
+    expected: Sequence[Expected],
+    *,
+    numerics: Numerics,
+    every_measure: bool = False,
+) -> Verdict:
+    """Compare outputs in order and return the verdict; ``every_measure`` computes all numbers even on a pass.
+
+    ``actual`` are NumPy arrays. Number, shape and dtype of the outputs are part of the verdict.
+    """
+    from optest.compare.verdict import judge as judge_outputs
+
+    return judge_outputs(case, actual, expected, numerics=numerics, every_measure=every_measure)

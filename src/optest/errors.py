@@ -1,0 +1,104 @@
+"""What can go wrong with a request, each with the exit status that tells it from a wrong operator.
+
+A wrong *operator* is a verdict (:mod:`optest.spec.outcome`), never one of these exceptions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = [
+    "InternalError",
+    "NothingSelected",
+    "OptestError",
+    "PlanError",
+    "Problem",
+    "Unavailable",
+    "UnknownName",
+    "UsageError",
+    "nearest",
+]
+
+
+class OptestError(Exception):
+    """Anything that optest says in one sentence instead of a traceback."""
+
+    exit_status = 3
+
+
+class InternalError(OptestError):
+    """optest itself is at fault."""
+
+
+class UsageError(OptestError):
+    """A request that cannot be carried out as it was written."""
+
+    exit_status = 2
+
+
+class NothingSelected(OptestError):
+    """No case was left to run; nothing was shown, so nothing passed."""
+
+    exit_status = 5
+
+
+class UnknownName(UsageError):
+    """A name that is in no registry; the message suggests the nearest and lists the known ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(known)
+        self.suggestion = nearest(name, self.known)
+        hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
+        listed = f"\n  known: {', '.join(sorted(self.known))}" if self.known else ""
+        at = f"\n  at {where}" if where else ""
+        super().__init__(f"unknown {kind} {name!r}{hint}{at}{listed}")
+
+
+class Unavailable(OptestError):
+    """Something known that this machine lacks, with what to do about it."""
+
+    exit_status = 5
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        self.remedy = remedy
+        super().__init__(f"{what} is unavailable: {remedy}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fault in something that a person wrote, and where it stands.
+
+    ``path`` is a JSON path such as ``$.cases[2].tolerance``; ``line`` counts from 1, 0 is "not known".
+    """
+
+    message: str
+    file: str = ""
+    line: int = 0
+    path: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        where = " ".join(part for part in (place, self.path) if part)
+        text = f"{where}: {self.message}" if where else self.message
+        return f"{text}\n    {self.hint}" if self.hint else text
+
+
+class PlanError(UsageError):
+    """Everything that is wrong with a plan (or a rules file), all at once."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a person most likely meant, or None."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None

@@ -1,0 +1,1 @@
+"""Plans: YAML that a person writes, checked against one schema and turned into cases."""

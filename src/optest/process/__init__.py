@@ -1,0 +1,1 @@
+"""Foreign programs: starting, watching and killing them, with everything they started."""

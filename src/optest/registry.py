@@ -1,0 +1,149 @@
+"""Names to objects: registries that load what they hold when it is asked for, import strings, plug-ins.
+
+It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from optest.errors import Unavailable, UnknownName, UsageError, nearest
+
+__all__ = ["Registry", "load_entry_points", "load_object", "load_plugins"]
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Generic[Entry]):
+    """What is known under which name. A string entry is an import path, loaded at the first use.
+
+    ``kind`` is the word for one entry in messages ("operator", "backend").
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry | str] = {}
+        self._aliases: dict[str, str] = {}
+
+    def register(self, name: str, entry: Entry | str, *, aliases: Iterable[str] = (), replace: bool = False) -> None:
+        """Add ``entry``; ``replace`` takes the place of one with the same name or alias.
+
+        Raises:
+            UsageError: if a name is taken and ``replace`` is False.
+        """
+        names = (name, *aliases)
+        taken = [each for each in names if self.canonical(each) not in (None, name) or (each == name and name in self)]
+        if taken and not replace:
+            raise UsageError(f"{self.kind} {taken[0]!r} is registered already; pass replace=True to override it")
+        self._entries[name] = entry
+        for alias in aliases:
+            self._aliases[alias] = name
+
+    def canonical(self, name: str) -> str | None:
+        """The name under which ``name`` or its alias is registered, or None."""
+        if name in self._entries:
+            return name
+        return self._aliases.get(name)
+
+    def get(self, name: str) -> Entry:
+        """Return the entry called ``name``.
+
+        Raises:
+            UnknownName: with the nearest known name.
+            Unavailable: if the module that holds it needs a package that is not installed.
+        """
+        canonical = self.canonical(name)
+        if canonical is None:
+            raise UnknownName(self.kind, name, self.names())
+        entry = self._entries[canonical]
+        if isinstance(entry, str):
+            entry = cast("Entry", load_object(entry))
+            self._entries[canonical] = entry
+        return entry
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+    def __contains__(self, name: str) -> bool:
+        return self.canonical(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def load_object(path: str) -> Any:
+    """Import what ``module:attribute`` or ``module.attribute`` names.
+
+    Raises:
+        UsageError: if the text is no path, or the module or attribute does not exist.
+        Unavailable: if the module exists but needs a package that is not installed.
+    """
+    module_name, colon, attribute = path.partition(":")
+    if not colon:
+        module_name, _, attribute = path.rpartition(".")
+    if not module_name or not attribute:
+        raise UsageError(f"import path is {path!r}, but should be 'package.module:name'")
+    found: Any = _import(module_name, path)
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = nearest(part, [name for name in vars(found) if not name.startswith("_")])
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise UsageError(f"module {module_name!r} has no attribute {part!r}{hint}\n  wanted by {path!r}")
+        found = getattr(found, part)
+    return found
+
+
+def _import(module_name: str, path: str) -> Any:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise UsageError(
+                f"module {module_name!r} does not exist on the import path\n"
+                f"  wanted by {path!r}; is its folder on PYTHONPATH?"
+            ) from None
+        raise Unavailable(path, f"pip install {_distribution_of(missing)}") from None
+
+
+def _distribution_of(module: str) -> str:
+    """The words after ``pip install`` that bring a missing module."""
+    top = module.partition(".")[0]
+    extras = {"torch": "optest[torch]", "onnxruntime": "optest[onnx]", "safetensors": "optest[safetensors]"}
+    extras |= {"jax": "optest[jax]", "openvino": "optest[openvino]", "numba": "optest[fast]", "ray": "optest[cluster]"}
+    return extras.get(top, top)
+
+
+def load_plugins(modules: Iterable[str]) -> None:
+    """Import plug-in modules in order and call their ``register()`` if they have one; a module loads once.
+
+    Raises:
+        UsageError: naming the module and the error that its import raised.
+    """
+    for module_name in modules:
+        if module_name in _loaded_plugins:
+            continue
+        try:
+            module = _import(module_name, module_name)
+            register = getattr(module, "register", None)
+            if callable(register):
+                register()
+        except (UsageError, Unavailable):
+            raise
+        except Exception as error:  # border: a plug-in may raise anything while it loads
+            raise UsageError(f"plug-in {module_name!r} raised {type(error).__name__}: {error}") from error
+        _loaded_plugins.add(module_name)
+
+
+_loaded_plugins: set[str] = set()
+
+
+def load_entry_points(group: str) -> list[tuple[str, str]]:
+    """Return ``(name, import path)`` of every installed entry point of ``group``, without importing any."""
+    return [(point.name, point.value) for point in entry_points(group=group)]

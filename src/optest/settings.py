@@ -1,0 +1,320 @@
+"""Every option, declared once: the command line, plans, environment, help and repro lines come from this table.
+
+It owns ``os.environ``: nothing else in optest reads it, but for the masks that core/worker sets for a device.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from optest.errors import UsageError, nearest
+
+__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
+
+
+class Origin(IntEnum):
+    """Where a value came from; a later one wins."""
+
+    DEFAULT = 0
+    PLAN = 1
+    ENVIRONMENT = 2
+    COMMAND_LINE = 3
+
+    @property
+    def phrase(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option. ``type`` is str, int, float, bool or ``choice``; ``plan`` is its key at the top of a plan.
+
+    ``repeat`` collects every use; ``repro`` says whether it belongs in the line that runs one case again.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    type: str = "str"
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    repeat: bool = False
+    plan: str = ""
+    repro: bool = False
+    group: str = "Selection"
+    metavar: str = ""
+    help: str = ""
+
+    @property
+    def env(self) -> str:
+        return f"OPTEST_{self.name.upper()}"
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(name="plan", flags=("--plan", "--config"), group="What to run", metavar="FILE", help="YAML plan of cases."),
+    Option(
+        name="op",
+        flags=("-o", "--op"),
+        repeat=True,
+        group="What to run",
+        metavar="NAME",
+        help="Run this operator: the plan's cases of it, or one case made from the flags. Repeatable.",
+    ),
+    Option(
+        name="dtype",
+        flags=("--dtype",),
+        group="What to run",
+        metavar="D0,D1",
+        help="Dtype of every input, or one for each, separated by commas.",
+    ),
+    Option(
+        name="shape",
+        flags=("--shape",),
+        repeat=True,
+        group="What to run",
+        metavar="TENSOR=2x3x4",
+        help="Shape of a tensor by name. Repeatable.",
+    ),
+    Option(
+        name="attr",
+        flags=("--attr",),
+        repeat=True,
+        group="What to run",
+        metavar="KEY=VALUE",
+        help="Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable.",
+    ),
+    Option(
+        name="generator",
+        flags=("--generator",),
+        group="What to run",
+        metavar="FILL|MODULE:NAME",
+        help="Fill, or dotted path of a generator, for all inputs.",
+    ),
+    Option(
+        name="reference",
+        flags=("--reference",),
+        group="What to run",
+        metavar="MODULE:NAME",
+        help="Dotted path of the function that makes the expected outputs.",
+    ),
+    Option(
+        name="tolerance",
+        flags=("--tolerance",),
+        group="What to run",
+        metavar="rtol=R,atol=A",
+        help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
+    ),
+    Option(
+        name="seed", flags=("--seed",), type="int", plan="seed", group="What to run", help="Seed of all inputs. [0]"
+    ),
+    Option(
+        name="backend",
+        flags=("--backend",),
+        plan="backend",
+        group="Who is asked",
+        metavar="NAME|KIND",
+        help="Backend that makes the actual outputs. [numpy]",
+    ),
+    Option(name="chip", flags=("--chip",), plan="chip", group="Who is asked", help="Chip of the backend."),
+    Option(
+        name="torch_device",
+        flags=("--torch-device",),
+        group="Who is asked",
+        repro=True,
+        metavar="DEVICE",
+        help="Device of the torch backend: cpu, cuda, npu, xpu, mps, with an index if wanted. [cpu]",
+    ),
+    Option(
+        name="keyword",
+        flags=("-k",),
+        metavar="EXPR",
+        help="Only cases whose id, operator or tags match: words with and, or, not.",
+    ),
+    Option(name="case", flags=("--case",), repeat=True, metavar="GLOB", help="Only cases with such an id. Repeatable."),
+    Option(name="tag", flags=("--tag",), repeat=True, metavar="TAG", help="Only cases with one of these tags."),
+    Option(name="skip_tag", flags=("--skip-tag",), repeat=True, metavar="TAG", help="No cases with these tags."),
+    Option(
+        name="isolate",
+        flags=("--isolate",),
+        type="choice",
+        choices=("auto", "none", "worker", "case"),
+        default="auto",
+        group="How to run",
+        help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
+    ),
+    Option(name="jobs", flags=("-j", "--jobs"), type="int", default=1, group="How to run", help="Workers. [1]"),
+    Option(
+        name="timeout",
+        flags=("--timeout",),
+        type="float",
+        default=300.0,
+        group="How to run",
+        metavar="SECONDS",
+        help="Deadline of the backend for one case. [300]",
+    ),
+    Option(
+        name="retries",
+        flags=("--retries",),
+        type="int",
+        default=0,
+        group="How to run",
+        help="Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]",
+    ),
+    Option(name="rounds", flags=("--rounds",), type="int", default=1, group="How to run", help="Run all N times. [1]"),
+    Option(
+        name="exitfirst",
+        flags=("-x", "--exitfirst", "--fail-fast"),
+        type="bool",
+        default=False,
+        plan="fail_fast",
+        group="How to run",
+        help="Stop at the first case that is not well.",
+    ),
+    Option(name="maxfail", flags=("--maxfail",), type="int", default=0, group="How to run", help="Stop after N. [0]"),
+    Option(name="resume", flags=("--resume",), group="How to run", metavar="RUN", help="Go on with a run."),
+    Option(
+        name="untrusted",
+        flags=("--untrusted",),
+        type="bool",
+        default=False,
+        group="How to run",
+        help="Refuse whatever would run code that the plan names: commands and dotted paths.",
+    ),
+    Option(
+        name="report",
+        flags=("--report",),
+        repeat=True,
+        type="choice",
+        choices=("terminal", "json"),
+        group="Reports",
+        help="Report to write beside the terminal's. Repeatable.",
+    ),
+    Option(name="report_path", flags=("--report-path",), group="Reports", metavar="FILE", help="Where it is written."),
+    Option(
+        name="runs_dir",
+        flags=("--runs-dir",),
+        default=".optest/runs",
+        group="Reports",
+        metavar="DIR",
+        help="Where journals are kept. [.optest/runs]",
+    ),
+    Option(name="no_color", flags=("--no-color",), type="bool", default=False, group="Reports", help="No colours."),
+    Option(name="verbose", flags=("-v", "--verbose"), type="count", default=0, group="Reports", help="Say more."),
+    Option(name="quiet", flags=("-q", "--quiet"), type="count", default=0, group="Reports", help="Say less."),
+)
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+_OTHER_VARIABLES = ("OPTEST_PLUGINS",)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A resolved option and where it came from; ``where`` names the variable or the place in the plan."""
+
+    value: Any
+    origin: Origin = Origin.DEFAULT
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every option with its value and origin; ``settings["jobs"]`` is the value."""
+
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name].value
+
+    def origin(self, name: str) -> Value:
+        return self.values[name]
+
+    def stated(self, name: str) -> bool:
+        return self.values[name].origin is not Origin.DEFAULT
+
+
+def resolve(
+    command_line: Mapping[str, Any] | None = None,
+    *,
+    plan: Mapping[str, Any] | None = None,
+    plan_name: str = "",
+    variables: Mapping[str, str] | None = None,
+) -> Settings:
+    """Merge command line, environment, plan and defaults; None and () mean "not stated".
+
+    Raises:
+        UsageError: for a value of the wrong type in the environment or an unknown ``OPTEST_`` variable.
+    """
+    variables = environment() if variables is None else variables
+    known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
+    for name in variables:
+        if name.startswith("OPTEST_") and name not in known:
+            near = nearest(name, known)
+            raise UsageError(f"environment variable {name} is unknown" + (f"; did you mean {near}?" if near else ""))
+    return Settings(
+        {option.name: _resolve_one(option, command_line or {}, plan or {}, plan_name, variables) for option in OPTIONS}
+    )
+
+
+def _resolve_one(
+    option: Option,
+    command_line: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    plan_name: str,
+    variables: Mapping[str, str],
+) -> Value:
+    stated = command_line.get(option.name)
+    if stated not in (None, (), []) and not (option.type in ("bool", "count") and not stated):
+        return Value(stated, Origin.COMMAND_LINE, option.flags[-1])
+    text = variables.get(option.env)
+    if text is not None:
+        return Value(_parse(option, text), Origin.ENVIRONMENT, option.env)
+    if option.plan and plan.get(option.plan) is not None:
+        return Value(plan[option.plan], Origin.PLAN, plan_name)
+    return Value(() if option.repeat else option.default)
+
+
+def _parse(option: Option, text: str) -> Any:
+    if option.repeat:
+        return tuple(part for part in text.split(",") if part)
+    try:
+        match option.type:
+            case "int" | "count":
+                return int(text)
+            case "float":
+                return float(text)
+            case "bool":
+                return _BOOLEANS[text.strip().lower()]
+    except (ValueError, KeyError):
+        word = {"int": "an integer", "count": "an integer", "float": "a number", "bool": "0 or 1"}[option.type]
+        raise UsageError(f"environment variable {option.env} is {text!r}, but should be {word}") from None
+    if option.choices and text not in option.choices:
+        listed = ", ".join(option.choices)
+        raise UsageError(f"environment variable {option.env} is {text!r}, but should be one of {listed}")
+    return text
+
+
+_BOOLEANS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+    "": False,
+}
+
+
+def environment() -> dict[str, str]:
+    """A copy of the environment; the one place that reads it."""
+    return dict(os.environ)
+
+
+def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The modules that ``OPTEST_PLUGINS`` names, in order."""
+    variables = environment() if variables is None else variables
+    return tuple(name.strip() for name in variables.get("OPTEST_PLUGINS", "").split(",") if name.strip())

@@ -1,0 +1,307 @@
+"""One case: an operator with concrete inputs, attributes and expectations, complete in itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from optest.errors import UnknownName, UsageError
+from optest.spec.dtypes import DType
+from optest.spec.operator import OperatorDescriptor
+from optest.spec.outcome import Status
+from optest.spec.tensors import TensorSpec, format_shape
+
+__all__ = [
+    "Argument",
+    "BackendTarget",
+    "ExpectedError",
+    "Fill",
+    "Layer",
+    "Numerics",
+    "Skip",
+    "TestCase",
+    "Tolerance",
+    "ToleranceLayer",
+    "Xfail",
+    "canonical_json",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill:
+    """How one input gets its values: the name of a fill and its parameters (``uniform``, low, high)."""
+
+    kind: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if not self.parameters:
+            return self.kind
+        return f"{self.kind}({', '.join(f'{key}={value}' for key, value in self.parameters.items())})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One input tensor of a case; ``path`` is its place in the call, ``input0`` and so on."""
+
+    name: str
+    path: str
+    spec: TensorSpec
+    fill: Fill
+
+
+class Layer(IntEnum):
+    """Who states a tolerance; a higher layer wins."""
+
+    OPERATOR = 1
+    RULES_DEFAULT = 2
+    PLAN = 3
+    CASE = 4
+    RULES_BACKEND = 5
+    RULES_TEST = 6
+    RULES_BACKEND_TEST = 7
+    COMMAND_LINE = 8
+
+    @property
+    def phrase(self) -> str:
+        return _LAYER_PHRASES[self]
+
+
+_LAYER_PHRASES = {
+    Layer.OPERATOR: "operator",
+    Layer.RULES_DEFAULT: "rules file, default",
+    Layer.PLAN: "plan default",
+    Layer.CASE: "case",
+    Layer.RULES_BACKEND: "rules file, backend",
+    Layer.RULES_TEST: "rules file, test",
+    Layer.RULES_BACKEND_TEST: "rules file, backend and test",
+    Layer.COMMAND_LINE: "command line",
+}
+
+_TOLERANCE_NAMES = {
+    "rtol": "rtol",
+    "rel": "rtol",
+    "relative": "rtol",
+    "atol": "atol",
+    "abs": "atol",
+    "absolute": "atol",
+    "mismatch_ratio": "mismatch_ratio",
+    "ratio": "mismatch_ratio",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """``|actual - expected| <= atol + rtol * |expected|``, for all but a share of ``mismatch_ratio`` elements.
+
+    A field that is None is not stated; the next lower layer that states it decides, else 0.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    mismatch_ratio: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol", "mismatch_ratio"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < float("inf"):
+                raise UsageError(f"{name} is {value}, but should be a finite number of 0 or more")
+        if self.mismatch_ratio is not None and self.mismatch_ratio >= 1:
+            raise UsageError(f"mismatch_ratio is {self.mismatch_ratio}, but should be below 1")
+
+    @classmethod
+    def from_mapping(cls, stated: Mapping[str, float]) -> Tolerance:
+        """Read ``rtol``/``rel``/``relative``, ``atol``/``abs``/``absolute`` and ``mismatch_ratio``.
+
+        Raises:
+            UnknownName: for any other key.
+        """
+        fields: dict[str, float] = {}
+        for key, value in stated.items():
+            name = _TOLERANCE_NAMES.get(key)
+            if name is None:
+                raise UnknownName("tolerance", key, _TOLERANCE_NAMES)
+            if name in fields:
+                raise UsageError(f"tolerance {name} is stated twice, also as {key}")
+            fields[name] = value
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        stated = ((name, getattr(self, name)) for name in ("rtol", "atol", "mismatch_ratio"))
+        return ", ".join(f"{name}={value:g}" for name, value in stated if value is not None) or "exact"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceLayer:
+    """A tolerance and who states it; ``output`` None is every output, ``where`` is a place in a file."""
+
+    layer: Layer
+    tolerance: Tolerance
+    output: str | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendTarget:
+    """Who is asked: driver name, chip, device and, where one driver has several, a variant of it."""
+
+    name: str
+    kind: str = "cpu"
+    chip: str | None = None
+    device: str | None = None
+    variant: str | None = None
+
+    def label(self) -> str:
+        return ":".join(part for part in (self.name, self.device, self.chip, self.variant) if part)
+
+    def __str__(self) -> str:
+        return self.label()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """What a backend declares of its arithmetic; the class rules are computed from it and print it.
+
+    ``operands`` is the precision to which float32 operands of a contraction are cut (``float32``, ``tf32``,
+    ``bfloat16``); ``accumulator`` the dtype of sums (None: float32, float64 for float64 inputs);
+    ``accumulator_truncates`` for units that cut instead of rounding; ``direct`` is False for Winograd and FFT;
+    ``denormals`` is ``preserve`` or ``flush``; ``invariant`` promises the same bits for every run.
+    """
+
+    operands: str = "float32"
+    accumulator: str | None = None
+    accumulator_truncates: bool = False
+    direct: bool = True
+    denormals: str = "preserve"
+    invariant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xfail:
+    """An expected failure: excuses ``status`` alone, never another one."""
+
+    reason: str
+    status: Status = Status.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedError:
+    """The call has to be refused with an error of this type whose text contains ``match``."""
+
+    type: str = "Exception"
+    match: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCase:
+    """One operator with concrete inputs, attributes and expectations.
+
+    ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
+    reference knows them. ``origins`` says for each value where it came from. Tensors depend on ``key`` alone.
+    """
+
+    __test__ = False  # pytest would take the name for a test class
+
+    descriptor: OperatorDescriptor
+    inputs: tuple[Argument, ...]
+    outputs: tuple[TensorSpec, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    backend: BackendTarget = field(default_factory=lambda: BackendTarget(name="numpy"))
+    backend_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    name: str = ""
+    seed: int = 0
+    generator: str | None = None
+    reference: str | None = None
+    tolerances: tuple[ToleranceLayer, ...] = ()
+    timeout_s: float | None = None
+    retries: int = 0
+    skip: Skip | None = None
+    xfail: Xfail | None = None
+    expects_error: ExpectedError | None = None
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    where: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    _key: str = field(default="", init=False, repr=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The plan's name for the case, else its identifier."""
+        return self.name or self.identifier()
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        return tuple(argument.spec.dtype for argument in self.inputs)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {argument.path: argument.spec.shape for argument in self.inputs}
+
+    def identifier(self) -> str:
+        """``gemm[float16](64x128, 128x32, alpha=2.0)``: operator, dtypes, shapes, attributes off their default."""
+        names = [entry.name for entry in self.dtypes]
+        dtypes = names[:1] if len(set(names)) == 1 else names
+        shapes = [format_shape(argument.spec.shape) for argument in self.inputs]
+        defaults = {attribute.name: attribute.default for attribute in self.descriptor.attributes}
+        extras = [
+            f"{name}={_short(value)}"
+            for name, value in self.attributes.items()
+            if name not in defaults or value != defaults[name]
+        ]
+        return f"{self.descriptor.name}[{','.join(dtypes)}]({', '.join((*shapes, *extras))})"
+
+    def signature(self) -> dict[str, Any]:
+        """What is computed, as plain data: not the name, tags, tolerance or backend."""
+        return {
+            "op": self.descriptor.name,
+            "inputs": [_argument_signature(argument) for argument in self.inputs],
+            "outputs": [_spec_signature(spec) for spec in self.outputs],
+            "attributes": dict(self.attributes),
+            "generator": self.generator,
+        }
+
+    @property
+    def key(self) -> str:
+        """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
+        if not self._key:
+            text = canonical_json({"signature": self.signature(), "seed": self.seed})
+            digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+            object.__setattr__(self, "_key", f"k1:{digest}")
+        return self._key
+
+
+def _spec_signature(spec: TensorSpec) -> list[Any]:
+    if spec.is_dense:
+        return [spec.dtype.name, list(spec.shape)]
+    return [spec.dtype.name, list(spec.shape), list(spec.strides or ()), spec.offset]
+
+
+def _argument_signature(argument: Argument) -> list[Any]:
+    fill: list[Any] = [argument.fill.kind]
+    if argument.fill.parameters:
+        fill.append(dict(argument.fill.parameters))
+    return [argument.path, *_spec_signature(argument.spec), fill]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_short, value)) + "]"
+    return str(value)
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces, ``1`` and ``1.0`` and ``"1"`` apart, NaN spelled out.
+
+    Raises:
+        TypeError: for a value that is not plain data.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True)

@@ -1,0 +1,184 @@
+"""Every element type optest knows, in one table; formats only, no arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from optest.errors import UnknownName
+
+__all__ = ["DTYPES", "DType", "Kind", "dtype", "dtype_names"]
+
+
+class Kind(str, Enum):
+    BOOL = "bool"
+    INT = "int"
+    UINT = "uint"
+    FLOAT = "float"
+    COMPLEX = "complex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DType:
+    """One element type.
+
+    For floats ``precision`` counts significand bits with the hidden one (float32: 24), so the unit
+    roundoff is ``2**-precision``; ``emin`` and ``emax`` are the exponents of the smallest normal and
+    the largest finite binade. A complex type describes its components.
+    """
+
+    name: str
+    kind: Kind
+    bits: int
+    precision: int = 0
+    emin: int = 0
+    emax: int = 0
+    max_finite: float = 0.0
+    has_infinity: bool = True
+    aliases: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"dtype({self.name!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (dtype, (self.name,))
+
+    @property
+    def itemsize_bytes(self) -> int:
+        """Bytes of one element in memory; 4-bit types take a whole byte each, as ml_dtypes stores them."""
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind is Kind.FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind is Kind.COMPLEX
+
+    @property
+    def is_inexact(self) -> bool:
+        return self.kind in (Kind.FLOAT, Kind.COMPLEX)
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in (Kind.INT, Kind.UINT)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Half the gap between 1 and the next larger value; 0 for exact types."""
+        return 2.0**-self.precision if self.precision else 0.0
+
+    @property
+    def min_int(self) -> int:
+        return -(1 << (self.bits - 1)) if self.kind is Kind.INT else 0
+
+    @property
+    def max_int(self) -> int:
+        return (1 << (self.bits - (self.kind is Kind.INT))) - 1
+
+
+def _float(
+    name: str,
+    bits: int,
+    precision: int,
+    emin: int,
+    emax: int,
+    *aliases: str,
+    has_infinity: bool = True,
+    top: float = 0.0,
+) -> DType:
+    largest = top or (2.0 - 2.0 ** (1 - precision)) * 2.0**emax
+    return DType(
+        name=name,
+        kind=Kind.FLOAT,
+        bits=bits,
+        precision=precision,
+        emin=emin,
+        emax=emax,
+        max_finite=largest,
+        has_infinity=has_infinity,
+        aliases=aliases,
+    )
+
+
+def _complex(name: str, part: DType, *aliases: str) -> DType:
+    return DType(
+        name=name,
+        kind=Kind.COMPLEX,
+        bits=2 * part.bits,
+        precision=part.precision,
+        emin=part.emin,
+        emax=part.emax,
+        max_finite=part.max_finite,
+        aliases=aliases,
+    )
+
+
+def _integer(name: str, bits: int, *aliases: str) -> DType:
+    return DType(name=name, kind=Kind.UINT if name.startswith("u") else Kind.INT, bits=bits, aliases=aliases)
+
+
+_FLOAT32 = _float("float32", 32, 24, -126, 127, "fp32", "f32", "single", "float")
+_FLOAT64 = _float("float64", 64, 53, -1022, 1023, "fp64", "f64", "double")
+
+DTYPES: tuple[DType, ...] = (
+    DType(name="bool", kind=Kind.BOOL, bits=8, aliases=("boolean", "bool_", "b8", "pred")),
+    _integer("int4", 4, "i4", "s4"),
+    _integer("uint4", 4, "u4"),
+    _integer("int8", 8, "i8", "s8", "char"),
+    _integer("uint8", 8, "u8", "byte"),
+    _integer("int16", 16, "i16", "s16", "short"),
+    _integer("uint16", 16, "u16"),
+    _integer("int32", 32, "i32", "s32", "int"),
+    _integer("uint32", 32, "u32"),
+    _integer("int64", 64, "i64", "s64", "long"),
+    _integer("uint64", 64, "u64"),
+    # OCP 8-bit formats: e4m3fn has no infinity and its largest value is 448; e5m2 follows IEEE 754.
+    _float(
+        "float8_e4m3fn",
+        8,
+        4,
+        -6,
+        8,
+        "fp8_e4m3",
+        "f8e4m3fn",
+        "f8e4m3",
+        "float8_e4m3",
+        "fp8",
+        has_infinity=False,
+        top=448.0,
+    ),
+    _float("float8_e5m2", 8, 3, -14, 15, "fp8_e5m2", "f8e5m2", "bf8"),
+    _float("bfloat16", 16, 8, -126, 127, "bf16"),
+    _float("float16", 16, 11, -14, 15, "fp16", "f16", "half"),
+    _FLOAT32,
+    _FLOAT64,
+    _complex("complex64", _FLOAT32, "c64", "cfloat"),
+    _complex("complex128", _FLOAT64, "c128", "cdouble"),
+)
+
+_BY_NAME = {name: entry for entry in DTYPES for name in (entry.name, *entry.aliases)}
+
+
+def dtype(name: str | DType) -> DType:
+    """Return the element type called ``name``, an alias of it, or either with a ``torch.`` or ``np.`` prefix.
+
+    Raises:
+        UnknownName: with the nearest known name.
+    """
+    if isinstance(name, DType):
+        return name
+    found = _BY_NAME.get(name)
+    if found is None:
+        found = _BY_NAME.get(name.strip().lower().rpartition(".")[2])
+    if found is None:
+        raise UnknownName("dtype", name, dtype_names())
+    return found
+
+
+def dtype_names() -> tuple[str, ...]:
+    return tuple(entry.name for entry in DTYPES)

@@ -1,0 +1,362 @@
+"""What an operator is: its tensors, attributes, legal inputs, reference and the class of its rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from optest.errors import UnknownName
+from optest.spec.dtypes import DType, dtype
+from optest.spec.tensors import TensorSpec
+
+__all__ = [
+    "REQUIRED",
+    "Attribute",
+    "ErrorBudget",
+    "Interval",
+    "OperatorDescriptor",
+    "Parameter",
+    "Rule",
+    "RuleClass",
+    "Signature",
+    "Terms",
+    "UnfitArguments",
+]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Any = _Required()
+"""The default of an attribute that a case has to state."""
+
+Infer = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Sequence[TensorSpec]]
+Hook = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+
+class UnfitArguments(ValueError):
+    """Shapes, dtypes or attribute values that the operator cannot take."""
+
+
+class Terms(NamedTuple):
+    """What each output element of a sum or contraction adds up, in float64, shaped like the output.
+
+    ``absolute`` is Σ|t|, ``squared`` is Σt², ``count`` the number of terms (one number, or one for each element).
+    """
+
+    absolute: Any
+    squared: Any
+    count: Any
+
+
+class ErrorBudget(NamedTuple):
+    """What a composed operator may lose before its final rounding, shaped like the output.
+
+    ``worst`` is the largest error in multiples of the unit roundoff of the arithmetic; ``variance`` the
+    expected squared error in multiples of its square, None where no statistic can be given.
+    """
+
+    worst: Any
+    variance: Any | None = None
+
+
+class RuleClass(str, Enum):
+    """How results of an operator are judged when the user states no tolerance."""
+
+    MOVEMENT = "movement"
+    """Elements move and never change: bits are compared, with NaN equal to NaN."""
+    EXACT = "exact"
+    """One right answer: comparison, logic, integers, conversion."""
+    ULP = "ulp"
+    """An elementwise function: a few units in the last place."""
+    ACCUMULATE = "accumulate"
+    """A sum or contraction: bounds that grow with Σ|terms|."""
+    COMPOSED = "composed"
+    """Built from the others: the operator states its own error budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The built-in rule of an operator.
+
+    ``ulp`` is the ceiling in units in the last place of the arithmetic (float32 for 16- and 8-bit results),
+    where 0.5 means correctly rounded. ``source`` says where the ceiling comes from, ``formula`` what a composed
+    budget adds up.
+    """
+
+    kind: RuleClass
+    ulp: float = 0.5
+    source: str = ""
+    formula: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """The closed range from which random inputs are drawn; ``avoid`` keeps |x| at least that far from 0."""
+
+    low: float = float("-inf")
+    high: float = float("inf")
+    avoid: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One tensor input: ``optional`` may be left out, ``variadic`` stands for any number of tensors."""
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+
+
+_PARAMETER = re.compile(r"(?P<star>\*?)(?P<name>[A-Za-z_]\w*)(?P<optional>\??)")
+_POSITIONAL = re.compile(r"(input|output)(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on."""
+
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[str, ...] = ("out",)
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """Read ``"input, weight?, *rest -> out, indices"``; ``?`` is optional, ``*`` any number.
+
+        Raises:
+            ValueError: if the text has another form.
+        """
+        left, arrow, right = text.partition("->")
+        matches = [_PARAMETER.fullmatch(part.strip()) for part in left.split(",")] if left.strip() else []
+        outputs = tuple(part.strip() for part in right.split(",")) if arrow else ("out",)
+        if any(match is None for match in matches) or not all(name.isidentifier() for name in outputs):
+            raise ValueError(f"signature is {text!r}, but should look like 'input, weight? -> out'")
+        inputs = tuple(
+            Parameter(name=match["name"], optional=bool(match["optional"]), variadic=bool(match["star"]))
+            for match in matches
+            if match is not None
+        )
+        return cls(inputs=inputs, outputs=outputs)
+
+    @property
+    def required_inputs(self) -> int:
+        return sum(not parameter.optional and not parameter.variadic for parameter in self.inputs)
+
+    @property
+    def is_variadic(self) -> bool:
+        return bool(self.inputs) and self.inputs[-1].variadic
+
+    def input_name(self, index: int) -> str:
+        """The name of the input at ``index``; a variadic parameter ``x`` gives ``x0``, ``x1`` and so on."""
+        if self.is_variadic and index >= len(self.inputs) - 1:
+            return f"{self.inputs[-1].name}{index - len(self.inputs) + 1}"
+        return self.inputs[index].name
+
+    def locate(self, name: str) -> tuple[str, int]:
+        """Return ``("input", 1)`` or ``("output", 0)`` for a tensor's own or positional name.
+
+        Raises:
+            UnknownName: if the operator has no such tensor.
+        """
+        for index, parameter in enumerate(self.inputs):
+            if name == parameter.name and not parameter.variadic:
+                return "input", index
+        if name in self.outputs:
+            return "output", self.outputs.index(name)
+        positional = _POSITIONAL.fullmatch(name)
+        if positional is not None:
+            side, index = positional[1], int(positional[2])
+            if index < len(self.outputs if side == "output" else self.inputs) or (side == "input" and self.is_variadic):
+                return side, index
+        if self.is_variadic:
+            own = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
+            if own is not None:
+                return "input", len(self.inputs) - 1 + int(own[1])
+        raise UnknownName("tensor", name, self.tensor_names())
+
+    def tensor_names(self) -> tuple[str, ...]:
+        own = (*(parameter.name for parameter in self.inputs), *self.outputs)
+        positional = (
+            *(f"input{index}" for index in range(len(self.inputs))),
+            *(f"output{index}" for index in range(len(self.outputs))),
+        )
+        return tuple(dict.fromkeys((*own, *positional)))
+
+    def __str__(self) -> str:
+        shown = (f"{'*' * p.variadic}{p.name}{'?' * p.optional}" for p in self.inputs)
+        return f"{', '.join(shown)} -> {', '.join(self.outputs)}"
+
+
+_ATTRIBUTE_TYPES = ("int", "float", "bool", "str", "ints", "dtype")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """One attribute: its name, type, default and legal values.
+
+    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``. A default of
+    :data:`REQUIRED` has no default; a default of None admits None.
+    """
+
+    name: str
+    type: str
+    default: Any = REQUIRED
+    choices: tuple[Any, ...] = ()
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if self.type not in _ATTRIBUTE_TYPES:
+            raise ValueError(f"attribute type is {self.type!r}, but should be one of {', '.join(_ATTRIBUTE_TYPES)}")
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+    def read(self, value: Any) -> Any:
+        """Return ``value`` in its canonical form.
+
+        Raises:
+            UnfitArguments: if the value has another type or is not among the choices.
+        """
+        if value is None and self.default is None:
+            return None
+        canonical = _canonical_value(self.type, value)
+        if canonical is _UNFIT:
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {_TYPE_WORDS[self.type]}")
+        if self.choices and canonical not in self.choices:
+            listed = ", ".join(map(repr, self.choices))
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be one of {listed}")
+        return canonical
+
+
+_UNFIT = object()
+_TYPE_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "ints": "a list of integers",
+    "dtype": "the name of a dtype",
+}
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _canonical_value(kind: str, value: Any) -> Any:
+    match kind:
+        case "int" if _is_int(value):
+            return value
+        case "float" if _is_int(value) or isinstance(value, float):
+            return float(value)
+        case "bool" if isinstance(value, bool):
+            return value
+        case "str" if isinstance(value, str):
+            return value
+        case "ints" if _is_int(value):
+            return (value,)
+        case "ints" if isinstance(value, (list, tuple)) and all(map(_is_int, value)):
+            return tuple(value)
+        case "dtype" if isinstance(value, (str, DType)):
+            return dtype(value).name
+    return _UNFIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorDescriptor:
+    """Everything static about one operator.
+
+    Attributes:
+        name: canonical name; ``aliases`` are accepted wherever it is.
+        signature: a :class:`Signature`, or its text: ``"input, other -> out"``.
+        attributes: what a case may state beside its tensors; any other attribute is an error.
+        open_attributes: accept attributes that are not declared, as they are written.
+        dtype_variants: the input dtypes that are defined, a tuple for each combination; a tuple of one
+            stands for all inputs alike; none at all admits every dtype.
+        infer: dotted path or function ``(input specs, attributes) -> output specs``; raises
+            :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
+        reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
+        terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``.
+        rule: the built-in rule; without one, ``exact`` for integers and bool, and for floats a tolerance
+            has to be stated.
+        domain: the range of each input by name, for random fills.
+        mutates: inputs that the operator changes on purpose.
+        generator: default generator, as a fill's name or a dotted path.
+    """
+
+    name: str
+    category: str = "custom"
+    signature: Signature | str = "input0 -> out"
+    aliases: tuple[str, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    open_attributes: bool = False
+    dtype_variants: tuple[tuple[str, ...], ...] = ()
+    infer: str | Infer | None = None
+    reference: str | Hook | None = None
+    terms: str | Hook | None = None
+    rule: Rule | None = None
+    domain: Mapping[str, Interval] = field(default_factory=dict)
+    mutates: tuple[str, ...] = ()
+    generator: str | None = None
+    tags: tuple[str, ...] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.signature, str):
+            object.__setattr__(self, "signature", Signature.parse(self.signature))
+        variants = tuple(tuple(dtype(name).name for name in variant) for variant in self.dtype_variants)
+        object.__setattr__(self, "dtype_variants", variants)
+
+    @property
+    def tensors(self) -> Signature:
+        assert isinstance(self.signature, Signature)
+        return self.signature
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the attribute called ``name`` or an alias of it.
+
+        Raises:
+            UnknownName: if the operator has no such attribute.
+        """
+        for attribute in self.attributes:
+            if name == attribute.name or name in attribute.aliases:
+                return attribute
+        raise UnknownName(f"attribute of {self.name}", name, [attribute.name for attribute in self.attributes])
+
+    def bind(self, stated: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all attributes with their values, defaults filled in, in declared order.
+
+        Raises:
+            UnfitArguments: for a wrong type, a value outside the choices, or one left out that is required.
+            UnknownName: for an attribute that the operator does not have.
+        """
+        values: dict[str, Any] = {}
+        for name, value in stated.items():
+            if self.open_attributes and all(name != a.name and name not in a.aliases for a in self.attributes):
+                values[name] = value
+                continue
+            attribute = self.attribute(name)
+            if attribute.name in values:
+                raise UnfitArguments(f"attribute {attribute.name} is stated twice, also as {name}")
+            values[attribute.name] = attribute.read(value)
+        missing = [a.name for a in self.attributes if a.is_required and a.name not in values]
+        if missing:
+            raise UnfitArguments(f"{self.name} needs the attribute {', '.join(missing)}")
+        declared = {a.name: values.pop(a.name, a.default) for a in self.attributes}
+        return {**declared, **values}
+
+    def admits(self, dtypes: Sequence[str]) -> bool:
+        """Whether the operator is defined for inputs of these dtypes, in order."""
+        if not self.dtype_variants:
+            return True
+        return any(
+            tuple(dtypes) == variant or (len(variant) == 1 and all(name == variant[0] for name in dtypes))
+            for variant in self.dtype_variants
+        )

@@ -1,0 +1,291 @@
+"""What came out: statuses, reasons, measures, checks, and a result that cannot claim what was not shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+__all__ = [
+    "BAD_STATUSES",
+    "CaseResult",
+    "Check",
+    "CheckState",
+    "Evidence",
+    "Fault",
+    "Measure",
+    "Reason",
+    "RuleUsed",
+    "Status",
+    "Timings",
+    "Verdict",
+]
+
+
+class Status(str, Enum):
+    """What the reports group by."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+    SUSPECT = "suspect"
+    UNCHECKED = "unchecked"
+
+
+BAD_STATUSES = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMEOUT, Status.SUSPECT, Status.XPASSED})
+"""Statuses that make a run end with exit status 1."""
+
+
+class Reason(str, Enum):
+    """What people act on."""
+
+    VALUE = "VALUE"
+    NAN = "NAN"
+    SHAPE = "SHAPE"
+    DTYPE = "DTYPE"
+    MISSING_OUTPUT = "MISSING_OUTPUT"
+    EXTRA_OUTPUT = "EXTRA_OUTPUT"
+    NOTHING_COMPARED = "NOTHING_COMPARED"
+    INPUT_MUTATED = "INPUT_MUTATED"
+    OUT_OF_BOUNDS = "OUT_OF_BOUNDS"
+    READ_OUT_OF_BOUNDS = "READ_OUT_OF_BOUNDS"
+    UNWRITTEN = "UNWRITTEN"
+    WORKSPACE = "WORKSPACE"
+    STATE = "STATE"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    LEAK = "LEAK"
+    SANITIZER = "SANITIZER"
+    NOT_REFUSED = "NOT_REFUSED"
+    WRONG_ERROR = "WRONG_ERROR"
+    WRONG_DEVICE = "WRONG_DEVICE"
+    FALLBACK = "FALLBACK"
+    COMPILE = "COMPILE"
+    SIGNAL = "SIGNAL"
+    EXIT_CODE = "EXIT_CODE"
+    DEADLINE = "DEADLINE"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    DEVICE_LOST = "DEVICE_LOST"
+    RAISED = "RAISED"
+    UNSUPPORTED = "UNSUPPORTED"
+    UNAVAILABLE = "UNAVAILABLE"
+    REFERENCE_FAILED = "REFERENCE_FAILED"
+    BAD_CASE = "BAD_CASE"
+    INTERNAL = "INTERNAL"
+
+    @property
+    def status(self) -> Status:
+        """The status that goes with this reason unless who finds it says otherwise."""
+        return _STATUS_OF.get(self, Status.FAILED)
+
+
+_STATUS_OF = {
+    Reason.COMPILE: Status.ERROR,
+    Reason.SIGNAL: Status.CRASHED,
+    Reason.EXIT_CODE: Status.ERROR,
+    Reason.DEADLINE: Status.TIMEOUT,
+    Reason.OUT_OF_MEMORY: Status.ERROR,
+    Reason.DEVICE_LOST: Status.CRASHED,
+    Reason.RAISED: Status.ERROR,
+    Reason.UNSUPPORTED: Status.SKIPPED,
+    Reason.UNAVAILABLE: Status.SKIPPED,
+    Reason.REFERENCE_FAILED: Status.ERROR,
+    Reason.BAD_CASE: Status.ERROR,
+    Reason.INTERNAL: Status.ERROR,
+}
+
+
+class Evidence(str, Enum):
+    """What a pass rests on."""
+
+    MEASURED = "measured"
+    RAISED_AS_EXPECTED = "raised as expected"
+    REFUSED_AS_EXPECTED = "refused as expected"
+    EXTERNAL_REPORT = "external report"
+
+
+class Fault(Exception):
+    """The backend did not deliver, and this is why; raised by drivers, turned into a verdict by the runner.
+
+    ``details`` are facts for the report: ``exit_code``, ``signal``, ``stderr_tail``, ``command``, ``path``.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        status: Status | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.status = status or reason.status
+        self.details = dict(details or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild_fault, (self.reason, self.message, self.status, self.details))
+
+
+def _rebuild_fault(reason: Reason, message: str, status: Status, details: dict[str, Any]) -> Fault:
+    return Fault(reason, message, status=status, details=details)
+
+
+class CheckState(str, Enum):
+    DONE = "done"
+    FAILED = "failed"
+    NOT_POSSIBLE = "not possible"
+    INCONCLUSIVE = "inconclusive"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at beside the values, or why it could not be."""
+
+    name: str
+    state: CheckState
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleUsed:
+    """The rule that judged an output: its name, who stated it, what it allows and from which numerics."""
+
+    name: str
+    layer: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Numbers about one output against what was expected; no opinion but ``mismatched``, which counts by the rule.
+
+    Errors are |actual - expected|; ``ulp`` counts units in the last place of the output dtype at the expected
+    value. Each largest error comes with its index. ``worst_*`` describe the element that exceeds its bound by
+    the largest factor (or uses most of it): ``worst_used`` is error / bound. ``statistic`` is the tensor-wide
+    z of the class rules with its ``statistic_limit``. Values are None where they were not computed.
+    """
+
+    output: str
+    dtype: str
+    shape: tuple[int, ...]
+    compared: int
+    mismatched: int = 0
+    nonfinite_mismatched: int = 0
+    worst_index: tuple[int, ...] | None = None
+    worst_actual: float | int | str | None = None
+    worst_expected: float | int | str | None = None
+    worst_bound: float | None = None
+    worst_used: float | None = None
+    worst_ulp: float | None = None
+    max_abs_error: float | None = None
+    max_abs_index: tuple[int, ...] | None = None
+    max_rel_error: float | None = None
+    max_rel_index: tuple[int, ...] | None = None
+    max_ulp_error: float | None = None
+    max_ulp_index: tuple[int, ...] | None = None
+    rmse: float | None = None
+    cosine: float | None = None
+    statistic: float | None = None
+    statistic_limit: float | None = None
+    where: str = ""
+    rule: RuleUsed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds spent in each phase; None where the phase did not happen."""
+
+    generate_s: float | None = None
+    reference_s: float | None = None
+    run_s: float | None = None
+    compare_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Status and reason with what they rest on.
+
+    Raises:
+        ValueError: for a pass without evidence, a measured pass without a compared element (an output that
+            is declared empty has a measure of its own), or a status other than passed without a reason.
+    """
+
+    status: Status
+    reason: Reason | None = None
+    message: str = ""
+    evidence: Evidence | None = None
+    measures: tuple[Measure, ...] = ()
+    checks: tuple[Check, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.status is Status.PASSED:
+            if self.evidence is None:
+                raise ValueError("a passed verdict needs evidence")
+            if self.reason is not None:
+                raise ValueError(f"a passed verdict has the reason {self.reason.value}, but should have none")
+            if self.evidence is Evidence.MEASURED and not self.measures:
+                raise ValueError("a verdict passed by measurement needs a measure")
+        elif self.reason is None and self.status in (
+            Status.FAILED,
+            Status.ERROR,
+            Status.CRASHED,
+            Status.TIMEOUT,
+        ):
+            raise ValueError(f"a {self.status.value} verdict needs a reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """A case with its verdict, timings, seed and provenance; plain data, no tensors.
+
+    ``case`` is the case in its wire form (:mod:`optest.core.wire`), so that it can be run again from the
+    journal alone. ``duplicate_of`` names the case whose execution was shared.
+    """
+
+    id: str
+    key: str
+    operator: str
+    target: str
+    reference: str
+    mode: str
+    verdict: Verdict
+    seed: int
+    dtypes: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = ""
+    kind: str = ""
+    chip: str | None = None
+    device: str | None = None
+    timings: Timings = field(default_factory=Timings)
+    attempts: int = 1
+    round: int = 0
+    isolation: str = "none"
+    duplicate_of: str | None = None
+    repro: str = ""
+    tags: tuple[str, ...] = ()
+    description: str = ""
+    where: str = ""
+    case: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status:
+        return self.verdict.status
+
+    @property
+    def reason(self) -> Reason | None:
+        return self.verdict.reason
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What resume, history and dedupe compare: case key, target, reference, mode."""
+        return (self.key, self.target, self.reference, self.mode)

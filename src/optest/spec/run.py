@@ -1,0 +1,75 @@
+"""One execution of many cases: what it was asked, on what machine, and what its results add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from optest.spec.outcome import BAD_STATUSES, CaseResult, Reason, Status
+
+__all__ = ["RunInfo", "RunSummary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What is known when a run starts. ``started_at`` is UTC in ISO 8601; ``versions`` maps package to version."""
+
+    run_id: str
+    started_at: str
+    total: int
+    target: str
+    seed: int
+    directory: str = ""
+    plan: str = ""
+    isolation: str = "auto"
+    jobs: int = 1
+    optest_version: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Counts of a finished (or interrupted) run, and the exit status they add up to."""
+
+    total: int
+    finished: int
+    duration_s: float
+    interrupted: bool = False
+    by_status: Mapping[str, int] = field(default_factory=dict)
+    by_reason: Mapping[str, int] = field(default_factory=dict)
+    exit_status: int = 0
+
+    @classmethod
+    def of(
+        cls, results: Iterable[CaseResult], *, total: int, duration_s: float, interrupted: bool = False
+    ) -> RunSummary:
+        collected = list(results)
+        by_status = Counter(result.status for result in collected)
+        by_reason = Counter(result.reason.value for result in collected if result.reason is not None)
+        return cls(
+            total=total,
+            finished=len(collected),
+            duration_s=duration_s,
+            interrupted=interrupted,
+            by_status={status.value: by_status[status] for status in Status if by_status[status]},
+            by_reason=dict(sorted(by_reason.items())),
+            exit_status=_exit_status(collected, interrupted=interrupted),
+        )
+
+
+def _exit_status(results: list[CaseResult], *, interrupted: bool) -> int:
+    """0 all well, 1 something is wrong with a case, 3 optest itself, 5 nothing ran, 130 interrupted."""
+    if interrupted:
+        return 130
+    if any(result.reason is Reason.INTERNAL for result in results):
+        return 3
+    if any(result.status in BAD_STATUSES for result in results):
+        return 1
+    if all(result.status is Status.SKIPPED for result in results):
+        return 5
+    return 0

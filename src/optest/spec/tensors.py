@@ -1,0 +1,103 @@
+"""What a tensor looks like in memory: element type, shape and layout; never its values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from optest.spec.dtypes import DType
+
+__all__ = ["TensorSpec", "contiguous_strides", "format_shape"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape, element type and layout of one tensor.
+
+    ``strides`` and ``offset`` count elements, not bytes; ``strides=None`` is row-major and dense.
+    A stride of 0 repeats one element, a negative one walks backwards from ``offset``.
+
+    Raises:
+        ValueError: for a negative size, strides of another rank, or a layout that begins before its storage.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        for size in self.shape:
+            if size < 0:
+                raise ValueError(f"shape {format_shape(self.shape)} has the size {size}, but sizes should be 0 or more")
+        if self.strides is not None and len(self.strides) != len(self.shape):
+            raise ValueError(
+                f"strides {list(self.strides)} have {len(self.strides)} entries, "
+                f"but should have {len(self.shape)}, one for each dimension of {format_shape(self.shape)}"
+            )
+        if (self.strides is not None or self.offset) and self.lowest_index < 0:
+            raise ValueError(
+                f"strides {list(self.strides or ())} reach {-self.lowest_index} elements before the storage, "
+                f"but offset should be at least {self.offset - self.lowest_index}"
+            )
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements themselves, without gaps and with repeats."""
+        return self.elements * self.dtype.itemsize_bytes
+
+    @property
+    def is_dense(self) -> bool:
+        """Row-major without gaps, from the start of its storage."""
+        if self.strides is None:
+            return self.offset == 0
+        dense = contiguous_strides(self.shape)
+        relevant = zip(self.shape, self.strides, dense, strict=True)
+        return self.offset == 0 and all(size <= 1 or got == want for size, got, want in relevant)
+
+    @property
+    def lowest_index(self) -> int:
+        """The smallest storage index that an element has."""
+        return self.offset + sum(min(0, reach) for reach in self._reaches())
+
+    @property
+    def storage_elements(self) -> int:
+        """How many elements the storage needs to hold every element of the view."""
+        if self.elements == 0:
+            return self.offset
+        if self.strides is None:
+            return self.offset + self.elements
+        return self.offset + sum(max(0, reach) for reach in self._reaches()) + 1
+
+    def _reaches(self) -> tuple[int, ...]:
+        if self.elements == 0:
+            return ()
+        strides = contiguous_strides(self.shape) if self.strides is None else self.strides
+        return tuple((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
+
+    def __str__(self) -> str:
+        layout = "" if self.is_dense else f" strides {list(self.strides or ())} offset {self.offset}"
+        return f"{self.dtype}[{format_shape(self.shape)}]{layout}"
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements; a size of 0 counts as 1, as in NumPy and torch."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """``64x128``; a 0-d tensor is ``scalar``."""
+    return "x".join(map(str, shape)) or "scalar"
