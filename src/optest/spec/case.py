@@ -206,7 +206,8 @@ class TestCase:
     """One operator with concrete inputs, attributes and expectations.
 
     ``outputs`` are the output specs that the plan or the operator's inference states, () where only the
-    reference knows them. ``origins`` says for each value where it came from. Tensors depend on ``key`` alone.
+    reference knows them. ``base_dir`` is the folder that relative paths in the case start from; it is not part of the
+    signature. ``origins`` says for each value where it came from. Tensors depend on ``key`` alone.
     """
 
     __test__ = False  # pytest would take the name for a test class
@@ -230,6 +231,7 @@ class TestCase:
     tags: tuple[str, ...] = ()
     description: str = ""
     where: str = ""
+    base_dir: str = field(default="", compare=False)
     origins: Mapping[str, str] = field(default_factory=dict)
     _key: str = field(default="", init=False, repr=False, compare=False)
 

@@ -1,0 +1,136 @@
+"""A case as plain data and back: what crosses into a worker and what a journal keeps so that a case can run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from optest.spec import (
+    Argument,
+    BackendTarget,
+    ExpectedError,
+    Fill,
+    Layer,
+    OperatorDescriptor,
+    Skip,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Xfail,
+    dtype,
+)
+
+__all__ = ["case_from_wire", "case_to_wire"]
+
+
+def case_to_wire(case: TestCase) -> dict[str, Any]:
+    """Plain data only: dicts, lists, strings, numbers, None. The operator goes by name."""
+    wire: dict[str, Any] = {
+        "op": case.descriptor.name,
+        "inputs": [_argument_to_wire(argument) for argument in case.inputs],
+        "attributes": dict(case.attributes),
+        "backend": [case.backend.name, case.backend.kind, case.backend.chip, case.backend.device, case.backend.variant],
+        "seed": case.seed,
+    }
+    if case.outputs:
+        wire["outputs"] = [_spec_to_wire(spec) for spec in case.outputs]
+    if case.tolerances:
+        wire["tolerances"] = [_layer_to_wire(layer) for layer in case.tolerances]
+    if case.skip:
+        wire["skip"] = case.skip.reason
+    if case.xfail:
+        wire["xfail"] = [case.xfail.reason, case.xfail.status.value]
+    if case.expects_error:
+        wire["expects_error"] = [case.expects_error.type, case.expects_error.match]
+    for name in _PLAIN:
+        value = getattr(case, name)
+        if value:
+            wire[name] = value
+    return wire
+
+
+_PLAIN = (
+    "name",
+    "generator",
+    "reference",
+    "timeout_s",
+    "retries",
+    "tags",
+    "description",
+    "where",
+    "base_dir",
+    "backend_config",
+    "origins",
+)
+
+
+def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDescriptor]) -> TestCase:
+    """Build the case again; ``operator`` finds a descriptor by name and raises ``UnknownName``."""
+    name, kind, chip, device, variant = wire["backend"]
+    skip, xfail, refusal = wire.get("skip"), wire.get("xfail"), wire.get("expects_error")
+    plain = {name: wire[name] for name in _PLAIN if name in wire}
+    if "tags" in plain:
+        plain["tags"] = tuple(plain["tags"])
+    descriptor = operator(wire["op"])
+    return TestCase(
+        descriptor=descriptor,
+        inputs=tuple(_argument_from_wire(each) for each in wire["inputs"]),
+        outputs=tuple(_spec_from_wire(each) for each in wire.get("outputs", ())),
+        attributes={key: _tuples(value) for key, value in wire["attributes"].items()},
+        backend=BackendTarget(name=name, kind=kind, chip=chip, device=device, variant=variant),
+        seed=wire["seed"],
+        tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
+        skip=Skip(reason=skip) if skip else None,
+        xfail=Xfail(reason=xfail[0], status=Status(xfail[1])) if xfail else None,
+        expects_error=ExpectedError(type=refusal[0], match=refusal[1]) if refusal else None,
+        **plain,
+    )
+
+
+def _tuples(value: Any) -> Any:
+    """Lists of attributes are tuples in a case; JSON and MessagePack only know lists."""
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _spec_to_wire(spec: TensorSpec) -> list[Any]:
+    if spec.strides is None and not spec.offset:
+        return [spec.dtype.name, spec.shape]
+    return [spec.dtype.name, spec.shape, spec.strides, spec.offset]
+
+
+def _spec_from_wire(wire: list[Any]) -> TensorSpec:
+    strides, offset = wire[2:] or (None, 0)
+    return TensorSpec(
+        dtype=dtype(wire[0]),
+        shape=tuple(wire[1]),
+        strides=None if strides is None else tuple(strides),
+        offset=offset,
+    )
+
+
+def _argument_to_wire(argument: Argument) -> list[Any]:
+    return [
+        argument.name,
+        argument.path,
+        _spec_to_wire(argument.spec),
+        argument.fill.kind,
+        dict(argument.fill.parameters),
+    ]
+
+
+def _argument_from_wire(wire: list[Any]) -> Argument:
+    name, path, spec, kind, parameters = wire
+    return Argument(name=name, path=path, spec=_spec_from_wire(spec), fill=Fill(kind=kind, parameters=parameters))
+
+
+def _layer_to_wire(layer: ToleranceLayer) -> list[Any]:
+    stated = layer.tolerance
+    return [layer.layer.name, layer.output, layer.where, stated.rtol, stated.atol, stated.mismatch_ratio]
+
+
+def _layer_from_wire(wire: list[Any]) -> ToleranceLayer:
+    layer, output, where, rtol, atol, ratio = wire
+    tolerance = Tolerance(rtol=rtol, atol=atol, mismatch_ratio=ratio)
+    return ToleranceLayer(layer=Layer[layer], tolerance=tolerance, output=output, where=where)
