@@ -1,0 +1,271 @@
+"""The journal of a run: JSON lines, appended by one writer, readable whatever happened to the writer.
+
+A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "info"|"result"|"summary": …}``. A torn last line
+(the writer was killed, the disk was full) is tolerated and cut off before the next one; a garbled line before the
+last is not, because then something else has written here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+
+from optest.errors import OptestError, UsageError
+from optest.spec import CaseResult, RunInfo, RunSummary
+from optest.store import codec
+
+__all__ = ["SCHEMA_VERSION", "Journal", "JournalError", "JournalWriter", "journal_schema", "read_journal"]
+
+SCHEMA_VERSION: Final = 1
+
+
+class JournalError(OptestError):
+    """The journal cannot take another line (disk full, quota, lost mount); all earlier lines stay readable."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        self.path = path
+        self.errno = cause.errno
+        super().__init__(
+            f"journal {path} cannot be written: {cause.strerror or cause}\n"
+            "  every result written before is kept; make room, then go on with --resume"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What a journal holds. ``info`` is the latest start; ``summary`` is None if the run did not end after it.
+
+    ``starts`` counts how often the run was begun or resumed, ``torn`` says that the last line was cut off.
+    """
+
+    info: RunInfo | None = None
+    results: tuple[CaseResult, ...] = ()
+    summary: RunSummary | None = None
+    starts: int = 0
+    torn: bool = False
+
+
+class JournalWriter:
+    """Appends to one journal; there is one writer at a time, over all processes.
+
+    Raises:
+        UsageError: if the file cannot be opened or another process writes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
+        except OSError as error:
+            raise UsageError(f"journal {path} cannot be written: {error.strerror or error}") from None
+        try:
+            _lock(self._file, path)
+            self._end = self._cut_torn_line()
+        except BaseException:
+            os.close(self._file)
+            raise
+        self._closed = False
+        self._broken: OSError | None = None
+
+    def start(self, info: RunInfo) -> None:
+        self._append(_PREFIX["start"] + codec.encode(info) + b"}\n")
+
+    def result(self, result: CaseResult) -> None:
+        self._append(_PREFIX["result"] + codec.encode(result) + b"}\n")
+
+    def end(self, summary: RunSummary) -> None:
+        self._append(_PREFIX["end"] + codec.encode(summary) + b"}\n")
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            os.close(self._file)
+
+    def __enter__(self) -> JournalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _append(self, line: bytes) -> None:
+        """Write one whole line or none of it.
+
+        Raises:
+            JournalError: if the system refuses; the piece that was written is cut off again.
+        """
+        if self._broken is not None:
+            raise JournalError(self.path, self._broken)
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            self._take_back(error)
+            raise JournalError(self.path, error) from None
+        self._end += len(line)
+
+    def _take_back(self, cause: OSError) -> None:
+        try:
+            os.ftruncate(self._file, self._end)
+        except OSError:
+            self._broken = cause  # a line after the torn piece would make the journal unreadable
+
+    def _cut_torn_line(self) -> int:
+        """Drop a last line that is not whole; return where the next one begins."""
+        size = os.fstat(self._file).st_size
+        data = b""
+        start = size
+        while start and b"\n" not in data[:-1]:
+            step = min(start, 1 << 16)
+            start -= step
+            os.lseek(self._file, start, os.SEEK_SET)
+            data = _read_exactly(self._file, step) + data
+        whole = data if data.endswith(b"\n") else data[: data.rfind(b"\n") + 1]
+        last = whole[whole[:-1].rfind(b"\n") + 1 :]
+        if data == whole and last and not _is_readable(last):
+            whole = whole[: -len(last)]
+        end = start + len(whole)
+        if end != size:
+            try:
+                os.ftruncate(self._file, end)
+            except OSError as error:
+                raise JournalError(self.path, error) from None
+        return end
+
+
+def _read_exactly(file: int, count: int) -> bytes:
+    pieces = b""
+    while len(pieces) < count:
+        piece = os.read(file, count - len(pieces))
+        if not piece:
+            break
+        pieces += piece
+    return pieces
+
+
+def _lock(file: int, path: Path) -> None:
+    """Take the one writer's lock; the system drops it when the process ends, however it ends."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise _written_by_another(path) from None
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise _written_by_another(path) from None
+    except OSError as error:
+        raise UsageError(f"journal {path} cannot be locked: {error.strerror or error}") from None
+
+
+def _written_by_another(path: Path) -> UsageError:
+    return UsageError(f"journal {path} is being written by another process\n  wait for it to end, or start a new run")
+
+
+class _Line(msgspec.Struct):
+    type: str
+    schema_version: int
+    info: msgspec.Raw | None = None
+    result: msgspec.Raw | None = None
+    summary: msgspec.Raw | None = None
+
+
+_BODY = {"start": "info", "result": "result", "end": "summary"}
+_NOUN: dict[str, Any] = {"start": RunInfo, "result": CaseResult, "end": RunSummary}
+_PREFIX = {
+    kind: f'{{"type":"{kind}","schema_version":{SCHEMA_VERSION},"{body}":'.encode() for kind, body in _BODY.items()
+}
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def read_journal(path: Path) -> Journal:
+    """Read a journal, also while it is being written.
+
+    Raises:
+        UsageError: if there is no such file, a newer optest wrote it, or a line before the last is garbled.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"journal {path} cannot be read: {error.strerror or error}") from None
+    lines = data.split(b"\n")
+    torn = lines.pop() != b""
+    info: RunInfo | None = None
+    summary: RunSummary | None = None
+    results: list[CaseResult] = []
+    starts = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            found = _parse(line, f"{path}:{number}")
+        except (msgspec.DecodeError, ValueError) as error:
+            if number == len(lines) and not torn:
+                torn = True
+                break
+            raise UsageError(
+                f"journal line is garbled: {error}\n  at {path}:{number}\n"
+                "  a journal has one writer and is never edited; the lines before this one are intact"
+            ) from None
+        if isinstance(found, CaseResult):
+            results.append(found)
+        elif isinstance(found, RunInfo):
+            info, summary, starts = found, None, starts + 1
+        else:
+            summary = found
+    return Journal(info=info, results=tuple(results), summary=summary, starts=starts, torn=torn)
+
+
+def _parse(line: bytes, where: str) -> RunInfo | CaseResult | RunSummary:
+    head = _LINE.decode(line)
+    if head.schema_version > SCHEMA_VERSION:
+        raise UsageError(
+            f"journal has schema_version {head.schema_version}, but should have {SCHEMA_VERSION} or less\n"
+            f"  at {where}\n  a newer optest wrote it; update optest to read it"
+        )
+    if head.type not in _BODY:
+        raise ValueError(f"type is {head.type!r}, but should be start, result or end")
+    body = getattr(head, _BODY[head.type])
+    if body is None:
+        raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
+    found: RunInfo | CaseResult | RunSummary = codec.decode(bytes(body), _NOUN[head.type])
+    return found
+
+
+def _is_readable(line: bytes) -> bool:
+    try:
+        _parse(line.rstrip(b"\n"), "")
+    except (msgspec.DecodeError, ValueError):
+        return False
+    return True
+
+
+class _Start(msgspec.Struct, tag="start", tag_field="type", forbid_unknown_fields=True):
+    schema_version: int
+    info: RunInfo
+
+
+class _Result(msgspec.Struct, tag="result", tag_field="type", forbid_unknown_fields=True):
+    schema_version: int
+    result: CaseResult
+
+
+class _End(msgspec.Struct, tag="end", tag_field="type", forbid_unknown_fields=True):
+    schema_version: int
+    summary: RunSummary
+
+
+def journal_schema() -> dict[str, Any]:
+    """JSON Schema of one line of a journal."""
+    return {"title": "A line of an optest journal", **codec.json_schema(_Start | _Result | _End)}
