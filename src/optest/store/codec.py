@@ -52,10 +52,10 @@ def decode(line: bytes, noun: type[Noun]) -> Noun:
     Raises:
         msgspec.DecodeError: for text that is no JSON or not of this type.
     """
-    if not any(mark in line for mark in _MARKS):
-        found: Noun = _decoder(noun).decode(line)
-        return found
-    return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
+    if any(mark in line for mark in _MARKS):
+        return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
+    decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
+    return decoder.decode(line)
 
 
 def plain(value: Any) -> Any:

@@ -175,12 +175,15 @@ def _written_by_another(path: Path) -> UsageError:
     return UsageError(f"journal {path} is being written by another process\n  wait for it to end, or start a new run")
 
 
+_ABSENT = msgspec.Raw()
+
+
 class _Line(msgspec.Struct):
     type: str
     schema_version: int
-    info: msgspec.Raw | None = None
-    result: msgspec.Raw | None = None
-    summary: msgspec.Raw | None = None
+    info: msgspec.Raw = _ABSENT
+    result: msgspec.Raw = _ABSENT
+    summary: msgspec.Raw = _ABSENT
 
 
 _BODY = {"start": "info", "result": "result", "end": "summary"}
@@ -236,10 +239,10 @@ def _parse(line: bytes, where: str) -> RunInfo | CaseResult | RunSummary:
         )
     if head.type not in _BODY:
         raise ValueError(f"type is {head.type!r}, but should be start, result or end")
-    body = getattr(head, _BODY[head.type])
-    if body is None:
+    body = bytes(getattr(head, _BODY[head.type]))
+    if not body:
         raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
-    found: RunInfo | CaseResult | RunSummary = codec.decode(bytes(body), _NOUN[head.type])
+    found: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
     return found
 
 
