@@ -1,0 +1,79 @@
+"""The references as a backend: what a case's reference yields, rounded once to the declared output dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver
+from optest.numerics import round_to
+from optest.registry import load_object
+from optest.spec import Fault, Numerics, Reason, TensorSpec, TestCase
+
+__all__ = ["NumpyBackend"]
+
+Reference = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+
+
+class NumpyBackend(BackendDriver):
+    """Answers with the case's own reference: shows that plan, generator and rules work, never that a kernel does."""
+
+    name = "numpy"
+    kind = "cpu"
+    isolated = False
+    numerics = Numerics(accumulator="float64", invariant=True)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Return one array for each output; a dtype that the case does not declare stays as the reference has it."""
+        outputs = _in_order(_reference_of(case)([_private(each) for each in inputs], dict(case.attributes)))
+        if not case.outputs or len(case.outputs) != len(outputs):
+            return outputs
+        return [_rounded(output, spec) for output, spec in zip(outputs, case.outputs, strict=True)]
+
+    def unsupported(self, case: TestCase) -> str | None:
+        if _stated_reference(case) is None:
+            return f"operator {case.descriptor.name} has no reference, which is what backend {self.name} answers with"
+        return None
+
+    def device(self) -> str | None:
+        return "cpu"
+
+    def versions(self) -> Mapping[str, str]:
+        return {"numpy": np.__version__}
+
+    def doctor(self) -> Sequence[str]:
+        return (f"numpy {np.__version__}",)
+
+
+def _stated_reference(case: TestCase) -> str | Reference | None:
+    return case.reference or case.descriptor.reference
+
+
+def _reference_of(case: TestCase) -> Reference:
+    reference = _stated_reference(case)
+    if reference is None:
+        raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
+    if isinstance(reference, str):
+        found: Reference = load_object(reference)
+        return found
+    return reference
+
+
+def _private(array: Any) -> Any:
+    """A copy with the same layout, as the reference contract promises; None for an optional input left out."""
+    return None if array is None else np.array(array, copy=True, order="K")
+
+
+def _in_order(outputs: Any) -> list[Any]:
+    """The outputs as a list; a bare array is one output, not one for each row."""
+    if isinstance(outputs, np.ndarray) or np.isscalar(outputs):
+        return [np.asarray(outputs)]
+    if isinstance(outputs, Mapping):
+        outputs = outputs.values()
+    return [np.asarray(output) for output in outputs]
+
+
+def _rounded(output: Any, spec: TensorSpec) -> Any:
+    return round_to(output, spec.dtype)

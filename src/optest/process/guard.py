@@ -1,0 +1,188 @@
+"""The near end of a guard process (:mod:`optest.process.guard_program`): starting it, asking it, ending it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from optest.errors import InternalError
+from optest.process.guard_program import pack, read_fields, write_all
+
+__all__ = ["CannotStart", "Ended", "Guard"]
+
+_PROGRAM = Path(__file__).with_name("guard_program.py")
+
+
+class CannotStart(Exception):
+    """A command that could not be executed at all: no such file, no permission, no program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a guard says about a command that is over. ``clean`` is False if something could not be killed."""
+
+    returncode: int | None
+    signal: int | None
+    cut: bool
+    wall_s: float
+    strays: int
+    clean: bool
+    stdout_bytes: int
+    stderr_bytes: int
+    stdout_tail: bytes
+    stderr_tail: bytes
+
+
+class Guard:
+    """One guard process. It belongs to the process that made it; a forked child of that process lets go of it."""
+
+    def __init__(self, keep_fds: Sequence[int] = ()) -> None:
+        if not sys.executable:
+            raise InternalError("sys.executable is empty, so no guard process can be started for commands")
+        self._owner = os.getpid()
+        self._keep_fds = tuple(keep_fds)
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            pass_fds=self._keep_fds,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._to = self._process.stdin.fileno()
+        self._from = self._process.stdout.fileno()
+        _GUARDS.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a forked copy of the process that started this guard."""
+        return self._owner == os.getpid()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: str | os.PathLike[str],
+        env: Mapping[str, str],
+        timeout_s: float | None = None,
+        tail_bytes: int = 0,
+        log: str | os.PathLike[str] = "",
+    ) -> int:
+        """Have the guard execute ``command`` and return its process id.
+
+        With ``log`` standard output and error go to that file, else their tails come with the end.
+
+        Raises:
+            CannotStart: saying which file is missing or cannot be executed.
+        """
+        fields = [
+            b"" if timeout_s is None else repr(float(timeout_s)).encode(),
+            str(tail_bytes).encode(),
+            os.fsencode(log),
+            os.fsencode(cwd),
+            " ".join(map(str, self._keep_fds)).encode(),
+            str(len(command)).encode(),
+            *map(os.fsencode, command),
+            *(os.fsencode(f"{name}={value}") for name, value in env.items()),
+        ]
+        if any(b"\0" in field for field in fields):
+            raise CannotStart(f"command {command[0]!r} has a NUL character in its arguments or environment")
+        write_all(self._to, pack(fields))
+        reply = self._reply()
+        if reply[0] == b"failed":
+            raise CannotStart(_why_not(command[0], int(reply[1]), reply[2].decode(), os.fspath(cwd)))
+        return int(reply[1])
+
+    def end(self, timeout_s: float | None = None) -> Ended:
+        """Wait for the command's end and return it.
+
+        Raises:
+            TimeoutError: if it did not end in ``timeout_s``.
+        """
+        if timeout_s is not None and not select.select([self._from], [], [], timeout_s)[0]:
+            raise TimeoutError(f"the command did not end in {timeout_s} s")
+        reply = self._reply()
+        status = os.waitstatus_to_exitcode(int(reply[1]))
+        return Ended(
+            returncode=status if status >= 0 else None,
+            signal=-status if status < 0 else None,
+            cut=bool(reply[2]),
+            wall_s=float(reply[3]),
+            strays=int(reply[4]),
+            clean=bool(reply[5]),
+            stdout_bytes=int(reply[6]),
+            stderr_bytes=int(reply[7]),
+            stdout_tail=reply[8],
+            stderr_tail=reply[9],
+        )
+
+    def kill(self) -> None:
+        """Ask the guard to end the command with all its descendants; :meth:`end` says when that is done."""
+        write_all(self._to, b"k")
+
+    def close(self) -> None:
+        """End the guard and whatever is left below it. Harmless when repeated, and in a forked copy."""
+        _GUARDS.discard(self)
+        self.let_go()
+        if self.is_ours:
+            self._process.wait()
+
+    def let_go(self) -> None:
+        """Close this process's ends of the pipes."""
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+    def _reply(self) -> list[bytes]:
+        reply = read_fields(self._from)
+        if reply is None:
+            raise InternalError(f"the guard process {self.pid} of a command died; was it killed from outside?")
+        return reply
+
+
+_GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def _let_go_of_all() -> None:
+    """A forked child must not hold the pipes: a guard ends when its owner's end closes."""
+    for guard in list(_GUARDS):
+        guard.let_go()
+        guard._process.returncode = 0  # it is not this process's child: neither wait for it nor warn
+    _GUARDS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_of_all)
+
+
+def _why_not(program: str, number: int, stage: str, cwd: str) -> str:
+    if stage == "cwd":
+        return f"working directory {cwd!r} cannot be entered: {os.strerror(number)}"
+    found = Path(cwd, program)
+    if number == errno.ENOEXEC:
+        return f"command {program!r} cannot be executed: it is no program, and has no '#!' line"
+    if number == errno.ENOENT:
+        if "/" in program and found.is_file():
+            return f"command {program!r} cannot be executed: the interpreter of its first line does not exist"
+        where = f" in {cwd!r}" if "/" in program else " on PATH"
+        return f"command {program!r} does not exist{where}"
+    if "/" in program and found.is_file() and not os.access(found, os.X_OK):
+        return f"command {program!r} is not executable; chmod +x it, or put its interpreter in front"
+    return f"command {program!r} cannot be executed: {os.strerror(number)}"

@@ -1,0 +1,408 @@
+"""The program of a guard process: starts one command at a time and leaves nothing of it alive.
+
+A guard is a *subreaper*: whatever the command starts, however often it forks or begins a new session, stays below
+the guard or comes back to it when its parent ends. So the guard's children are exactly the command and what is left
+of it, and "no children" means that no descendant survives. A guard kills direct children alone, which nobody
+else can reap, so it never hits a recycled process id. It also ends, with all below it, when the process
+that started it closes the control pipe or dies.
+
+Runs as ``python -I -S guard_program.py`` with requests on standard input and replies on standard output, each
+a list of byte strings (:func:`pack`). Uses the standard library's light part alone, since its start-up is paid for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+
+__all__ = ["adopt_orphans", "children_of", "end_children", "pack", "read_fields"]
+
+_IS_LINUX = sys.platform == "linux"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PIPE_BYTES = 1 << 20
+_LOG_BYTES = 1 << 20
+_KILL_LIMIT_S = 10.0
+_F_SETPIPE_SZ = 1031
+
+
+def pack(fields: list[bytes]) -> bytes:
+    """A list of byte strings as one message: their number, then each after its length, in 4 bytes."""
+    parts = [len(fields).to_bytes(4, "little")]
+    for field in fields:
+        parts += (len(field).to_bytes(4, "little"), field)
+    return b"".join(parts)
+
+
+def read_fields(fd: int) -> list[bytes] | None:
+    """Read one message; None at the end of the stream."""
+    count = _read_exactly(fd, 4)
+    if count is None:
+        return None
+    fields = []
+    for _ in range(int.from_bytes(count, "little")):
+        size = _read_exactly(fd, 4)
+        field = None if size is None else _read_exactly(fd, int.from_bytes(size, "little"))
+        if field is None:
+            return None
+        fields.append(field)
+    return fields
+
+
+def _read_exactly(fd: int, size: int) -> bytes | None:
+    found = b""
+    while len(found) < size:
+        part = os.read(fd, size - len(found))
+        if not part:
+            return None
+        found += part
+    return found
+
+
+def write_all(fd: int, message: bytes) -> None:
+    view = memoryview(message)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends (Linux; elsewhere nothing happens)."""
+    if _IS_LINUX:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the direct children of ``pid``, zombies included; empty where there is no ``/proc``."""
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+        texts = []
+        for task in tasks:
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                texts.append(file.read())
+    except (FileNotFoundError, ProcessLookupError):
+        return _children_by_scan(pid)
+    return [int(word) for text in texts for word in text.split()]
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    """The same for a kernel without ``/proc/PID/task/TID/children``."""
+    if not os.path.isdir("/proc"):
+        return []
+    found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [each for each in found if _stat(each)[1:] == (pid,)]
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """State letter and parent of a process; ("", 0) if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0
+    state, parent = text[text.rindex(b")") + 1 :].split()[:2]
+    return state.decode(), int(parent)
+
+
+def end_children(
+    keep: frozenset[int] = frozenset(), *, statuses: dict[int, int] | None = None, limit_s: float = _KILL_LIMIT_S
+) -> tuple[int, bool]:
+    """Kill and reap every child of this process but ``keep``, and what comes up from below them.
+
+    Returns how many had to be killed, and whether none is left (a process in the kernel may outlast ``limit_s``).
+    ``statuses`` collects wait statuses by process id. The caller has to have called :func:`adopt_orphans`.
+    """
+    killed: set[int] = set()
+    deadline = time.monotonic() + limit_s
+    pause = 0.0002
+    while True:
+        found = [pid for pid in children_of(os.getpid()) if pid not in keep]
+        for pid in found:
+            if _reap(pid, statuses) or _stat(pid)[0] in ("Z", ""):
+                continue
+            killed.add(pid)
+            os.kill(pid, signal.SIGKILL)
+        if not found and (keep or not _has_children(statuses)):
+            return len(killed), True
+        if time.monotonic() > deadline:
+            return len(killed), False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.01)
+
+
+def _reap(pid: int, statuses: dict[int, int] | None) -> bool:
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    if ended and statuses is not None:
+        statuses[ended] = status
+    return bool(ended)
+
+
+def _has_children(statuses: dict[int, int] | None) -> bool:
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if not ended:
+            return True
+        if statuses is not None:
+            statuses[ended] = status
+
+
+class _Tail:
+    """The last ``limit`` bytes of an endless stream."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+        self._kept = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._kept += data
+        if len(self._kept) > 2 * self.limit + _PIPE_BYTES:
+            del self._kept[: -self.limit or None]
+
+    def bytes(self) -> bytes:
+        return bytes(self._kept[-self.limit :]) if self.limit else b""
+
+    def close(self) -> None:
+        pass
+
+
+class _Log:
+    """A file that keeps the end of an endless stream in at most a megabyte."""
+
+    def __init__(self, path: bytes) -> None:
+        self.total = 0
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._size = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        if self._size + len(data) > _LOG_BYTES:
+            kept = (os.pread(self._fd, _LOG_BYTES, 0) + data)[-_LOG_BYTES // 2 :]
+            os.ftruncate(self._fd, 0)
+            os.lseek(self._fd, 0, os.SEEK_SET)
+            self._size, data = 0, kept
+        write_all(self._fd, data)
+        self._size += len(data)
+
+    def bytes(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
+class _Request:
+    """One command: see ``Guard.start`` in :mod:`optest.process.guard` for the fields."""
+
+    def __init__(self, fields: list[bytes]) -> None:
+        timeout, tail, self.log, self.cwd, keep, count = fields[:6]
+        self.timeout_s = float(timeout) if timeout else None
+        self.tail_bytes = int(tail)
+        self.keep_fds = [int(fd) for fd in keep.split()]
+        self.argv = fields[6 : 6 + int(count)]
+        self.env = dict(entry.split(b"=", 1) for entry in fields[6 + int(count) :])
+
+
+def _start(request: _Request, out: int, err: int) -> tuple[int, bytes]:
+    """Fork and execute; returns the process id and, if it could not be executed, ``errno stage``."""
+    report, reporter = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(request, out, err, reporter)
+    os.close(reporter)
+    problem = os.read(report, 100)
+    os.close(report)
+    return pid, problem
+
+
+def _become(request: _Request, out: int, err: int, reporter: int) -> None:
+    """Turn this forked process into the command; never returns."""
+    stage = "start"
+    try:
+        os.setsid()
+        if _IS_LINUX:
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for fd in request.keep_fds:
+            os.set_inheritable(fd, True)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        stage = "cwd"
+        os.chdir(request.cwd)
+        stage = "exec"
+        os.execvpe(request.argv[0], request.argv, request.env)
+    except OSError as error:
+        os.write(reporter, f"{error.errno} {stage}".encode())
+    finally:
+        os._exit(127)
+
+
+class _Watch:
+    """A command while it runs: its output is drained, its end, its deadline and the control pipe are watched."""
+
+    def __init__(self, request: _Request, control: int, wake: int) -> None:
+        self.request = request
+        self.control = control
+        self.wake = wake
+        self.statuses: dict[int, int] = {}
+        self.sinks: dict[int, _Tail | _Log] = {}
+        self.stdout: _Tail | _Log
+        self.stderr: _Tail | _Log
+
+    def open(self) -> tuple[int, int]:
+        """Make the pipes and return the ends that the command writes to."""
+        out_read, out_write = _wide_pipe()
+        if self.request.log:
+            self.stdout = self.stderr = _Log(self.request.log)
+            self.sinks = {out_read: self.stdout}
+            return out_write, out_write
+        err_read, err_write = _wide_pipe()
+        self.stdout, self.stderr = _Tail(self.request.tail_bytes), _Tail(self.request.tail_bytes)
+        self.sinks = {out_read: self.stdout, err_read: self.stderr}
+        return out_write, err_write
+
+    def until_end(self, pid: int) -> bool:
+        """Return when the command ended (False), or its deadline came or it was given up (True)."""
+        began = time.monotonic()
+        poller = select.poll()
+        for fd in (self.control, self.wake, *self.sinks):
+            poller.register(fd, select.POLLIN)
+        while True:
+            left = None if self.request.timeout_s is None else began + self.request.timeout_s - time.monotonic()
+            if left is not None and left <= 0:
+                return True
+            for fd, _ in poller.poll(None if left is None else min(left * 1000 + 1, 1e9)):
+                data = _read_available(fd)
+                if fd == self.control:
+                    return True
+                if fd == self.wake:
+                    _has_children(self.statuses)
+                    if pid in self.statuses:
+                        return False
+                elif data:
+                    self.sinks[fd].add(data)
+                elif data is not None:
+                    poller.unregister(fd)
+
+    def close(self) -> None:
+        """Take the rest of the output, which nobody writes to any more."""
+        for fd, sink in self.sinks.items():
+            while data := _read_available(fd):
+                sink.add(data)
+            os.close(fd)
+        self.stdout.close()
+        self.stderr.close()
+
+
+def _read_available(fd: int) -> bytes | None:
+    """What can be read now: b"" at the end of the stream, None if nothing is there yet."""
+    try:
+        return os.read(fd, _PIPE_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def _wide_pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    if _IS_LINUX:
+        with suppress(OSError):  # a limit on pipe memory: the default size is slower and just as right
+            fcntl.fcntl(write, _F_SETPIPE_SZ, _PIPE_BYTES)
+    return read, write
+
+
+def serve(control_in: int, control_out: int) -> None:
+    """Answer requests until the control pipe ends."""
+    adopt_orphans()
+    wake, waker = os.pipe()
+    for fd in (wake, waker):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    while (fields := read_fields(control_in)) is not None:
+        if not _serve_one(_Request(fields), control_in, control_out, wake):
+            return
+
+
+def _serve_one(request: _Request, control_in: int, control_out: int, wake: int) -> bool:
+    """Run one command and reply; False when this guard cannot be used again."""
+    watch = _Watch(request, control_in, wake)
+    began = time.monotonic()
+    out, err = watch.open()
+    pid, problem = _start(request, out, err)
+    for fd in {out, err, *request.keep_fds}:
+        os.close(fd)
+    if problem:
+        os.waitpid(pid, 0)
+        watch.close()
+        write_all(control_out, pack([b"failed", *problem.split(b" ", 1)]))
+        return True
+    write_all(control_out, pack([b"started", b"%d" % pid]))
+    cut = watch.until_end(pid)
+    wall_s = time.monotonic() - began
+    killed, clean = _end_all(pid, watch.statuses)
+    watch.close()
+    strays = killed - (1 if cut and killed else 0)
+    status = watch.statuses.get(pid, signal.SIGKILL)
+    write_all(
+        control_out,
+        pack(
+            [
+                b"ended",
+                b"%d" % status,
+                b"1" if cut else b"",
+                repr(wall_s).encode(),
+                b"%d" % strays,
+                b"1" if clean else b"",
+                b"%d" % watch.stdout.total,
+                b"%d" % watch.stderr.total,
+                watch.stdout.bytes(),
+                watch.stderr.bytes(),
+            ]
+        ),
+    )
+    return clean
+
+
+def _end_all(pid: int, statuses: dict[int, int]) -> tuple[int, bool]:
+    if not os.path.isdir("/proc"):  # macOS has no subreaper: the command's process group is all that can be found
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+    return end_children(statuses=statuses)
+
+
+def main() -> None:
+    control_in, control_out = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    with suppress(BrokenPipeError):  # the process that asked is gone
+        try:
+            serve(control_in, control_out)
+        finally:
+            end_children()
+
+
+if __name__ == "__main__":
+    main()
