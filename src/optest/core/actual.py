@@ -1,0 +1,136 @@
+"""The actual outputs: the backend is asked on private copies, and watched for what it does to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver
+from optest.compare import Expected
+from optest.core.border import Border
+from optest.core.buffers import POISONS, GuardedBuffer, unwritten
+from optest.core.outputs import in_order
+from optest.numerics import bits, private_copy
+from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
+
+__all__ = ["actual_outputs"]
+
+Array = np.ndarray[Any, Any]
+
+_ALLOCATED_BY_BACKEND = (
+    Check(name="inputs unchanged", state=CheckState.DONE),
+    Check(name="outputs written", state=CheckState.NOT_POSSIBLE, detail="the backend allocates its outputs"),
+    Check(name="guard zones", state=CheckState.NOT_POSSIBLE, detail="the backend allocates its outputs"),
+)
+_INTO_OUR_BUFFERS = (
+    Check(name="inputs unchanged", state=CheckState.DONE),
+    Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
+    Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side"),
+)
+_SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
+
+
+def actual_outputs(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected] | None,
+    interrupted: Callable[[], bool],
+) -> tuple[Sequence[Array], tuple[Check, ...]]:
+    """Return the outputs in the operator's order and what was checked beside their values.
+
+    Raises:
+        Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
+    """
+    run_into = getattr(driver, "run_into", None)
+
+    def ask() -> Sequence[Array]:
+        if run_into is None or not expected:
+            return in_order(case, _call(lambda private: driver.run(case, private), case, inputs, interrupted))
+        return _fill_our_buffers(case, run_into, inputs, expected, interrupted)
+
+    outputs = ask()
+    checks = _ALLOCATED_BY_BACKEND if run_into is None or not expected else _INTO_OUR_BUFFERS
+    if driver.numerics.invariant:
+        _require_same_bits(outputs, ask())
+        checks = (*checks, _SAME_BITS)
+    return outputs, checks
+
+
+def _call(
+    run: Callable[[Sequence[Array]], Any], case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool]
+) -> Any:
+    """Call foreign code on private copies of the inputs and see that it left them as they were."""
+    private = [private_copy(array) for array in inputs]
+    with Border("the backend", Reason.RAISED, let_through=interrupted):
+        returned = run(private)
+    _require_unchanged(case, inputs, private)
+    return returned
+
+
+def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Array]) -> None:
+    for argument, given, left in zip(case.inputs, before, after, strict=True):
+        if argument.name in case.descriptor.mutates:
+            continue
+        changed = bits(given) != bits(left)
+        if not changed.any():
+            continue
+        index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed)))[: changed.ndim]
+        raise Fault(
+            Reason.INPUT_MUTATED,
+            f"{int(changed.sum())} of {changed.size} elements of input {argument.name} were changed; "
+            f"the first at {list(index)}: {given[index]} became {left[index]}",
+            details={"input": argument.name, "index": list(index)},
+        )
+
+
+def _fill_our_buffers(
+    case: TestCase,
+    run_into: Callable[[TestCase, Sequence[Array], Sequence[Array]], Any],
+    inputs: Sequence[Array],
+    expected: Sequence[Expected],
+    interrupted: Callable[[], bool],
+) -> Sequence[Array]:
+    """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
+
+    def filled(poison: int) -> list[GuardedBuffer]:
+        buffers = [GuardedBuffer.make(TensorSpec(dtype=each.dtype, shape=each.shape), poison) for each in expected]
+        arrays = [buffer.array for buffer in buffers]
+        _call(lambda private: run_into(case, private, arrays), case, inputs, interrupted)
+        for each, buffer in zip(expected, buffers, strict=True):
+            place = buffer.overrun()
+            if place is not None:
+                raise Fault(
+                    Reason.OUT_OF_BOUNDS,
+                    f"memory was written {place} of output {each.name}",
+                    details={"output": each.name},
+                )
+        return buffers
+
+    first = filled(POISONS[0])
+    if any(buffer.untouched().any() for buffer in first):
+        for each, one, other in zip(expected, first, filled(POISONS[1]), strict=True):
+            _require_written(each.name, unwritten(one, other))
+    return [buffer.array for buffer in first]
+
+
+def _require_written(name: str, never: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+    if not never.any():
+        return
+    index = [int(axis[0]) for axis in np.nonzero(np.atleast_1d(never))][: never.ndim]
+    raise Fault(
+        Reason.UNWRITTEN,
+        f"{int(never.sum())} of {never.size} elements of output {name} were never written; the first at {index}",
+        details={"output": name, "index": index},
+    )
+
+
+def _require_same_bits(first: Sequence[Array], second: Sequence[Array]) -> None:
+    same = len(first) == len(second) and all(
+        one.shape == other.shape and one.dtype == other.dtype and bool((bits(one) == bits(other)).all())
+        for one, other in zip(first, second, strict=True)
+    )
+    if not same:
+        raise Fault(Reason.NONDETERMINISTIC, "a second run gave other bits, but the backend declares itself invariant")

@@ -1,0 +1,60 @@
+"""The border that exceptions of foreign code do not cross: they become faults with a reason."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+from optest.errors import Unavailable
+from optest.spec import Fault, Reason
+
+__all__ = ["Border"]
+
+_OWN_FRAMES = ("optest/core/",)
+
+
+class Border:
+    """``with Border("the backend", Reason.RAISED): ...`` turns whatever is raised inside into a :class:`Fault`.
+
+    A Fault passes as it is, a MemoryError becomes OUT_OF_MEMORY and ``Unavailable`` UNAVAILABLE. SystemExit and
+    KeyboardInterrupt are caught too, since foreign code raises them; ``let_through`` says when a
+    KeyboardInterrupt is the user's own.
+    """
+
+    __slots__ = ("_let_through", "_reason", "_who")
+
+    def __init__(self, who: str, reason: Reason, let_through: object = None) -> None:
+        self._who = who
+        self._reason = reason
+        self._let_through = let_through
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, (Fault, GeneratorExit)):
+            return
+        if isinstance(error, KeyboardInterrupt) and callable(self._let_through) and self._let_through():
+            return
+        if isinstance(error, Unavailable):
+            raise Fault(Reason.UNAVAILABLE, str(error)) from None
+        if isinstance(error, MemoryError):
+            raise _fault(error, Reason.OUT_OF_MEMORY, f"{self._who} ran out of memory:") from None
+        raise _fault(error, self._reason, f"{self._who} raised") from None
+
+
+def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
+    """A fault that names the exception and shows the last frames of the code that raised it."""
+    exception = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    details = {
+        "exception": exception,
+        "exception_types": [each.__name__ for each in type(error).__mro__],
+        "traceback_tail": _foreign_frames(error),
+    }
+    return Fault(reason, f"{what} {exception}", details=details)
+
+
+def _foreign_frames(error: BaseException, most: int = 4) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    foreign = [frame for frame in frames if not any(own in frame.filename for own in _OWN_FRAMES)]
+    return "".join(traceback.format_list(foreign[-most:])).rstrip()

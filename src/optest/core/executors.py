@@ -1,0 +1,277 @@
+"""Where an execution happens: in this process, or in a worker whose deadline and death this process watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from optest.backends import BackendDriver
+from optest.core import runner
+from optest.core.expectations import excused
+from optest.core.messages import Asked, Broken, Hello, Ran, Ready, decode_for_parent, encode
+from optest.core.phase_page import PhasePage
+from optest.core.runner import Phase
+from optest.core.wire import case_to_wire
+from optest.errors import Unavailable, UsageError
+from optest.process import Child, signal_name, start_child
+from optest.spec import Reason, Status, TestCase, Timings, Verdict
+
+__all__ = ["Executor", "InProcess", "NotInWorker", "WorkerOptions", "WorkerProcess"]
+
+_START_S = 300.0
+"""How long a worker may take to import its framework."""
+
+_OWN_PHASES_S = 300.0
+"""How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
+
+
+class Executor(Protocol):
+    """Runs one execution at a time and never raises for what foreign code does."""
+
+    def execute(self, cases: Sequence[TestCase]) -> runner.Execution: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class InProcess:
+    """Runs in this process: fast, and only as safe as the backend."""
+
+    driver: BackendDriver
+    every_measure: bool = False
+    interrupted: Callable[[], bool] = lambda: False
+
+    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How workers are started. ``scratch`` holds their output and phase pages."""
+
+    driver: str
+    scratch: Path
+    environment: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    every_measure: bool = False
+    fresh: bool = False
+
+
+class WorkerProcess:
+    """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot."""
+
+    def __init__(self, options: WorkerOptions, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._child: Child | None = None
+        self._page: PhasePage | None = None
+        self._started = 0
+
+    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        """Run the cases in the worker.
+
+        Raises:
+            Unavailable, UnknownName, UsageError: if the worker cannot load the driver at all.
+        """
+        child = self.start()
+        page = self._page
+        assert page is not None
+        page.write(Phase.IDLE)
+        began = time.monotonic()
+        if not child.send(encode(Asked([case_to_wire(case) for case in cases]))):
+            return self._died(cases, began)
+        while True:
+            try:
+                answer = child.receive(_until_next_look(page, cases[0]))
+            except TimeoutError:
+                phase, since = page.read()
+                if time.monotonic() < since + _allowance(phase, cases[0]):
+                    continue
+                return self._ended_by_deadline(cases, phase, since)
+            if answer is None:
+                return self._died(cases, began)
+            return _as_execution(decode_for_parent(answer), cases)
+
+    def start(self) -> Child:
+        """Return the running worker, started if need be.
+
+        Raises:
+            Unavailable, UnknownName, UsageError: as the worker says when it loads the driver.
+        """
+        if self._child is not None:
+            return self._child
+        self._started += 1
+        scratch = self._options.scratch
+        page_path = scratch / f"{self._name}.phase"
+        self._page = PhasePage(page_path, create=True)
+        child = start_child(
+            [sys.executable, "-m", "optest.core.worker"],
+            arguments=[str(page_path)],
+            env=self._options.environment,
+            output_path=scratch / f"{self._name}-{self._started}.log",
+        )
+        child.send(encode(self._hello()))
+        try:
+            answer = child.receive(_START_S)
+        except TimeoutError:
+            child.kill()
+            raise UsageError(f"backend {self._options.driver} did not load in {_START_S:.0f} s") from None
+        if answer is None:
+            returncode, signal = child.wait()
+            how = f"with signal {signal_name(signal)}" if signal else f"with exit status {returncode}"
+            raise UsageError(
+                f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.output_tail()}"
+            )
+        match decode_for_parent(answer):
+            case Ready():
+                self._child = child
+                return child
+            case Broken(kind, message):
+                child.kill()
+                raise _refusal(kind, message)
+        raise AssertionError("a worker answered its greeting with a result")
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+        if self._page is not None:
+            self._page.close()
+            self._page = None
+
+    def _hello(self) -> Hello:
+        return Hello(
+            driver=self._options.driver,
+            options=dict(self._options.options),
+            plugins=list(self._options.plugins),
+            import_path=[entry or os.getcwd() for entry in sys.path],
+            every_measure=self._options.every_measure,
+            fresh=self._options.fresh,
+        )
+
+    def _ended_by_deadline(self, cases: Sequence[TestCase], phase: Phase, since: float) -> runner.Execution:
+        child = self._child
+        assert child is not None
+        child.kill()
+        ran_s = time.monotonic() - since
+        verdict = _overtime(phase, _allowance(phase, cases[0]), child.output_tail())
+        self.close()
+        timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
+        return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+
+    def _died(self, cases: Sequence[TestCase], began: float) -> runner.Execution:
+        child, page = self._child, self._page
+        assert child is not None
+        assert page is not None
+        returncode, signal = child.wait()
+        child.kill()  # whatever it started outlives it otherwise
+        phase, _ = page.read()
+        verdict = _death(phase, returncode, signal, child.output_tail())
+        self.close()
+        timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
+        return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+
+
+def _allowance(phase: Phase, case: TestCase) -> float:
+    """Seconds that a phase may take; the case's own deadline covers the backend alone."""
+    if phase is Phase.RUN:
+        return _OWN_PHASES_S if case.timeout_s is None else case.timeout_s
+    return max(_OWN_PHASES_S, case.timeout_s or 0.0)
+
+
+def _until_next_look(page: PhasePage, case: TestCase) -> float:
+    """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
+    phase, since = page.read()
+    left = since + _allowance(phase, case) - time.monotonic()
+    if phase is not Phase.RUN and case.timeout_s is not None:
+        left = min(left, case.timeout_s)
+    return max(left, 0.001)
+
+
+_WHOSE = {
+    Phase.IDLE: "optest's worker",
+    Phase.GENERATE: "the generator",
+    Phase.REFERENCE: "the reference",
+    Phase.RUN: "the backend",
+    Phase.COMPARE: "the comparison",
+}
+_REASON_ELSEWHERE = {
+    Phase.IDLE: Reason.INTERNAL,
+    Phase.GENERATE: Reason.BAD_CASE,
+    Phase.REFERENCE: Reason.REFERENCE_FAILED,
+    Phase.COMPARE: Reason.INTERNAL,
+}
+
+
+def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
+    details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
+    if phase is Phase.RUN:
+        return Verdict(
+            status=Status.TIMEOUT,
+            reason=Reason.DEADLINE,
+            message=f"the backend did not answer within {allowance_s:g} s and was killed",
+            details=details,
+        )
+    return Verdict(
+        status=Status.ERROR,
+        reason=_REASON_ELSEWHERE[phase],
+        message=f"{_WHOSE[phase]} took more than {allowance_s:g} s and was killed",
+        details=details,
+    )
+
+
+def _death(phase: Phase, returncode: int | None, signal: int | None, tail: str) -> Verdict:
+    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
+    how = f"signal {signal_name(signal)}" if signal else f"exit status {returncode}"
+    details = {"phase": phase.name.lower(), "stderr_tail": tail}
+    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    if phase is not Phase.RUN:
+        return Verdict(
+            status=Status.ERROR,
+            reason=_REASON_ELSEWHERE[phase],
+            message=f"{_WHOSE[phase]} ended the process with {how}",
+            details=details,
+        )
+    return Verdict(
+        status=Status.CRASHED,
+        reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
+        message=f"the backend ended the process with {how}",
+        details=details,
+    )
+
+
+def _refusal(kind: str, message: str) -> Exception:
+    if kind == "unavailable":
+        what, _, remedy = message.partition(" is unavailable: ")
+        return Unavailable(what, remedy)
+    if kind == "unknown":
+        return NotInWorker(message)
+    return UsageError(message)
+
+
+class NotInWorker(UsageError):
+    """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+
+
+def _as_execution(answer: object, cases: Sequence[TestCase]) -> runner.Execution:
+    match answer:
+        case Ran(verdicts, timings):
+            return runner.Execution(tuple(verdicts), timings)
+        case Broken(_, message):
+            verdict = Verdict(
+                status=Status.ERROR,
+                reason=Reason.BAD_CASE,
+                message=f"the worker cannot build the case: {message}; "
+                "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
+            )
+            return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
+    raise AssertionError("a worker answered a case with a greeting")

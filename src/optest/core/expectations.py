@@ -1,0 +1,70 @@
+"""What a verdict means for a case that expected something else than a pass: refusal, xfail, a retry."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from optest.spec import Evidence, ExpectedError, Fault, Reason, Status, TestCase, Verdict
+
+__all__ = ["after_attempts", "excused", "fault_verdict", "refusal_verdict"]
+
+
+def fault_verdict(fault: Fault) -> Verdict:
+    return Verdict(status=fault.status, reason=fault.reason, message=fault.message, details=fault.details)
+
+
+def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
+    """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
+    wanted = f"{expected.type} with the text {expected.match!r}" if expected.match else expected.type
+    if fault is None:
+        return Verdict(
+            status=Status.FAILED,
+            reason=Reason.NOT_REFUSED,
+            message=f"the call was accepted, but should be refused with {wanted}",
+        )
+    if fault.reason is not Reason.RAISED:
+        return fault_verdict(fault)
+    raised = fault.details.get("exception", fault.message)
+    if expected.type not in fault.details.get("exception_types", ()):
+        return Verdict(
+            status=Status.FAILED,
+            reason=Reason.WRONG_ERROR,
+            message=f"the call was refused with {raised!r}, but should be refused with {wanted}",
+            details=fault.details,
+        )
+    if expected.match not in str(raised):
+        return Verdict(
+            status=Status.FAILED,
+            reason=Reason.WRONG_ERROR,
+            message=f"the error says {raised!r}, but should contain {expected.match!r}",
+            details=fault.details,
+        )
+    return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
+
+
+def excused(case: TestCase, verdict: Verdict) -> Verdict:
+    """Apply the case's xfail: it excuses the status that it states and nothing else."""
+    if case.xfail is None:
+        return verdict
+    if verdict.status is case.xfail.status:
+        message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
+        return dataclasses.replace(verdict, status=Status.XFAILED, message=message)
+    if verdict.status is Status.PASSED:
+        return dataclasses.replace(
+            verdict,
+            status=Status.XPASSED,
+            message=f"passed, but is expected to be {case.xfail.status.value}: {case.xfail.reason}",
+        )
+    return verdict
+
+
+def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:
+    """A pass that needed more than one attempt is suspect; it says what the earlier attempt died of."""
+    if attempts == 1 or verdict.status is not Status.PASSED or earlier is None:
+        return verdict
+    died = earlier.reason.value if earlier.reason else earlier.status.value
+    return dataclasses.replace(
+        verdict,
+        status=Status.SUSPECT,
+        message=f"passed at attempt {attempts}, after {died}: {earlier.message}",
+    )

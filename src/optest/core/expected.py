@@ -1,0 +1,130 @@
+"""What the outputs should be: a golden file, the generator's own, or the reference's, with their error terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver
+from optest.compare import Expected
+from optest.core.border import Border
+from optest.numerics import dtype_of
+from optest.registry import load_object
+from optest.spec import DType, Fault, Reason, RuleClass, TensorSpec, TestCase
+
+__all__ = ["expected_outputs"]
+
+Array = np.ndarray[Any, Any]
+_WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
+
+
+def expected_outputs(
+    case: TestCase, inputs: Sequence[Array], known: Sequence[Any] | None, driver: BackendDriver
+) -> list[Expected]:
+    """Return the expected outputs in order; an empty list where the case has no reference at all.
+
+    A golden file of the backend goes before what the generator knows, and that before the reference.
+
+    Raises:
+        Fault: REFERENCE_FAILED if the reference raises or contradicts the outputs that the case declares.
+    """
+    golden = getattr(driver, "golden", None)
+    values = golden(case) if golden is not None else None
+    if values is None:
+        values = known
+    padded = _with_left_out(case, inputs)
+    if values is None:
+        reference = case.reference or case.descriptor.reference
+        if reference is None:
+            return []
+        values = _call(_hook(reference), padded, case.attributes, "the reference")
+        terms = _terms(case, padded)
+    else:
+        terms = _terms(case, padded)
+    return _placed(case, inputs, values, terms)
+
+
+def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
+    """The inputs at the places of the operator's signature, None for an optional one that is left out."""
+    by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
+    signature = case.descriptor.tensors
+    if signature.is_variadic or len(by_name) != len(inputs):
+        return list(inputs)
+    return [by_name.get(parameter.name) for parameter in signature.inputs]
+
+
+def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any] | None:
+    """The error terms, where the class rule decides and the operator has them."""
+    rule, hook = case.descriptor.rule, case.descriptor.terms
+    if rule is None or rule.kind not in _WITH_TERMS or hook is None or case.reference is not None or case.tolerances:
+        return None
+    return _sequence(_call(_hook(hook), inputs, case.attributes, "the operator's `terms`"))
+
+
+@lru_cache(maxsize=256)
+def _loaded(path: str) -> Callable[..., Any]:
+    found = load_object(path)
+    if not callable(found):
+        raise Fault(Reason.BAD_CASE, f"{path} is {type(found).__name__}, but should be a function")
+    return found  # type: ignore[no-any-return]
+
+
+def _hook(hook: str | Callable[..., Any]) -> Callable[..., Any]:
+    return _loaded(hook) if isinstance(hook, str) else hook
+
+
+def _call(
+    function: Callable[..., Any], inputs: Sequence[Array | None], attributes: Mapping[str, Any], what: str
+) -> Any:
+    with Border(what, Reason.REFERENCE_FAILED):
+        return function(inputs, attributes)
+
+
+def _sequence(returned: Any) -> Sequence[Any]:
+    """One value, or several; a NamedTuple of terms is one."""
+    if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
+        return returned
+    return (returned,)
+
+
+def _placed(case: TestCase, inputs: Sequence[Array], values: Any, terms: Sequence[Any] | None) -> list[Expected]:
+    outputs = _sequence(values)
+    names = case.descriptor.tensors.outputs
+    if values is None or len(outputs) != len(names):
+        got = "None" if values is None else f"{len(outputs)} outputs"
+        raise Fault(Reason.REFERENCE_FAILED, f"the reference yields {got}, but {case.descriptor.name} has {len(names)}")
+    if terms is not None and len(terms) != len(names):
+        raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")
+    declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
+    return [
+        _one(name, np.asarray(value), spec, case, inputs, terms[index] if terms is not None else None)
+        for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
+    ]
+
+
+def _one(
+    name: str, value: Array, spec: TensorSpec | None, case: TestCase, inputs: Sequence[Array], terms: Any
+) -> Expected:
+    if spec is None:
+        return Expected(name=name, dtype=_output_dtype(value, inputs), shape=value.shape, value=value, terms=terms)
+    if value.shape != spec.shape:
+        raise Fault(
+            Reason.REFERENCE_FAILED,
+            f"the reference yields {name} with the shape {list(value.shape)}, "
+            f"but {case.descriptor.name} declares {list(spec.shape)}",
+        )
+    return Expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)
+
+
+def _output_dtype(value: Array, inputs: Sequence[Array]) -> DType:
+    """Where nothing declares it: a float64 reference stands for the dtype of the first inexact input."""
+    own = dtype_of(value.dtype)
+    if own.name in ("float64", "complex128"):
+        for array in inputs:
+            given = dtype_of(array.dtype)
+            if given.is_inexact:
+                return given
+    return own

@@ -1,0 +1,46 @@
+"""Everything that a user plugs in: modules of ``OPTEST_PLUGINS`` and entry points of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from optest.backends import backend_manager
+from optest.errors import UsageError
+from optest.operators import operators
+from optest.registry import load_entry_points, load_object, load_plugins
+from optest.settings import plugin_modules
+from optest.spec import OperatorDescriptor
+
+__all__ = ["load_extensions"]
+
+_done: set[str] = set()
+
+
+def load_extensions(plugins: Iterable[str] | None = None) -> None:
+    """Register what plug-ins and entry points bring; what is registered already stays.
+
+    Backends are registered by path and imported when they are asked for; operators are imported now.
+
+    Raises:
+        UsageError: if a plug-in cannot be imported, or an operator's entry point is no descriptor.
+    """
+    load_plugins(plugin_modules() if plugins is None else plugins)
+    if "entry points" in _done:
+        return
+    _done.add("entry points")
+    load_plugins(path for _, path in load_entry_points("optest.plugins"))
+    for name, path in load_entry_points("optest.backends"):
+        backend_manager.register_path(name, path)
+    for name, path in load_entry_points("optest.operators"):
+        _register_operators(name, load_object(path))
+
+
+def _register_operators(name: str, found: object) -> None:
+    descriptors = found if isinstance(found, (tuple, list)) else (found,)
+    for descriptor in descriptors:
+        if not isinstance(descriptor, OperatorDescriptor):
+            raise UsageError(
+                f"entry point {name!r} of optest.operators is {type(descriptor).__name__}, "
+                "but should be an OperatorDescriptor or a tuple of them"
+            )
+        operators.register(descriptor)

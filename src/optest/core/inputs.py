@@ -1,0 +1,50 @@
+"""The inputs of a case: drawn by its generator, checked if the generator is a user's, and never written to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.core.border import Border
+from optest.generators import resolve_generator
+from optest.numerics import numpy_dtype
+from optest.spec import Fault, Reason, TestCase
+
+__all__ = ["make_inputs"]
+
+
+def make_inputs(case: TestCase) -> tuple[Sequence[np.ndarray[Any, Any]], Sequence[Any] | None]:
+    """Return the inputs, read-only, and the expected outputs if the generator knows them.
+
+    Raises:
+        Fault: BAD_CASE if the generator raises or yields other tensors than the case states.
+    """
+    with Border("the generator", Reason.BAD_CASE):
+        inputs, known = resolve_generator(case.generator).generate(case, _random(case))
+        if case.generator is not None:
+            _require_as_stated(case, inputs)
+    for array in inputs:
+        array.flags.writeable = False
+    return inputs, known
+
+
+def _random(case: TestCase) -> Any:
+    """A NumPy Generator for a user's generator; the built-in fills draw from optest's own bits."""
+    if case.generator is None:
+        return None
+    from optest.generators.resolve import numpy_generator
+
+    return numpy_generator(case)
+
+
+def _require_as_stated(case: TestCase, inputs: Any) -> None:
+    if not isinstance(inputs, (tuple, list)) or len(inputs) != len(case.inputs):
+        got = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
+        raise Fault(Reason.BAD_CASE, f"the generator yields {got}, but should yield {len(case.inputs)} arrays")
+    for argument, array in zip(case.inputs, inputs, strict=True):
+        wanted = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
+        got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
+        if got != wanted:
+            raise Fault(Reason.BAD_CASE, f"the generator yields {argument.name} as {got}, but should yield {wanted}")

@@ -1,0 +1,69 @@
+"""What a parent and its worker say to each other, as MessagePack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from optest.spec import Timings, Verdict
+
+__all__ = [
+    "Asked",
+    "Broken",
+    "Hello",
+    "Ran",
+    "Ready",
+    "ToParent",
+    "ToWorker",
+    "decode_for_parent",
+    "decode_for_worker",
+    "encode",
+]
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution."""
+
+    driver: str
+    options: dict[str, Any]
+    plugins: list[str]
+    import_path: list[str]
+    every_measure: bool = False
+    fresh: bool = False
+
+
+class Asked(msgspec.Struct, tag="asked", frozen=True):
+    """Run these cases, in wire form, as one execution."""
+
+    cases: list[dict[str, Any]]
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True):
+    """The driver is loaded."""
+
+
+class Ran(msgspec.Struct, tag="ran", frozen=True):
+    """The verdicts in the order of the cases."""
+
+    verdicts: list[Verdict]
+    timings: Timings
+
+
+class Broken(msgspec.Struct, tag="broken", frozen=True):
+    """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``."""
+
+    kind: str
+    message: str
+
+
+ToWorker = Hello | Asked
+ToParent = Ready | Ran | Broken
+
+_encoder = msgspec.msgpack.Encoder()
+_for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
+_for_parent: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParent)
+
+encode = _encoder.encode
+decode_for_worker = _for_worker.decode
+decode_for_parent = _for_parent.decode

@@ -1,0 +1,58 @@
+"""From a case and its verdict to the result that journals and reports hold."""
+
+from __future__ import annotations
+
+from optest.core.wire import case_to_wire
+from optest.spec import CaseResult, TestCase, Timings, Verdict
+
+__all__ = ["reference_name", "result_of"]
+
+
+def reference_name(case: TestCase) -> str:
+    """What the case is compared with, as one word for identities and reports."""
+    if case.reference is not None:
+        return case.reference
+    if case.descriptor.reference is None:
+        return "none"
+    return "numpy"
+
+
+def result_of(
+    case: TestCase,
+    verdict: Verdict,
+    *,
+    timings: Timings | None = None,
+    attempts: int = 1,
+    round_index: int = 0,
+    isolation: str = "none",
+    mode: str = "forward",
+    duplicate_of: str | None = None,
+    repro: str = "",
+) -> CaseResult:
+    return CaseResult(
+        id=case.id,
+        key=case.key,
+        operator=case.descriptor.name,
+        target=case.backend.label(),
+        reference=reference_name(case),
+        mode=mode,
+        verdict=verdict,
+        seed=case.seed,
+        dtypes=tuple(entry.name for entry in case.dtypes),
+        shapes=case.shapes,
+        attributes=case.attributes,
+        backend=case.backend.name,
+        kind=case.backend.kind,
+        chip=case.backend.chip,
+        device=case.backend.device,
+        timings=timings or Timings(),
+        attempts=attempts,
+        round=round_index,
+        isolation=isolation,
+        duplicate_of=duplicate_of,
+        repro=repro,
+        tags=case.tags,
+        description=case.description,
+        where=case.where,
+        case=case_to_wire(case),
+    )

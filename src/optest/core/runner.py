@@ -1,0 +1,188 @@
+"""One case in this process: inputs, expected, actual, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver, backend_manager
+from optest.compare import Expected, judge
+from optest.core.actual import actual_outputs
+from optest.core.border import Border
+from optest.core.expectations import excused, fault_verdict, refusal_verdict
+from optest.core.expected import expected_outputs
+from optest.core.inputs import make_inputs
+from optest.core.results import result_of
+from optest.spec import BAD_STATUSES, CaseResult, Check, Fault, Reason, Status, TestCase, Timings, Verdict
+
+__all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Phase(IntEnum):
+    """What a process is doing for a case; a parent reads it to know whose fault a death or a hang is."""
+
+    IDLE = 0
+    GENERATE = 1
+    REFERENCE = 2
+    RUN = 3
+    COMPARE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution and the verdicts that the cases sharing it got from it, in order."""
+
+    verdicts: tuple[Verdict, ...]
+    timings: Timings
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known so far while a case runs. ``expected`` None: no case needs it; empty: there is no reference."""
+
+    inputs: Sequence[Array] = ()
+    expected: Sequence[Expected] | None = None
+    actual: Sequence[Array] = ()
+    checks: tuple[Check, ...] = ()
+    fault: Fault | None = None
+    seconds: dict[Phase, float] = field(default_factory=dict)
+
+    def timings(self) -> Timings:
+        return Timings(
+            generate_s=self.seconds.get(Phase.GENERATE),
+            reference_s=self.seconds.get(Phase.REFERENCE),
+            run_s=self.seconds.get(Phase.RUN),
+            compare_s=self.seconds.get(Phase.COMPARE),
+        )
+
+
+def execute(
+    cases: Sequence[TestCase],
+    driver: BackendDriver,
+    *,
+    announce: Callable[[Phase], None] = lambda _: None,
+    every_measure: bool = False,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Execution:
+    """Run cases that compute the same thing once and judge each of them for itself.
+
+    ``announce`` is told each phase before it begins. ``interrupted`` tells a real Ctrl-C, which is raised,
+    from a KeyboardInterrupt that the backend threw, which is a verdict.
+    """
+    case = cases[0]
+    progress = _Progress()
+
+    def timed(phase: Phase, work: Callable[[], Any]) -> Any:
+        announce(phase)
+        started = perf_counter()
+        try:
+            return work()
+        finally:
+            progress.seconds[phase] = perf_counter() - started
+
+    try:
+        progress.inputs, known = timed(Phase.GENERATE, lambda: make_inputs(case))
+        if any(each.expects_error is None for each in cases):
+            progress.expected = timed(Phase.REFERENCE, lambda: expected_outputs(case, progress.inputs, known, driver))
+    except Fault as fault:
+        announce(Phase.IDLE)
+        return Execution(tuple(excused(each, fault_verdict(fault)) for each in cases), progress.timings())
+    try:
+        progress.actual, progress.checks = timed(
+            Phase.RUN, lambda: actual_outputs(case, driver, progress.inputs, progress.expected, interrupted)
+        )
+    except Fault as fault:
+        progress.fault = fault
+    verdicts = timed(
+        Phase.COMPARE,
+        lambda: tuple(excused(each, _verdict(each, progress, driver, every_measure)) for each in cases),
+    )
+    announce(Phase.IDLE)
+    return Execution(verdicts, progress.timings())
+
+
+def _verdict(case: TestCase, progress: _Progress, driver: BackendDriver, every_measure: bool) -> Verdict:
+    if case.expects_error is not None:
+        return refusal_verdict(case.expects_error, progress.fault)
+    if progress.fault is not None:
+        return fault_verdict(progress.fault)
+    if not progress.expected:
+        return Verdict(
+            status=Status.UNCHECKED,
+            message=f"{case.descriptor.name} has no reference, so nothing was compared",
+            checks=progress.checks,
+        )
+    try:
+        with Border("the comparison", Reason.INTERNAL):
+            verdict = judge(
+                case,
+                progress.actual,
+                progress.expected,
+                numerics=driver.numerics,
+                every_measure=every_measure,
+                inputs=progress.inputs,
+            )
+    except Fault as fault:
+        return fault_verdict(fault)
+    return replace(verdict, checks=(*verdict.checks, *progress.checks))
+
+
+def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
+    """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
+    if case.skip is not None:
+        return Verdict(status=Status.SKIPPED, message=case.skip.reason)
+    try:
+        with Border("the backend's `unsupported`", Reason.RAISED):
+            lack = driver.unsupported(case)
+    except Fault as fault:
+        return fault_verdict(fault)
+    if lack is None:
+        return None
+    return Verdict(status=Status.SKIPPED, reason=Reason.UNSUPPORTED, message=lack)
+
+
+class TestRunner:
+    """Runs cases one after the other in this process, for embedding; ``optest run`` adds workers and journals.
+
+    Each case's own backend is asked, found by name among ``optest.backends.backend_manager``.
+    """
+
+    __test__ = False  # pytest would take the name for a test class
+
+    def __init__(self, *, seed: int | None = None, fail_fast: bool = False, every_measure: bool = False) -> None:
+        self.seed = seed
+        self.fail_fast = fail_fast
+        self.every_measure = every_measure
+
+    def run(
+        self, cases: Iterable[TestCase], on_result: Callable[[CaseResult, int, int], None] | None = None
+    ) -> list[CaseResult]:
+        """Return one result for each case; ``seed`` replaces the cases' own; ``on_result`` gets (result, index, total).
+
+        Raises:
+            UnknownName: if a case names a backend that is not registered.
+        """
+        planned = [case if self.seed is None else replace(case, seed=self.seed) for case in cases]
+        results: list[CaseResult] = []
+        for index, case in enumerate(planned):
+            results.append(self._run_one(case))
+            if on_result is not None:
+                on_result(results[-1], index, len(planned))
+            if self.fail_fast and results[-1].status in BAD_STATUSES:
+                break
+        return results
+
+    def _run_one(self, case: TestCase) -> CaseResult:
+        driver = backend_manager.get(case.backend.name)
+        refusal = why_not_run(case, driver)
+        if refusal is not None:
+            return result_of(case, refusal)
+        execution = execute([case], driver, every_measure=self.every_measure)
+        return result_of(case, execution.verdicts[0], timings=execution.timings)

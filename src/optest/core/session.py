@@ -1,0 +1,235 @@
+"""The loop over all cases: asks executors, retries, journals every result, tells the listener, stops in time."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from optest.backends import BackendDriver
+from optest.core import runner
+from optest.core.executors import Executor
+from optest.core.expectations import after_attempts
+from optest.core.results import result_of
+from optest.core.runner import why_not_run
+from optest.core.schedule import Execution, executions
+from optest.errors import OptestError
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
+
+__all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "resume_key"]
+
+_ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
+
+
+class Listener(Protocol):
+    """Hears what happens; whatever it raises is its own business and never ends a run."""
+
+    def on_start(self, info: RunInfo) -> None: ...
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None: ...
+
+    def on_complete(self, summary: RunSummary) -> None: ...
+
+
+class Journaling(Protocol):
+    """Keeps every result before anybody hears of it."""
+
+    def start(self, info: RunInfo) -> None: ...
+
+    def result(self, result: CaseResult) -> None: ...
+
+    def end(self, summary: RunSummary) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a run goes: ``maxfail`` 0 never stops; ``isolation`` is what the results say of it."""
+
+    jobs: int = 1
+    retries: int = 0
+    rounds: int = 1
+    maxfail: int = 0
+    isolation: str = "none"
+
+
+@dataclass(slots=True)
+class Interruption:
+    """Whether the user pressed Ctrl-C or the process was asked to terminate."""
+
+    happened: bool = False
+
+    def __call__(self) -> bool:
+        return self.happened
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """While inside, SIGINT and SIGTERM raise KeyboardInterrupt here and are remembered."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def remember(number: int, frame: FrameType | None) -> None:
+            self.happened = True
+            raise KeyboardInterrupt
+
+        before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass(slots=True)
+class Session:
+    """One run. ``make_executor`` gives a new executor for each of ``policy.jobs`` lanes."""
+
+    info: RunInfo
+    cases: Sequence[TestCase]
+    driver: BackendDriver
+    make_executor: Callable[[int], Executor]
+    journal: Journaling
+    listener: Listener
+    policy: Policy = field(default_factory=Policy)
+    repro: Callable[[TestCase], str] = lambda _: ""
+    earlier: Mapping[object, CaseResult] = field(default_factory=dict)
+    interruption: Interruption = field(default_factory=Interruption)
+    results: list[CaseResult] = field(default_factory=list)
+    failure: OptestError | None = None
+
+    def run(self) -> RunSummary:
+        """Run every case that has no earlier result and return what all of them add up to.
+
+        An error of optest itself, such as a full disk, ends the run; it is kept in ``failure``.
+        """
+        began = time.monotonic()
+        self.results.extend(self.earlier.values())
+        interrupted = False
+        try:
+            with self.interruption.watched():
+                self.journal.start(self.info)
+                self.listener.on_start(self.info)
+                self._run_all(self._remaining())
+        except KeyboardInterrupt:
+            interrupted = True
+        except OptestError as error:
+            self.failure = error
+        summary = RunSummary.of(
+            self.results,
+            total=len(self.cases) * self.policy.rounds,
+            duration_s=time.monotonic() - began,
+            interrupted=interrupted,
+        )
+        try:
+            self.journal.end(summary)
+        except OptestError as error:
+            self.failure = self.failure or error
+        self.listener.on_complete(summary)
+        return summary
+
+    def _remaining(self) -> list[Execution]:
+        planned = executions(self.cases, rounds=self.policy.rounds)
+        if not self.earlier:
+            return list(planned)
+        remaining = []
+        for execution in planned:
+            cases = tuple(
+                case for case in execution.cases if resume_key(case, execution.round_index) not in self.earlier
+            )
+            if cases:
+                remaining.append(Execution(cases, execution.round_index))
+        return remaining
+
+    def _run_all(self, remaining: Sequence[Execution]) -> None:
+        if self.policy.jobs == 1:
+            self._run_in_turn(remaining)
+        else:
+            self._run_side_by_side(remaining)
+
+    def _run_in_turn(self, remaining: Sequence[Execution]) -> None:
+        executor = self.make_executor(0)
+        try:
+            for execution in remaining:
+                self._report(execution, *self._run_one(execution, executor))
+                if self._is_over():
+                    return
+        finally:
+            executor.close()
+
+    def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
+        """One lane for each job; a lane has one execution at a time, and results come as they finish."""
+        lanes: queue.SimpleQueue[Executor] = queue.SimpleQueue()
+        executors = [self.make_executor(lane) for lane in range(self.policy.jobs)]
+        for executor in executors:
+            lanes.put(executor)
+
+        def run(execution: Execution) -> tuple[Execution, runner.Execution, int]:
+            executor = lanes.get()
+            try:
+                return (execution, *self._run_one(execution, executor))
+            finally:
+                lanes.put(executor)
+
+        pool = ThreadPoolExecutor(max_workers=self.policy.jobs, thread_name_prefix="optest")
+        futures: list[Future[tuple[Execution, runner.Execution, int]]] = []
+        try:
+            futures.extend(pool.submit(run, execution) for execution in remaining)
+            for future in as_completed(futures):
+                self._report(*future.result())
+                if self._is_over():
+                    return
+        finally:
+            for future in futures:
+                future.cancel()
+            for executor in executors:
+                executor.close()
+            pool.shutdown(wait=True)
+
+    def _run_one(self, execution: Execution, executor: Executor) -> tuple[runner.Execution, int]:
+        """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
+        refusal = why_not_run(execution.first, self.driver)
+        if refusal is not None:
+            return runner.Execution((refusal,) * len(execution.cases), Timings()), 1
+        allowed = 1 + max(self.policy.retries, execution.first.retries)
+        earlier: Verdict | None = None
+        for attempt in range(1, allowed + 1):
+            outcome = executor.execute(execution.cases)
+            if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
+                break
+            earlier = outcome.verdicts[0]
+        verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
+        return runner.Execution(verdicts, outcome.timings), attempt
+
+    def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
+        for place, (case, verdict) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
+            result = result_of(
+                case,
+                verdict,
+                timings=outcome.timings,
+                attempts=attempts,
+                round_index=execution.round_index,
+                isolation=self.policy.isolation,
+                duplicate_of=execution.first.id if place else None,
+                repro=self.repro(case) if verdict.status is not Status.PASSED else "",
+            )
+            self.journal.result(result)
+            self.results.append(result)
+            self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
+
+    def _is_over(self) -> bool:
+        if not self.policy.maxfail:
+            return False
+        bad = sum(result.status in BAD_STATUSES for result in self.results)
+        return bad >= self.policy.maxfail
+
+
+def resume_key(case: TestCase, round_index: int) -> object:
+    """What makes an earlier result the result of this case: its id and key, and the round."""
+    return (case.id, case.key, case.backend.label(), round_index)

@@ -1,0 +1,97 @@
+"""The child process that runs cases: ``python -m optest.core.worker FD_IN FD_OUT PHASE_PAGE``.
+
+It loads the same plug-ins as its parent and finds the driver by name. Foreign code may end it at any moment; the
+parent reads the phase page to know whose fault that was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from optest.backends import BackendDriver, backend_manager
+from optest.core.extensions import load_extensions
+from optest.core.messages import Asked, Broken, Hello, Ran, Ready, ToParent, decode_for_worker, encode
+from optest.core.phase_page import PhasePage
+from optest.core.runner import execute
+from optest.core.wire import case_from_wire
+from optest.errors import OptestError, Unavailable, UnknownName
+from optest.operators import operators
+from optest.process import Channel, fork_child
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    fd_in, fd_out, page = int(arguments[0]), int(arguments[1]), Path(arguments[2])
+    channel = Channel(fd_in, fd_out)
+    with PhasePage(page) as phases:
+        hello = decode_for_worker(channel.receive() or b"")
+        assert isinstance(hello, Hello)
+        try:
+            driver = _load(hello)
+        except OptestError as error:
+            channel.send(encode(_broken(error)))
+            return
+        channel.send(encode(Ready()))
+        while (message := channel.receive()) is not None:
+            if hello.fresh:
+                _answer_in_fresh_process(message, hello, driver, phases, channel)
+            else:
+                channel.send(encode(_answer(message, hello, driver, phases)))
+
+
+def _load(hello: Hello) -> BackendDriver:
+    sys.path[:] = [entry for entry in hello.import_path if entry not in sys.path] + sys.path
+    load_extensions(hello.plugins)
+    driver = backend_manager.get(hello.driver)
+    driver.configure(hello.options)
+    return driver
+
+
+def _broken(error: OptestError) -> Broken:
+    match error:
+        case Unavailable():
+            return Broken("unavailable", str(error))
+        case UnknownName():
+            return Broken("unknown", str(error))
+    return Broken("error", str(error))
+
+
+def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
+    asked = decode_for_worker(message)
+    assert isinstance(asked, Asked)
+    try:
+        cases = [case_from_wire(wire, operators.get) for wire in asked.cases]
+    except OptestError as error:
+        return _broken(error)
+    execution = execute(cases, driver, announce=phases.write, every_measure=hello.every_measure)
+    return Ran(list(execution.verdicts), execution.timings)
+
+
+def _answer_in_fresh_process(
+    message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage, channel: Channel
+) -> None:
+    """Fork, let the child answer, and end the way that it ended if it did not."""
+    child = fork_child(lambda: encode(_answer(message, hello, driver, phases)))
+    answer = child.receive()
+    returncode, signal = child.wait()
+    if answer is not None:
+        channel.send(answer)
+        return
+    _end_like(returncode, signal)
+
+
+def _end_like(returncode: int, signal: int | None) -> None:
+    """End this process as the child ended, so that the parent sees one kind of death."""
+    if signal is not None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.kill(os.getpid(), signal)
+    os._exit(returncode)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
