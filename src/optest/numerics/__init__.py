@@ -1,1 +1,18 @@
 """Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
+
+from optest.numerics.formats import Array, bits, dtype_of, numpy_dtype, widen
+from optest.numerics.layout import empty_storage, private_copy, view
+from optest.numerics.rounding import round_to, ulp
+
+__all__ = [
+    "Array",
+    "bits",
+    "dtype_of",
+    "empty_storage",
+    "numpy_dtype",
+    "private_copy",
+    "round_to",
+    "ulp",
+    "view",
+    "widen",
+]

@@ -1,0 +1,67 @@
+"""Tensors in memory: a view of a storage as a spec describes it, and copies that keep strides and overlap."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.numerics.formats import Array, numpy_dtype
+from optest.spec import TensorSpec
+
+__all__ = ["empty_storage", "private_copy", "view"]
+
+
+def empty_storage(spec: TensorSpec) -> Array:
+    """An uninitialised one-dimensional array that holds every element of ``spec``."""
+    return np.empty(spec.storage_elements, numpy_dtype(spec.dtype))
+
+
+def view(storage: Array, spec: TensorSpec) -> Array:
+    """The tensor that ``spec`` describes, in the memory of ``storage``; overlap, stride 0 and gaps included.
+
+    ``storage`` is one-dimensional, contiguous and of the spec's dtype. The view is writeable if it is.
+
+    Raises:
+        ValueError: if the storage has another dtype, is not contiguous, or ends before the last element.
+    """
+    if storage.dtype != numpy_dtype(spec.dtype):
+        raise ValueError(f"storage is {storage.dtype}, but should be {spec.dtype}")
+    if storage.ndim != 1 or not storage.flags.c_contiguous:
+        raise ValueError(f"storage has strides {storage.strides}, but should be one-dimensional and contiguous")
+    if storage.size < spec.storage_elements:
+        raise ValueError(f"storage has {storage.size} elements, but should have {spec.storage_elements} for {spec}")
+    if spec.elements == 0:
+        return storage[:0].reshape(spec.shape)
+    if spec.strides is None:
+        return storage[spec.offset : spec.offset + spec.elements].reshape(spec.shape)
+    size = storage.itemsize
+    tensor: Array = np.ndarray(
+        spec.shape,
+        storage.dtype,
+        buffer=storage.view(np.uint8),  # ml_dtypes arrays have no buffer interface, bytes do
+        offset=spec.offset * size,
+        strides=tuple(stride * size for stride in spec.strides),
+    )
+    return tensor
+
+
+def private_copy(array: Array) -> Array:
+    """A writeable copy with the same strides: elements that share memory in ``array`` share it in the copy.
+
+    What lies in the gaps of a strided array is copied too.
+    """
+    if array.flags.c_contiguous or array.size == 0:
+        return array.copy()
+    memory, first = _span(array)
+    copy: Array = np.ndarray(array.shape, array.dtype, buffer=memory.copy(), offset=first, strides=array.strides)
+    return copy
+
+
+def _span(array: Array) -> tuple[Array, int]:
+    """The bytes from the lowest to the highest element, and where among them element [0, 0, …] begins."""
+    reaches = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    first = -sum(min(0, reach) for reach in reaches)
+    length = first + sum(max(0, reach) for reach in reaches) + array.itemsize
+    lowest = array[tuple(slice(-1 if stride < 0 else 0, None) for stride in array.strides)]
+    corner = lowest[(slice(0, 1),) * array.ndim].reshape(1).view(np.uint8)
+    memory: Array = np.lib.stride_tricks.as_strided(corner, (length,), (1,))
+    return memory, first
