@@ -22,8 +22,8 @@ _NUMPY: dict[str, np.dtype[Any]] = {
 }
 _OURS: dict[np.dtype[Any], DType] = {_NUMPY[entry.name]: entry for entry in DTYPES}
 
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
-_TWO_WORDS = np.dtype([("real", np.uint64), ("imag", np.uint64)])
+_UNSIGNED: dict[int, np.dtype[Any]] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+_UNSIGNED[16] = np.dtype([("real", np.uint64), ("imag", np.uint64)])
 _NIBBLE = np.uint8(0x0F)
 
 
@@ -51,8 +51,7 @@ def bits(array: Array) -> Array:
     complex128 gives pairs ``(real, imag)`` of uint64, which compare like numbers.
     """
     entry = dtype_of(array.dtype)
-    unsigned = _TWO_WORDS if entry.bits == 128 else _UNSIGNED[entry.itemsize_bytes]
-    codes: Array = array.view(unsigned)
+    codes: Array = array.view(_UNSIGNED[entry.itemsize_bytes])
     return codes & _NIBBLE if entry.bits == 4 else codes
 
 

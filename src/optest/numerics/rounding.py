@@ -93,10 +93,9 @@ def _to_complex(array: Array, dtype: DType, overflow: str, denormals: str) -> Ar
     if array.dtype.kind == "O" or array.dtype.itemsize > 16:
         raise TypeError(f"values are {array.dtype}, but should be complex128 to be rounded to {dtype}")
     part = _COMPONENT[dtype.name]
-    wide = np.ascontiguousarray(array if array.dtype.kind == "c" else widen(array), dtype=_COMPLEX128)
+    wide = np.ascontiguousarray(array if array.dtype.kind == "c" else _as_float64(array, part), dtype=_COMPLEX128)
     components = _to_float(wide.reshape(-1).view(_FLOAT64), part, overflow, denormals)
-    whole: Array = components.view(numpy_dtype(dtype))
-    return whole.reshape(array.shape)
+    return components.view(numpy_dtype(dtype)).reshape(array.shape)
 
 
 def _narrow(values: Array, dtype: DType) -> Array:
