@@ -1,0 +1,175 @@
+"""What the built-in operators may lose: Σ|terms| and Σterms² of sums, error budgets of composed operators.
+
+Every ``<op>_terms`` takes what ``<op>_reference`` takes and returns one entry for each output, shaped like it.
+Budgets count unit roundoffs u of the arithmetic, whatever its dtype; the derivations are in docs/operators.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.numerics import widen
+from optest.operators.inference import normalize_dim, reduced_dims
+from optest.operators.reference_impls import (
+    affine_parameters,
+    gemm_operands,
+    moments,
+    sum_over,
+)
+from optest.spec import ErrorBudget, Terms
+
+__all__ = [
+    "add_terms",
+    "gelu_terms",
+    "gemm_terms",
+    "layer_norm_terms",
+    "matmul_terms",
+    "softmax_terms",
+    "sum_terms",
+]
+
+Array = np.ndarray[Any, Any]
+Inputs = Sequence[Any]
+Attributes = Mapping[str, Any]
+Hook = Callable[[Inputs, Attributes], tuple[Any, ...]]
+
+
+def _quiet(function: Hook) -> Hook:
+    @functools.wraps(function)
+    def quiet(inputs: Inputs, attributes: Attributes) -> tuple[Any, ...]:
+        with np.errstate(all="ignore"):
+            return function(inputs, attributes)
+
+    return quiet
+
+
+def _float64(array: Any) -> Array:
+    return widen(np.asarray(array)).astype(np.float64, copy=False)
+
+
+@_quiet
+def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """The addition itself is correctly rounded; alpha ≠ 1 adds the rounding of alpha and that of alpha · other."""
+    left, right = _float64(inputs[0]), _float64(inputs[1])
+    alpha = attributes.get("alpha", 1.0)
+    shape = np.broadcast_shapes(left.shape, right.shape)
+    if alpha == 1:
+        return (ErrorBudget(np.zeros(shape), np.zeros(shape)),)
+    scaled = np.broadcast_to(np.abs(alpha * right), shape)
+    return (ErrorBudget(2.0 * scaled, 2.0 / 3.0 * scaled * scaled),)
+
+
+@_quiet
+def gelu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """1 + erf and 1 + tanh cancel below 0: what they lost is multiplied by |x|."""
+    size = np.abs(_float64(inputs[0]))
+    return (ErrorBudget(4.0 * size, size * size),)
+
+
+@_quiet
+def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    values = _float64(inputs[0])
+    dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
+    absolute, squared = sum_over(np.abs(values), dims), sum_over(values * values, dims)
+    if attributes.get("keepdim") and values.ndim:
+        absolute, squared = np.expand_dims(absolute, dims), np.expand_dims(squared, dims)
+    count = int(np.prod([values.shape[i] for i in dims])) if values.ndim else 1
+    return (Terms(absolute, squared, count),)
+
+
+@_quiet
+def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    a, b = _float64(inputs[0]), _float64(inputs[1])
+    return (Terms(np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b)), a.shape[-1]),)
+
+
+@_quiet
+def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """alpha · products and beta · c; the factors' own roundings count as further terms."""
+    a, b, c = gemm_operands(inputs, attributes)
+    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    absolute, squared = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    if alpha:
+        absolute = abs(alpha) * (np.abs(a) @ np.abs(b))
+        squared = alpha * alpha * ((a * a) @ (b * b))
+    count = a.shape[1] + (alpha != 1)
+    if c is not None:
+        added = beta * c.astype(np.float64)
+        absolute, squared = absolute + np.abs(added), squared + added * added
+        count += 1 + (beta != 1)
+    return (Terms(absolute, squared, count),)
+
+
+@_quiet
+def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """y · (|d| + 6 + Σ y(|d| + 6) + 4√K + 5) with d = x − max: shift, exp, sum and division.
+
+    The errors of the sum are common to a row, so that a mean over the row does not even them out; they count with
+    twice their standard deviation.
+    """
+    x = _float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    row = np.reshape(x, 1) if not x.ndim else x
+    dim = normalize_dim(attributes.get("dim", -1), row.ndim)
+    count = row.shape[dim]
+    d = row - row.max(dim, keepdims=True)
+    e = np.exp(d)
+    y = e / e.sum(dim, keepdims=True)
+    own = np.where(y > 0, np.abs(d), 0.0) + 6.0  # exp(−inf) is 0 without any error
+    shared = (y * own).sum(dim, keepdims=True) + 4.0 * np.sqrt(count)
+    squares = (y * y).sum(dim, keepdims=True)
+    shared_variance = count * (1.0 / 3.0 + squares / 2.0) + (y * y * own * own).sum(dim, keepdims=True) / 3.0
+    worst = y * (own + shared + 5.0)
+    variance = y * y * (own * own / 3.0 + 4.0 * shared_variance + 2.0)
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
+
+
+@_quiet
+def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the mean, the variance, the square root, the products and the bias, first order.
+
+    With r = 1/√(var + eps), z = (x − mean)·r, s = var/(var + eps), κ = √(1 + mean²/var), a = mean|x| and N elements
+    in a row, in units of u:
+
+    - mean, common to the row: ``(4√N·a + |mean|)·r``;
+    - variance, common to the row: ``|z|·s·(2√N + 2κ + 2)``;
+    - rsqrt 2 ulp and the sum under it: ``5·|z|``;
+    - x − mean, or x·r − mean·r: ``(|x| + |mean|)·r``, and two products ``2·|z|``;
+
+    all of it times |weight|, and ``|y|`` for adding the bias.
+    """
+    x = _float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    weight, bias = affine_parameters(inputs)
+    trailing = len(attributes["normalized_shape"])
+    dims = tuple(range(x.ndim - trailing, x.ndim))
+    count = float(np.prod([x.shape[i] for i in dims]))
+    centred, mean, variance = moments(x, trailing)
+    total = variance + attributes.get("eps", 1e-5)
+    r = 1.0 / np.sqrt(total)
+    z, s = np.abs(centred) * r, variance / total
+    kappa = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s
+    scale = 1.0 if weight is None else np.abs(weight)
+    size = np.abs(x).mean(dims, keepdims=True)
+    square = (x * x).mean(dims, keepdims=True)
+
+    shift = (4.0 * np.sqrt(count) * size + np.abs(mean)) * r
+    stretch = z * (s * (2.0 * np.sqrt(count) + 2.0) + 2.0 * kappa)
+    own = (np.abs(x) + np.abs(mean)) * r + 7.0 * z
+    worst = scale * (shift + stretch + own)
+
+    shift_variance = (count * mean * mean / 3.0 + square / 2.0 + mean * mean / 3.0) * r * r
+    stretch_variance = z * z * (s * s * (count / 12.0 + 1.0) + kappa * kappa)
+    own_variance = (x * x + mean * mean) * r * r / 3.0 + 4.0 * z * z
+    expected = scale * scale * (4.0 * shift_variance + 4.0 * stretch_variance + own_variance)
+    if bias is not None:
+        y = np.abs(np.sign(centred) * z * (1.0 if weight is None else weight) + bias)
+        worst, expected = worst + y, expected + y * y / 3.0
+    return (ErrorBudget(np.asarray(worst), np.asarray(expected)),)
