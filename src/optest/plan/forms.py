@@ -1,0 +1,258 @@
+"""The ways a person can write a shape, dtypes, a tolerance, a generator and the like, read into the vocabulary.
+
+Plans and the command line share these; each function takes plain data and raises :class:`Misfit`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from optest.errors import UnknownName, UsageError, nearest
+from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
+
+__all__ = [
+    "GeneratorChoice",
+    "Layout",
+    "Misfit",
+    "is_dotted",
+    "read_dtypes",
+    "read_expects_error",
+    "read_generator",
+    "read_shape",
+    "read_skip",
+    "read_tolerance",
+    "read_xfail",
+    "shown",
+    "unknown_key",
+]
+
+MAX_SIZE = 2**63 - 1
+XFAIL_STATUSES = ("failed", "error", "timeout")
+
+
+class Misfit(ValueError):
+    """Something written in a form that it cannot have; ``path`` leads from the value to the culprit in it."""
+
+    def __init__(self, message: str, *, path: tuple[str | int, ...] = (), hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.hint = hint
+
+
+class Layout(NamedTuple):
+    """A shape as the plan states it, in elements; ``strides`` None is row-major."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+
+
+class GeneratorChoice(NamedTuple):
+    """Who makes the inputs: a dotted ``path``, or ``every`` fill and fills ``by_tensor`` that go before it."""
+
+    path: str | None = None
+    every: Fill | None = None
+    by_tensor: Mapping[str, Fill] = {}
+
+
+def shown(value: Any) -> str:
+    """A value as it would stand in YAML, cut to one short line."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case Mapping():
+            text = "{" + ", ".join(f"{key}: {shown(each)}" for key, each in list(value.items())[:4]) + "}"
+        case list() | tuple():
+            text = "[" + ", ".join(map(shown, value[:8])) + (", ...]" if len(value) > 8 else "]")
+        case str():
+            text = repr(value)
+        case _:
+            text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def unknown_key(name: str, known: Collection[str], *, of: str = "") -> Misfit:
+    near = nearest(name, known)
+    hint = f"did you mean {near}?" if near else f"known keys: {', '.join(known)}"
+    place = f" of {of}" if of else ""
+    return Misfit(f"unknown key {name!r}{place}", path=(name,), hint=hint)
+
+
+def _wanted(name: str, value: Any, should_be: str, **more: Any) -> Misfit:
+    return Misfit(f"{name} is {shown(value)}, but should be {should_be}", **more)
+
+
+def _only_keys(value: Mapping[str, Any], known: Sequence[str], *, of: str) -> None:
+    for key in value:
+        if key not in known:
+            raise unknown_key(key, known, of=of)
+
+
+_SHAPE_FORM = "a list of sizes such as [2, 3], 2x3, or {shape: [2, 3], strides: [3, 1], offset: 0}"
+
+
+def read_shape(value: Any) -> Layout:
+    """Read ``[2, 3]``, ``2x3``, ``scalar``, ``2`` (one dimension) or ``{shape, strides, offset}``."""
+    if type(value) is list:
+        return Layout(_sizes(value))
+    if type(value) is int:
+        return Layout(_sizes([value]))
+    if isinstance(value, str):
+        return Layout(_sizes_of_text(value))
+    if isinstance(value, dict):
+        return _read_layout(value)
+    raise _wanted("shape", value, _SHAPE_FORM)
+
+
+def _sizes(value: list[Any]) -> tuple[int, ...]:
+    for index, size in enumerate(value):
+        if type(size) is not int or not 0 <= size <= MAX_SIZE:
+            raise _wanted(f"size {index} of the shape", size, "an integer of 0 or more", path=(index,))
+    return tuple(value)
+
+
+def _sizes_of_text(text: str) -> tuple[int, ...]:
+    if text.strip() in ("scalar", "[]", "()"):
+        return ()
+    parts = re.split(r"\s*[xX,]\s*", text.strip().strip("[]()"))
+    if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
+        raise _wanted("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions")
+    return tuple(map(int, parts))
+
+
+def _read_layout(value: dict[str, Any]) -> Layout:
+    _only_keys(value, ("shape", "strides", "offset"), of="a shape")
+    if "shape" not in value:
+        raise _wanted("shape", value, "a mapping with the key shape")
+    try:
+        layout = read_shape(value["shape"]) if not isinstance(value["shape"], dict) else None
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=("shape", *misfit.path), hint=misfit.hint) from None
+    if layout is None:
+        raise _wanted("shape", value["shape"], "a list of sizes", path=("shape",))
+    strides = value.get("strides")
+    if "strides" in value and not (isinstance(strides, list) and all(type(stride) is int for stride in strides)):
+        raise _wanted("strides", strides, "a list of integers, in elements", path=("strides",))
+    offset = value.get("offset", 0)
+    if type(offset) is not int or offset < 0:
+        raise _wanted("offset", offset, "an integer of 0 or more, in elements", path=("offset",))
+    return Layout(layout.shape, None if strides is None else tuple(strides), offset)
+
+
+def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:
+    """Read one name, ``a,b``, a list of names, or names by tensor."""
+    if type(value) is list:
+        if not value:
+            raise _wanted("dtypes", value, "one dtype for all inputs or one for each")
+        return tuple(_dtype(each, (index,)) for index, each in enumerate(value))
+    if isinstance(value, str):
+        return tuple(_dtype(part.strip(), ()) for part in value.split(","))
+    if isinstance(value, dict):
+        return {name: _dtype(each, (name,)) for name, each in value.items()}
+    raise _wanted("dtypes", value, "a dtype, a list of dtypes, or a mapping from tensors to dtypes")
+
+
+def _dtype(value: Any, path: tuple[str | int, ...]) -> DType:
+    if not isinstance(value, str):
+        raise _wanted("dtype", value, "the name of a dtype such as float16", path=path)
+    try:
+        return dtype(value)
+    except UnknownName as error:
+        raise _unknown(error, path) from None
+
+
+def _unknown(error: UnknownName, path: tuple[str | int, ...]) -> Misfit:
+    known = f"known: {', '.join(error.known)}"
+    hint = f"did you mean {error.suggestion}? {known}" if error.suggestion else known
+    return Misfit(f"unknown {error.kind} {error.name!r}", path=path, hint=hint)
+
+
+def read_tolerance(value: Any) -> Tolerance:
+    """Read ``{rtol: 1e-3, atol: 0, mismatch_ratio: 1e-3}`` or the longer words for these."""
+    if not isinstance(value, dict):
+        raise _wanted("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
+    if not value:
+        raise _wanted("tolerance", value, "a mapping that states rtol, atol or mismatch_ratio")
+    for key, number in value.items():
+        if type(number) not in (int, float):
+            raise _wanted(key, number, "a number of 0 or more", path=(key,))
+    try:
+        return Tolerance.from_mapping(value)
+    except UnknownName as error:
+        raise unknown_key(error.name, error.known, of="tolerance") from None
+    except UsageError as error:
+        raise Misfit(str(error)) from None
+
+
+def is_dotted(text: str) -> bool:
+    """Whether a generator is an import path; names of fills have neither dots nor colons."""
+    return ":" in text or "." in text
+
+
+def read_generator(value: Any) -> GeneratorChoice:
+    """Read a fill's name, a dotted path, ``{fill: uniform, low: 0, high: 1}``, or any fill by tensor."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise _wanted("generator", value, "the name of a fill or package.module:name")
+        return GeneratorChoice(path=value) if is_dotted(value) else GeneratorChoice(every=Fill(kind=value))
+    if not isinstance(value, dict) or not value:
+        raise _wanted("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
+    if "fill" in value:
+        return GeneratorChoice(every=_fill(value, ()))
+    return GeneratorChoice(by_tensor={name: _fill(each, (name,)) for name, each in value.items()})
+
+
+def _fill(value: Any, path: tuple[str | int, ...]) -> Fill:
+    if isinstance(value, str) and not is_dotted(value):
+        return Fill(kind=value)
+    if isinstance(value, str):
+        hint = "a dotted path makes all inputs: generator: package.module:name"
+        raise _wanted("fill", value, "the name of a fill", path=path, hint=hint)
+    kind = value.get("fill") if isinstance(value, dict) else None
+    if not isinstance(kind, str):
+        raise _wanted("fill", value, "the name of a fill or {fill: uniform, low: 0, high: 1}", path=path)
+    if is_dotted(kind):
+        raise _wanted("fill", kind, "the name of a fill", path=(*path, "fill"))
+    return Fill(kind=kind, parameters={key: each for key, each in value.items() if key != "fill"})
+
+
+def read_skip(value: Any) -> Skip:
+    return Skip(reason=_reason("skip", value, ("reason",)))
+
+
+def read_xfail(value: Any) -> Xfail:
+    """Read a reason, or ``{reason, status}``; only what a verdict or an exception says can be expected."""
+    reason = _reason("xfail", value, ("reason", "status"))
+    status = value.get("status", "failed") if isinstance(value, dict) else "failed"
+    if status not in XFAIL_STATUSES:
+        hint = "a crash is never excused" if status == "crashed" else ""
+        should_be = f"one of {', '.join(XFAIL_STATUSES)}"
+        raise _wanted("status", status, should_be, path=("status",), hint=hint)
+    return Xfail(reason=reason, status=Status(status))
+
+
+def _reason(name: str, value: Any, keys: tuple[str, ...]) -> str:
+    reason = value
+    path: tuple[str | int, ...] = ()
+    if isinstance(value, dict):
+        _only_keys(value, keys, of=name)
+        reason, path = value.get("reason"), ("reason",)
+    if not isinstance(reason, str) or not reason.strip():
+        raise _wanted(f"reason of {name}", reason, "a sentence that says why", path=path)
+    return reason
+
+
+def read_expects_error(value: Any) -> ExpectedError:
+    """Read ``{type: ValueError, match: text}``; either may be left out."""
+    if not isinstance(value, dict):
+        raise _wanted("expects_error", value, "a mapping such as {type: ValueError, match: shape}")
+    _only_keys(value, ("type", "match"), of="expects_error")
+    for key, text in value.items():
+        if not isinstance(text, str) or not text:
+            raise _wanted(f"{key} of expects_error", text, "a word", path=(key,))
+    return ExpectedError(**value)

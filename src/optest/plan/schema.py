@@ -1,0 +1,342 @@
+"""The plan file as one pydantic model: it validates, prints as JSON Schema, and names every fault with its place."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
+from typing_extensions import Required, TypedDict
+
+from optest.errors import PlanError, Problem
+from optest.plan import forms
+from optest.plan.source import Path, Source, collection_paused, format_path, parse_source
+from optest.spec import DType, ExpectedError, Skip, Tolerance, Xfail, dtype_names
+
+__all__ = ["CaseEntry", "Defaults", "PlanDocument", "plan_schema", "read_plan"]
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_INTEGERS = {"type": "array", "items": {"type": "integer"}}
+_SIZES = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_SHAPE_FORMS = [
+    _SIZES,
+    {"type": "integer", "minimum": 0},
+    {"type": "string", "pattern": "^(scalar|[0-9]+([xX,][0-9]+)*)$"},
+]
+_SHAPE_SCHEMA = {
+    "anyOf": [
+        *_SHAPE_FORMS,
+        {
+            "type": "object",
+            "properties": {
+                "shape": {"anyOf": _SHAPE_FORMS, "description": "Sizes."},
+                "strides": {**_INTEGERS, "description": "Steps in elements; 0 repeats, negative walks backwards."},
+                "offset": {"type": "integer", "minimum": 0, "description": "First element in its storage."},
+            },
+            "required": ["shape"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_DTYPE = {"type": "string", "examples": list(dtype_names())}
+_DTYPES_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "examples": ["float16", "float32,int8"]},
+        {"type": "array", "items": _DTYPE, "minItems": 1},
+        {"type": "object", "additionalProperties": _DTYPE},
+    ]
+}
+_RATIO = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
+_ALLOWED = {"type": "number", "minimum": 0}
+_TOLERANCE_SCHEMA = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": False,
+    "properties": {
+        **{name: {**_ALLOWED, "description": "Share of |expected|."} for name in ("rtol", "rel", "relative")},
+        **{name: {**_ALLOWED, "description": "In units of the output."} for name in ("atol", "abs", "absolute")},
+        **{name: {**_RATIO, "description": "Share of elements that may miss."} for name in ("mismatch_ratio", "ratio")},
+    },
+}
+_FILL_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "properties": {"fill": {"type": "string"}}, "required": ["fill"]},
+    ]
+}
+_GENERATOR_SCHEMA = {"anyOf": [*_FILL_SCHEMA["anyOf"], {"type": "object", "additionalProperties": _FILL_SCHEMA}]}
+_REASON = {"type": "string", "minLength": 1}
+
+
+def _reasoned(**more: Any) -> dict[str, Any]:
+    properties = {"reason": _REASON, **more}
+    mapping = {"type": "object", "properties": properties, "required": ["reason"], "additionalProperties": False}
+    return {"anyOf": [_REASON, mapping]}
+
+
+Shape = Annotated[Any, PlainValidator(forms.read_shape), WithJsonSchema(_SHAPE_SCHEMA)]
+Dtypes = Annotated[
+    "tuple[DType, ...] | dict[str, DType]", PlainValidator(forms.read_dtypes), WithJsonSchema(_DTYPES_SCHEMA)
+]
+ToleranceForm = Annotated[Tolerance, PlainValidator(forms.read_tolerance), WithJsonSchema(_TOLERANCE_SCHEMA)]
+GeneratorForm = Annotated[
+    forms.GeneratorChoice, PlainValidator(forms.read_generator), WithJsonSchema(_GENERATOR_SCHEMA)
+]
+SkipForm = Annotated[Skip, PlainValidator(forms.read_skip), WithJsonSchema(_reasoned())]
+XfailForm = Annotated[
+    Xfail, PlainValidator(forms.read_xfail), WithJsonSchema(_reasoned(status={"enum": list(forms.XFAIL_STATUSES)}))
+]
+ExpectedErrorForm = Annotated[
+    ExpectedError,
+    PlainValidator(forms.read_expects_error),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "properties": {"type": {"type": "string"}, "match": {"type": "string"}},
+            "additionalProperties": False,
+        }
+    ),
+]
+Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Seed = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+@with_config(_STRICT)
+class Defaults(TypedDict, total=False):
+    """What holds for every case that does not state it itself."""
+
+    dtypes: Annotated[Dtypes, Field(description="Dtype of all inputs, one for each in order, or by tensor name.")]
+    attributes: Annotated[dict[str, Any], Field(description="Attributes of the operator by name.")]
+    backend_config: Annotated[
+        dict[str, dict[str, Any]], Field(description="Options of a backend by its name; merged key by key.")
+    ]
+    generator: Annotated[
+        GeneratorForm, Field(description="Who makes the inputs: a fill, package.module:name, or fills by input.")
+    ]
+    reference: Annotated[Name, Field(description="Dotted path of the function that makes the expected outputs.")]
+    tolerance: Annotated[ToleranceForm, Field(description="Allowed error, in place of the operator's own rule.")]
+    seed: Annotated[Seed, Field(description="Seed of the inputs.")]
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Deadline of the backend in seconds.")]
+    retries: Annotated[int, Field(ge=0, le=100, description="Tries after a crash, a deadline or a lost device.")]
+    tags: Annotated[list[Name], Field(description="Words to select cases by.")]
+
+
+@with_config(_STRICT)
+class CaseEntry(Defaults, total=False):
+    """One case: an operator with concrete inputs."""
+
+    op: Required[Annotated[Name, Field(description="Name or alias of the operator.")]]
+    name: Annotated[Name, Field(description="Identifier of the case, unique in the plan.")]
+    description: Annotated[str, Field(description="What the case is for.")]
+    shapes: Annotated[
+        dict[str, Shape], Field(description="Shape, or shape with strides and offset, of each tensor by name.")
+    ]
+    skip: Annotated[SkipForm, Field(description="Do not run the case, for this reason.")]
+    xfail: Annotated[XfailForm, Field(description="The case is known to end with this status, for this reason.")]
+    expects_error: Annotated[ExpectedErrorForm, Field(description="The call has to be refused with this error.")]
+
+
+@with_config(_STRICT)
+class ReportOptions(TypedDict, total=False):
+    """What is written beside the terminal's report."""
+
+    format: Annotated[Literal["terminal", "json"], Field(description="Format of the report.")]
+    path: Annotated[str, Field(min_length=1, description="File to write, relative to the plan.")]
+    color: Annotated[bool, Field(description="Colours on the terminal.")]
+
+
+class PlanDocument(BaseModel):
+    """A plan of cases for optest."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title="optest plan")
+
+    version: Literal[1] = Field(default=1, description="Version of this format.")
+    name: str = Field(default="", description="Name of the plan.")
+    description: str = Field(default="", description="What the plan is for.")
+    backend: str = Field(default="", description="Backend that makes the actual outputs, by name or kind.")
+    chip: str = Field(default="", description="Chip of the backend.")
+    seed: Seed = Field(default=0, description="Seed of all inputs.")
+    fail_fast: bool = Field(default=False, description="Stop at the first case that is not well.")
+    base_dir: str = Field(default="", description="Folder that relative paths start from, instead of the plan's own.")
+    report: ReportOptions = Field(default_factory=lambda: ReportOptions(), description="Report to write.")
+    defaults: Defaults = Field(
+        default_factory=lambda: Defaults(), description="What holds for every case that does not state it."
+    )
+    cases: list[CaseEntry] = Field(description="The cases, in the order in which they run.")
+
+    _source: Source = PrivateAttr()
+    _sha256: str = PrivateAttr()
+
+    @property
+    def path(self) -> str:
+        """The file, as it was named to :func:`read_plan`."""
+        return self._source.file
+
+    @property
+    def source(self) -> Source:
+        """The file's nodes, for whoever has to name a line."""
+        return self._source
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes: a resumed run needs the same plan."""
+        return self._sha256
+
+    def options(self) -> dict[str, Any]:
+        """The top-level keys that are options of a run, as far as the file states them."""
+        stated = self.model_fields_set
+        return {name: getattr(self, name) for name in ("backend", "chip", "seed", "fail_fast") if name in stated}
+
+    def where(self, path: Path = ()) -> str:
+        """``plan.yaml:12`` for the value at ``path``."""
+        return f"{self.path}:{self._source.line_of(path)}"
+
+    def folder(self) -> str:
+        """What relative paths in the plan are relative to, absolute."""
+        return os.path.abspath(os.path.join(os.path.dirname(self.path), self.base_dir))
+
+
+def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
+    """Read and check a plan file.
+
+    Raises:
+        PlanError: with every fault of the file, each with line and path.
+    """
+    file = os.fspath(path)
+    try:
+        raw = FilePath(file).read_bytes()
+    except OSError as error:
+        raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
+    with collection_paused():
+        return parse_plan(raw, file)
+
+
+def parse_plan(raw: bytes, file: str) -> PlanDocument:
+    """Check the bytes of a plan; ``file`` is its name in messages and the place that relative paths start from.
+
+    Raises:
+        PlanError: as :func:`read_plan` does.
+    """
+    source = parse_source(raw, file)
+    try:
+        document = PlanDocument.model_validate(source.data)
+    except ValidationError as error:
+        raise PlanError(_problems(error, source)) from None
+    if source.faults:
+        raise PlanError(source.faults.values())
+    source.settle()
+    document._source = source
+    document._sha256 = hashlib.sha256(raw).hexdigest()
+    return document
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the plan file, for editors."""
+    schema = PlanDocument.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+MAX_PROBLEMS = 200
+
+
+def _problems(error: ValidationError, source: Source) -> list[Problem]:
+    """The traps of the text and the faults of the values in the order of the file, one for each place."""
+    found = dict(source.faults)
+    for detail in error.errors(include_url=False):
+        problem_path, problem = _problem(detail, source)
+        if not any(problem_path[: len(path)] == path for path in source.faults):
+            found.setdefault(problem_path, problem)
+    problems = sorted(found.values(), key=lambda problem: problem.line)
+    if len(problems) > MAX_PROBLEMS:
+        more = len(problems) - MAX_PROBLEMS
+        problems = [*problems[:MAX_PROBLEMS], Problem(message=f"and {more} more problems", file=source.file)]
+    return problems
+
+
+def _problem(detail: Mapping[str, Any], source: Source) -> tuple[Path, Problem]:
+    path: Path = tuple(detail["loc"])
+    misfit = _misfit(detail, path, source)
+    path = (*path, *misfit.path)
+    line = source.line_of(path)
+    return path, Problem(message=misfit.message, file=source.file, line=line, path=format_path(path), hint=misfit.hint)
+
+
+_SHOULD_BE = {
+    "string_type": "text",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "string_too_short": "a word",
+    "string_pattern_mismatch": "text without control characters",
+}
+
+
+def _misfit(detail: Mapping[str, Any], path: Path, source: Source) -> forms.Misfit:
+    """Say in optest's words what pydantic found."""
+    kind, got, context = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "value_error" and isinstance(context.get("error"), forms.Misfit):
+        misfit: forms.Misfit = context["error"]
+        return misfit
+    name = str(path[-1]) if path and isinstance(path[-1], str) else f"item {path[-1]}" if path else "the plan"
+    if kind == "extra_forbidden":
+        unknown = forms.unknown_key(name, _known_keys(path[:-1]), of=_owner(path[:-1]))
+        return forms.Misfit(unknown.message, hint=unknown.hint)
+    if kind == "missing":
+        return forms.Misfit(f"the key {name} is missing", hint=_MISSING_HINTS.get(name, ""))
+    should_be = _SHOULD_BE.get(kind)
+    if kind in ("typed_dict_type", "model_type"):
+        should_be = "a mapping"
+    if kind == "literal_error":
+        should_be = str(context["expected"]).replace("'", "")
+    if kind in _BOUNDS:
+        word, key = _BOUNDS[kind]
+        should_be = f"{word} {context[key]}"
+    if should_be is None:
+        return forms.Misfit(f"{name} is {forms.shown(got)}: {detail['msg']}")
+    text = source.text_at(path)
+    hint = f'write "{text}" in quotes if it is text' if kind == "string_type" and text else ""
+    return forms.Misfit(f"{name} is {forms.shown(got)}, but should be {should_be}", hint=hint)
+
+
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+_MISSING_HINTS = {
+    "op": "every case names its operator: op: relu",
+    "cases": "cases: [{op: relu, shapes: {input0: 2x3}}]",
+}
+
+
+def _known_keys(path: Path) -> list[str]:
+    if path == ():
+        return list(PlanDocument.model_fields)
+    if path == ("defaults",):
+        return list(Defaults.__annotations__)
+    if path == ("report",):
+        return list(ReportOptions.__annotations__)
+    return list(CaseEntry.__annotations__)
+
+
+def _owner(path: Path) -> str:
+    if path == ():
+        return "the plan"
+    return "a case" if path[0] == "cases" else str(path[-1])
