@@ -4,7 +4,24 @@ Linux: complete. macOS: a command is killed with its process group, so a descend
 survives.
 """
 
+from optest.process.channel import Channel
+from optest.process.child import Child, start_child
 from optest.process.command import Finished, run
+from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
+from optest.process.guard_program import adopt_orphans, end_children
+from optest.process.signals import signal_name
 
-__all__ = ["CannotStart", "Finished", "run"]
+__all__ = [
+    "CannotStart",
+    "Channel",
+    "Child",
+    "Finished",
+    "Forked",
+    "adopt_orphans",
+    "end_children",
+    "fork_and_run",
+    "run",
+    "signal_name",
+    "start_child",
+]

@@ -18,13 +18,13 @@ _LATE_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a command ended. Either ``returncode`` or ``signal`` is set; after a deadline ``signal`` is SIGKILL.
+    """How a command ended; after a signal ``returncode`` is its negative, after a deadline ``signal`` is SIGKILL.
 
     ``strays`` counts the processes beside the command itself that were still alive and had to be killed. The tails
     are the last ``tail_bytes`` of each stream, ``stdout_bytes`` and ``stderr_bytes`` all that was written.
     """
 
-    returncode: int | None
+    returncode: int
     signal: int | None
     timed_out: bool
     stdout_tail: str

@@ -26,9 +26,12 @@ class CannotStart(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What a guard says about a command that is over. ``clean`` is False if something could not be killed."""
+    """What a guard says about a command that is over; ``returncode`` is -N after signal N.
 
-    returncode: int | None
+    ``cut`` says that the deadline or a kill ended it; ``clean`` is False if something could not be killed.
+    """
+
+    returncode: int
     signal: int | None
     cut: bool
     wall_s: float
@@ -121,7 +124,7 @@ class Guard:
         reply = self._reply()
         status = os.waitstatus_to_exitcode(int(reply[1]))
         return Ended(
-            returncode=status if status >= 0 else None,
+            returncode=status,
             signal=-status if status < 0 else None,
             cut=bool(reply[2]),
             wall_s=float(reply[3]),

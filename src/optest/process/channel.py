@@ -1,0 +1,64 @@
+"""Messages between two processes over a pair of pipes: four bytes of length, then the bytes."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from optest.process.guard_program import write_all
+
+__all__ = ["Channel"]
+
+_READ_BYTES = 1 << 16
+_LENGTH_BYTES = 4
+
+
+class Channel:
+    """One end: reads messages from ``fd_in``, writes them to ``fd_out``; programs started later inherit neither."""
+
+    def __init__(self, fd_in: int, fd_out: int) -> None:
+        for fd in (fd_in, fd_out):
+            os.set_inheritable(fd, False)
+        self._in = fd_in
+        self._out = fd_out
+        self._buffer = b""
+        self._poller = select.poll()
+        self._poller.register(fd_in, select.POLLIN)
+
+    def send(self, message: bytes) -> None:
+        """Write one message; blocks while the other end does not read.
+
+        Raises:
+            BrokenPipeError: if the other end is gone.
+        """
+        write_all(self._out, len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+
+    def receive(self, timeout_s: float | None = None) -> bytes | None:
+        """Return the next message, None when the other end is gone (also in the middle of a message).
+
+        Raises:
+            TimeoutError: if no whole message came in ``timeout_s``; what came is kept for the next call.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (wanted := self._wanted()) > len(self._buffer):
+            if deadline is not None and not self._poller.poll(max(0.0, (deadline - time.monotonic()) * 1000)):
+                raise TimeoutError(f"no message came in {timeout_s:g} s")
+            part = os.read(self._in, max(_READ_BYTES, wanted - len(self._buffer)))
+            if not part:
+                return None
+            self._buffer += part
+        message, self._buffer = self._buffer[_LENGTH_BYTES:wanted], self._buffer[wanted:]
+        return message
+
+    def _wanted(self) -> int:
+        """Bytes of the next message with its length, as far as that is known."""
+        if len(self._buffer) < _LENGTH_BYTES:
+            return _LENGTH_BYTES
+        return _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
+
+    def close(self) -> None:
+        """Close both pipes; harmless when repeated."""
+        for fd in {self._in, self._out} - {-1}:
+            os.close(fd)
+        self._in = self._out = -1

@@ -1,0 +1,116 @@
+"""Our own child processes: started under a guard, spoken to over private pipes, ended with everything they started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from optest.process.channel import Channel
+from optest.process.guard import Ended, Guard
+
+__all__ = ["Child", "start_child"]
+
+
+class Child:
+    """A running child. Its standard output and error go to a file that never outgrows a megabyte."""
+
+    def __init__(self, guard: Guard, pid: int, channel: Channel, stderr_path: Path) -> None:
+        self.pid = pid
+        self.stderr_path = stderr_path
+        self._guard = guard
+        self._channel = channel
+        self._ended: Ended | None = None
+
+    def send(self, message: bytes) -> None:
+        """Send one message.
+
+        Raises:
+            BrokenPipeError: if the child is gone.
+        """
+        self._channel.send(message)
+
+    def receive(self, timeout_s: float | None = None) -> bytes | None:
+        """Return the child's next message, None when it is gone; what it sent before is still delivered.
+
+        Raises:
+            TimeoutError: if none came in ``timeout_s``.
+        """
+        return self._channel.receive(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> tuple[int, int | None]:
+        """Wait for the end; returns ``(returncode, signal)``, as in ``Finished``. Nothing below the child is left then.
+
+        Raises:
+            TimeoutError: if it did not end in ``timeout_s``.
+        """
+        if self._ended is None:
+            self._ended = self._guard.end(timeout_s)
+            self._guard.close()
+        return self._ended.returncode, self._ended.signal
+
+    def kill(self) -> tuple[int, int | None]:
+        """End the child with every descendant and return as :meth:`wait`; harmless when it is over already."""
+        if self._ended is None:
+            self._guard.kill()
+        return self.wait()
+
+    @property
+    def strays(self) -> int:
+        """How many processes the child left behind, known after its end."""
+        return self._ended.strays if self._ended else 0
+
+    def stderr_tail(self, tail_bytes: int = 8192) -> str:
+        """The end of what the child wrote to standard output and error; complete after :meth:`wait`."""
+        if not self.stderr_path.exists():
+            return ""
+        with self.stderr_path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - tail_bytes))
+            return file.read().decode(errors="replace")
+
+    def close(self) -> None:
+        """End the child if it still runs, and give up the pipes."""
+        self.kill()
+        self._channel.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def start_child(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stderr_path: str | os.PathLike[str],
+    cwd: str | os.PathLike[str] | None = None,
+) -> Child:
+    """Start ``argv`` with two more arguments: the numbers of the pipes it reads from and writes to (a Channel).
+
+    Raises:
+        CannotStart: if the program does not exist or cannot be executed.
+    """
+    their_in, our_out = os.pipe()
+    our_in, their_out = os.pipe()
+    channel = Channel(our_in, our_out)
+    guard: Guard | None = None
+    try:
+        guard = Guard(keep_fds=(their_in, their_out))
+        pid = guard.start(
+            [*argv, str(their_in), str(their_out)],
+            cwd=os.getcwd() if cwd is None else cwd,
+            env=env,
+            log=os.path.abspath(stderr_path),
+        )
+    except BaseException:
+        if guard is not None:
+            guard.close()
+        channel.close()
+        raise
+    finally:
+        os.close(their_in)
+        os.close(their_out)
+    return Child(guard, pid, channel, Path(stderr_path))
