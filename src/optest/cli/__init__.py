@@ -1,5 +1,76 @@
-"""The ``optest`` command."""
+"""The ``optest`` command: parses, calls the API, and turns errors into one sentence and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from optest import __version__
+from optest.cli.asking import explain_command, list_command, replay_command
+from optest.cli.running import run_command
+from optest.cli.showing import doctor_command, report_command, schema_command
+from optest.errors import OptestError, PlanError
+
+__all__ = ["cli", "main"]
+
+_EXIT_STATUS = """\
+Exit status: 0 all well · 1 something is wrong with a case · 2 usage or plan ·
+3 optest itself · 5 nothing selected or everything skipped · 130 interrupted"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_STATUS)
+@click.version_option(__version__, "--version", prog_name="optest", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Is this operator implementation right, and if not, what is wrong with it?"""
+
+
+for command in (
+    run_command,
+    list_command,
+    explain_command,
+    replay_command,
+    report_command,
+    schema_command,
+    doctor_command,
+):
+    cli.add_command(command)
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Entry point of the console script; never returns."""
+    sys.exit(_status_of_call())
+
+
+def _status_of_call() -> int:
+    try:
+        returned = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except OptestError as error:
+        _say(error)
+        return error.exit_status
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("optest: interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # keeps the interpreter's own flush quiet
+        return 141
+    except Exception:
+        traceback.print_exc()
+        click.echo("optest: this is a fault of optest itself; please report it with the lines above", err=True)
+        return 3
+    return returned if isinstance(returned, int) else 0
+
+
+def _say(error: OptestError) -> None:
+    if isinstance(error, PlanError):
+        count = len(error.problems)
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        click.echo(f"optest: {count} problem{'s' if count != 1 else ''} found; nothing was run", err=True)
+        return
+    click.echo(f"optest: {error}", err=True)

@@ -87,7 +87,9 @@ class WorkerProcess:
         assert page is not None
         page.write(Phase.IDLE)
         began = time.monotonic()
-        if not child.send(encode(Asked([case_to_wire(case) for case in cases]))):
+        try:
+            child.send(encode(Asked([case_to_wire(case) for case in cases])))
+        except BrokenPipeError:
             return self._died(cases, began)
         while True:
             try:
@@ -114,10 +116,9 @@ class WorkerProcess:
         page_path = scratch / f"{self._name}.phase"
         self._page = PhasePage(page_path, create=True)
         child = start_child(
-            [sys.executable, "-m", "optest.core.worker"],
-            arguments=[str(page_path)],
+            [sys.executable, "-m", "optest.core.worker", str(page_path)],
             env=self._options.environment,
-            output_path=scratch / f"{self._name}-{self._started}.log",
+            stderr_path=scratch / f"{self._name}-{self._started}.log",
         )
         child.send(encode(self._hello()))
         try:
@@ -129,7 +130,7 @@ class WorkerProcess:
             returncode, signal = child.wait()
             how = f"with signal {signal_name(signal)}" if signal else f"with exit status {returncode}"
             raise UsageError(
-                f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.output_tail()}"
+                f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.stderr_tail()}"
             )
         match decode_for_parent(answer):
             case Ready():
@@ -142,7 +143,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         if self._child is not None:
-            self._child.kill()
+            self._child.close()
             self._child = None
         if self._page is not None:
             self._page.close()
@@ -163,7 +164,7 @@ class WorkerProcess:
         assert child is not None
         child.kill()
         ran_s = time.monotonic() - since
-        verdict = _overtime(phase, _allowance(phase, cases[0]), child.output_tail())
+        verdict = _overtime(phase, _allowance(phase, cases[0]), child.stderr_tail())
         self.close()
         timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
         return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
@@ -175,7 +176,7 @@ class WorkerProcess:
         returncode, signal = child.wait()
         child.kill()  # whatever it started outlives it otherwise
         phase, _ = page.read()
-        verdict = _death(phase, returncode, signal, child.output_tail())
+        verdict = _death(phase, returncode, signal, child.stderr_tail())
         self.close()
         timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
         return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)

@@ -75,7 +75,7 @@ class Interruption:
             yield
             return
 
-        def remember(number: int, frame: FrameType | None) -> None:
+        def remember(_number: int, _frame: FrameType | None) -> None:
             self.happened = True
             raise KeyboardInterrupt
 
@@ -102,6 +102,7 @@ class Session:
     earlier: Mapping[object, CaseResult] = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
     results: list[CaseResult] = field(default_factory=list)
+    bad: int = 0
     failure: OptestError | None = None
 
     def run(self) -> RunSummary:
@@ -221,13 +222,11 @@ class Session:
             )
             self.journal.result(result)
             self.results.append(result)
+            self.bad += verdict.status in BAD_STATUSES
             self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
-        if not self.policy.maxfail:
-            return False
-        bad = sum(result.status in BAD_STATUSES for result in self.results)
-        return bad >= self.policy.maxfail
+        return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail
 
 
 def resume_key(case: TestCase, round_index: int) -> object:

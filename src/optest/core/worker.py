@@ -1,4 +1,4 @@
-"""The child process that runs cases: ``python -m optest.core.worker FD_IN FD_OUT PHASE_PAGE``.
+"""The child process that runs cases: ``python -m optest.core.worker PHASE_PAGE FD_IN FD_OUT``.
 
 It loads the same plug-ins as its parent and finds the driver by name. Foreign code may end it at any moment; the
 parent reads the phase page to know whose fault that was.
@@ -18,13 +18,13 @@ from optest.core.runner import execute
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
-from optest.process import Channel, fork_child
+from optest.process import Channel, adopt_orphans, end_children, fork_and_run
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> None:
-    fd_in, fd_out, page = int(arguments[0]), int(arguments[1]), Path(arguments[2])
+    page, fd_in, fd_out = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     channel = Channel(fd_in, fd_out)
     with PhasePage(page) as phases:
         hello = decode_for_worker(channel.receive() or b"")
@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> None:
             channel.send(encode(_broken(error)))
             return
         channel.send(encode(Ready()))
+        if hello.fresh:
+            adopt_orphans()
         while (message := channel.receive()) is not None:
             if hello.fresh:
                 _answer_in_fresh_process(message, hello, driver, phases, channel)
@@ -74,13 +76,14 @@ def _answer_in_fresh_process(
     message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage, channel: Channel
 ) -> None:
     """Fork, let the child answer, and end the way that it ended if it did not."""
-    child = fork_child(lambda: encode(_answer(message, hello, driver, phases)))
-    answer = child.receive()
-    returncode, signal = child.wait()
-    if answer is not None:
+    child = fork_and_run(lambda: encode(_answer(message, hello, driver, phases)))
+    answer = child.read()
+    returncode, signal = child.end()
+    end_children()
+    if returncode == 0 and answer:
         channel.send(answer)
         return
-    _end_like(returncode, signal)
+    _end_like(returncode or 0, signal)
 
 
 def _end_like(returncode: int, signal: int | None) -> None:

@@ -14,7 +14,10 @@ __all__ = ["RunInfo", "RunSummary"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What is known when a run starts. ``started_at`` is UTC in ISO 8601; ``versions`` maps package to version."""
+    """What is known when a run starts. ``started_at`` is UTC in ISO 8601; ``versions`` maps package to version.
+
+    ``fingerprint`` names everything that must not change before the run is resumed.
+    """
 
     run_id: str
     started_at: str
@@ -29,6 +32,7 @@ class RunInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 

@@ -1,0 +1,93 @@
+"""From what a user gave to cases and the driver they are for: the way that run, list, explain and replay share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optest.api import bootstrap
+from optest.backends import BackendDriver, backend_manager
+from optest.errors import UsageError
+from optest.generators.fills import check_fill
+from optest.operators import operators
+from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, select
+from optest.plan.flags import parse_attribute, parse_dtypes, parse_shape, parse_tolerance
+from optest.settings import Settings, resolve
+from optest.spec import BackendTarget, TestCase
+
+__all__ = ["Asked", "asked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a command is about: the settings, the driver, and the cases that were selected."""
+
+    settings: Settings
+    document: PlanDocument | None
+    driver: BackendDriver
+    target: BackendTarget
+    cases: list[TestCase]
+
+
+def asked(given: Mapping[str, Any]) -> Asked:
+    """Resolve settings, driver and cases.
+
+    Raises:
+        UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
+        Unavailable: if the backend needs what this machine lacks.
+    """
+    bootstrap()
+    plan_path = resolve(given)["plan"]
+    document = read_plan(plan_path) if plan_path else None
+    settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
+    if document is None and not settings["op"]:
+        raise UsageError(
+            "nothing to run: give a plan (--plan FILE) or an operator\n"
+            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
+        )
+    driver = backend_manager.select(settings["backend"] or "numpy", settings["chip"])
+    driver.configure(driver_options(settings))
+    target = backend_manager.target(driver, settings["chip"])
+    cases = build_cases(
+        document,
+        _request(settings),
+        operators=operators,
+        target=target,
+        check_fill=check_fill,
+        check_backend=driver.problems,
+    )
+    return Asked(
+        settings=settings,
+        document=document,
+        driver=driver,
+        target=target,
+        cases=select(
+            cases,
+            keyword=settings["keyword"] or "",
+            globs=settings["case"],
+            tags=settings["tag"],
+            skip_tags=settings["skip_tag"],
+        ),
+    )
+
+
+def driver_options(settings: Settings) -> dict[str, Any]:
+    """What the command line says to the driver itself."""
+    return {"torch_device": settings["torch_device"]} if settings["torch_device"] else {}
+
+
+def _request(settings: Settings) -> CaseRequest:
+    attributes = dict(parse_attribute(text) for text in settings["attr"])
+    return CaseRequest(
+        ops=tuple(settings["op"]),
+        dtypes=parse_dtypes(settings["dtype"]) if settings["dtype"] else (),
+        shapes=dict(parse_shape(text) for text in settings["shape"]),
+        attributes=attributes,
+        generator=settings["generator"],
+        reference=settings["reference"],
+        tolerance=parse_tolerance(settings["tolerance"]) if settings["tolerance"] else None,
+        seed=settings["seed"],
+        timeout_s=settings["timeout"],
+        untrusted=settings["untrusted"],
+    )

@@ -1,0 +1,65 @@
+"""What this machine has: versions, backends, devices, and why something is unavailable."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import metadata
+
+from optest import __version__
+from optest.api import bootstrap
+from optest.backends import backend_manager
+from optest.errors import Unavailable
+from optest.settings import plugin_modules
+
+__all__ = ["doctor"]
+
+_CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
+_EXTRAS = {
+    "torch": "optest[torch]",
+    "safetensors": "optest[safetensors]",
+    "numba": "optest[fast]",
+    "onnxruntime": "optest[onnx]",
+    "jax": "optest[jax]",
+}
+
+
+def doctor(backend: str | None = None) -> Iterator[str]:
+    """Yield lines for a person; a broken backend is a line, never an exception.
+
+    Raises:
+        UnknownName: if ``backend`` is not registered.
+    """
+    bootstrap()
+    if backend is None:
+        yield f"optest {__version__}, Python {platform.python_version()}, {platform.platform()}"
+        yield from _packages()
+        yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
+        yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
+    yield "backends:"
+    for name in backend_manager.names() if backend is None else (backend,):
+        yield from _backend(name)
+
+
+def _packages() -> Iterator[str]:
+    for package in _CORE:
+        yield f"  {package} {metadata.version(package)}"
+    for package, remedy in _EXTRAS.items():
+        try:
+            yield f"  {package} {metadata.version(package)}"
+        except metadata.PackageNotFoundError:
+            yield f"  {package} is not installed: pip install '{remedy}'"
+
+
+def _backend(name: str) -> Iterator[str]:
+    try:
+        driver = backend_manager.get(name)
+        facts = list(driver.doctor())
+    except Unavailable as error:
+        yield f"  {name}: unavailable: {error.remedy}"
+        return
+    chips = f", chips {', '.join(driver.chips)}" if driver.chips else ""
+    yield f"  {name}: kind {driver.kind}{chips}"
+    for fact in facts:
+        yield f"    {fact}"

@@ -1,0 +1,99 @@
+"""Where a result comes from: versions, host, and a fingerprint of everything that could change it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata, util
+from pathlib import Path
+
+from optest import __version__
+from optest.backends import BackendDriver
+from optest.spec import TestCase
+
+__all__ = ["changed", "fingerprint", "host", "versions"]
+
+
+def versions(driver: BackendDriver) -> dict[str, str]:
+    """Versions of optest, Python, NumPy, ml_dtypes and of what the driver computes with."""
+    found = {"optest": __version__, "python": platform.python_version()}
+    for package in ("numpy", "ml_dtypes"):
+        found[package] = metadata.version(package)
+    return {**found, **driver.versions()}
+
+
+def host() -> dict[str, str | int]:
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count() or 0,
+    }
+
+
+def fingerprint(
+    *,
+    plan: Path | None,
+    cases: Sequence[TestCase],
+    plugins: Iterable[str],
+    driver: BackendDriver,
+) -> dict[str, str]:
+    """What a resumed run must find unchanged, by name: the plan, plug-ins, command files and versions."""
+    prints = {f"version of {name}": version for name, version in versions(driver).items()}
+    if plan is not None:
+        prints["plan"] = _digest_of(plan)
+    for module in plugins:
+        found = util.find_spec(module)
+        if found is not None and found.origin:
+            prints[f"plug-in {module}"] = _digest_of(Path(found.origin))
+    driver_file = getattr(sys.modules.get(type(driver).__module__), "__file__", None)
+    if driver_file:
+        prints[f"backend {driver.name}"] = _digest_of(Path(driver_file))
+    for path in sorted(_command_files(cases)):
+        prints[f"command file {path}"] = _digest_of(path)
+    keys = hashlib.blake2b("\n".join(sorted(f"{case.id} {case.key}" for case in cases)).encode(), digest_size=16)
+    prints["selected cases"] = keys.hexdigest()
+    return prints
+
+
+def _command_files(cases: Sequence[TestCase]) -> set[Path]:
+    """Files that the commands of the cases name, as far as they exist."""
+    found: set[Path] = set()
+    for case in cases:
+        config = case.backend_config.get(case.backend.name, {})
+        folder = Path(case.base_dir) / str(config.get("workdir", ""))
+        for step in ("command", "build", "prepare", "cleanup"):
+            for word in _words(config.get(step)):
+                path = folder / word
+                if len(word) < 256 and path.is_file():
+                    found.add(path.resolve())
+    return found
+
+
+def _words(step: object) -> Iterable[str]:
+    if isinstance(step, str):
+        yield step
+    elif isinstance(step, (list, tuple)):
+        for part in step:
+            yield from _words(part)
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two fingerprints, in words."""
+    differences = []
+    for name in sorted(before.keys() | now.keys()):
+        if name not in now:
+            differences.append(f"{name} is gone")
+        elif name not in before:
+            differences.append(f"{name} is new")
+        elif before[name] != now[name]:
+            short = name.startswith("version")
+            differences.append(f"{name} is {now[name]}, but was {before[name]}" if short else f"{name} has changed")
+    return differences

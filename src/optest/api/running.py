@@ -1,0 +1,250 @@
+"""``optest run``: cases, workers, journal and reports put together for one run."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, TextIO
+
+from optest.api.asking import Asked, asked, driver_options
+from optest.api.provenance import changed, fingerprint, host, versions
+from optest.core.executors import Executor, InProcess, NotInWorker, WorkerOptions, WorkerProcess
+from optest.core.session import Interruption, Policy, Session
+from optest.errors import NothingSelected, UsageError
+from optest.plan import case_plan, command_line
+from optest.reporting import ReportManager, Reporter, make_reporter
+from optest.settings import environment, plugin_modules
+from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
+from optest.store import Journal, JournalWriter, RunDirectory, read_journal
+
+__all__ = ["RunOutcome", "run", "run_cases"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """How a run went. ``exit_status`` also counts what went wrong outside the cases."""
+
+    summary: RunSummary
+    results: Sequence[CaseResult]
+    directory: RunDirectory
+    exit_status: int
+
+
+def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
+    """Run what the options in ``given`` ask for; names and meanings are those of :data:`optest.settings.OPTIONS`.
+
+    ``reporters`` hear the run beside those that the options name.
+
+    Raises:
+        OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
+    """
+    return run_cases(asked(given), stream=stream, reporters=reporters)
+
+
+def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
+    """Run cases that were asked for already."""
+    settings = request.settings
+    if not request.cases:
+        raise NothingSelected("no case is left after selection; `optest list cases` with the same flags shows why")
+    listeners = [*_reporters(request, stream or sys.stdout), *reporters]
+    prints = fingerprint(
+        plan=Path(request.document.path) if request.document else None,
+        cases=request.cases,
+        plugins=plugin_modules(),
+        driver=request.driver,
+    )
+    directory, journal = _directory(settings["resume"], Path(settings["runs_dir"]), prints)
+    interruption = Interruption()
+    lanes = _Lanes.choose(request, directory, interruption)
+    info = _info(request, directory, lanes, prints)
+    directory.write_info(info)
+    manager = ReportManager(listeners)
+    with JournalWriter(directory.journal_path) as writer:
+        session = Session(
+            info=info,
+            cases=request.cases,
+            driver=request.driver,
+            make_executor=lanes.make,
+            journal=writer,
+            listener=manager,
+            policy=Policy(
+                jobs=lanes.jobs,
+                retries=settings["retries"],
+                rounds=settings["rounds"],
+                maxfail=1 if settings["exitfirst"] else settings["maxfail"],
+                isolation=lanes.isolation,
+            ),
+            repro=lambda case: _repro(case, directory, driver_options(settings)),
+            earlier=_earlier(journal),
+            interruption=interruption,
+        )
+        summary = session.run()
+    status = summary.exit_status
+    if session.failure is not None:
+        print(f"optest: {session.failure}", file=sys.stderr)  # noqa: T201
+        status = session.failure.exit_status
+    if manager.failures and status in (0, 1):
+        status = 3
+    return RunOutcome(summary=summary, results=session.results, directory=directory, exit_status=status)
+
+
+def _reporters(request: Asked, stream: TextIO) -> list[Reporter]:
+    """The terminal's report, and the files that options or the plan ask for; their paths are tried now."""
+    settings = request.settings
+    terminal = make_reporter(
+        "terminal",
+        stream=stream,
+        verbosity=settings["verbose"] - settings["quiet"],
+        color=False if settings["no_color"] or "NO_COLOR" in environment() else None,
+    )
+    wanted = {each for each in settings["report"] if each != "terminal"}
+    path = settings["report_path"]
+    if request.document is not None:
+        stated = request.document.report
+        wanted |= {stated["format"]} - {"terminal"} if "format" in stated else set()
+        if path is None and "path" in stated:
+            path = str(Path(request.document.folder()) / stated["path"])
+    if path and not wanted:
+        wanted = {"json"}
+    if len(wanted) > 1 and path:
+        raise UsageError(f"--report-path names one file, but {len(wanted)} reports are asked for")
+    return [terminal, *(make_reporter(form, path=Path(path) if path else None) for form in sorted(wanted))]
+
+
+def _directory(resume: str | None, root: Path, prints: Mapping[str, str]) -> tuple[RunDirectory, Journal]:
+    """A new run's folder, or that of the run to go on with and what its journal holds.
+
+    Raises:
+        UsageError: if something changed since that run, naming it.
+    """
+    if resume is None:
+        now = datetime.now(timezone.utc)
+        return RunDirectory.create(root, now=now, token=secrets.token_hex(3)), Journal()
+    directory = RunDirectory.open(root, resume)
+    journal = read_journal(directory.journal_path)
+    if journal.info is not None:
+        differences = changed(journal.info.fingerprint, prints)
+        if differences:
+            listed = "\n".join(f"  {difference}" for difference in differences)
+            raise UsageError(
+                f"run {directory.id} cannot be resumed, since its results would not be comparable:\n{listed}"
+            )
+    return directory, journal
+
+
+def _earlier(journal: Journal) -> dict[object, CaseResult]:
+    """Results that stand already, by what makes them the result of a case."""
+    return {(result.id, result.key, result.target, result.round): result for result in journal.results}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lanes:
+    """Where executions happen: ``make(lane)`` gives an executor; ``notes`` is what the report has to say of it."""
+
+    make: Callable[[int], Executor]
+    isolation: str
+    jobs: int
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def choose(cls, request: Asked, directory: RunDirectory, interruption: Interruption) -> _Lanes:
+        """Resolve ``--isolate auto``: foreign code goes to workers, optest's own references stay here.
+
+        Raises:
+            UsageError: if workers were asked for and cannot find the driver.
+            Unavailable: if the driver lacks something on this machine.
+        """
+        wanted, jobs = request.settings["isolate"], request.settings["jobs"]
+        if jobs < 1:
+            raise UsageError(f"--jobs is {jobs}, but should be 1 or more")
+        if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
+            if jobs > 1:
+                raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
+            return cls.here(request, interruption)
+        options = WorkerOptions(
+            driver=request.driver.name,
+            scratch=directory.path,
+            environment=worker_environment(environment(), jobs),
+            options=driver_options(request.settings),
+            plugins=plugin_modules(),
+            every_measure=bool(request.settings["verbose"]),
+            fresh=wanted == "case",
+        )
+        first = WorkerProcess(options, "worker-0")
+        try:
+            first.start()
+        except NotInWorker as error:
+            if wanted != "auto" or jobs > 1:
+                raise
+            note = f"run in this process: {str(error).splitlines()[0]}"
+            return dataclasses.replace(cls.here(request, interruption), notes=(note,))
+        return cls(
+            make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
+            isolation="case" if options.fresh else "worker",
+            jobs=jobs,
+        )
+
+    @classmethod
+    def here(cls, request: Asked, interruption: Interruption) -> _Lanes:
+        executor = InProcess(request.driver, bool(request.settings["verbose"]), interruption)
+        return cls(make=lambda _: executor, isolation="none", jobs=1)
+
+
+def _runs_foreign_code(request: Asked) -> bool:
+    return (
+        request.driver.isolated
+        or any(case.generator or case.reference for case in request.cases)
+        or any(callable(case.descriptor.reference) or _is_foreign(case.descriptor.reference) for case in request.cases)
+    )
+
+
+def _is_foreign(path: object) -> bool:
+    return isinstance(path, str) and not path.startswith("optest.")
+
+
+def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
+    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
+    limits = {"OPENBLAS_NUM_THREADS": "1"}
+    if jobs > 1:
+        limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**limits, **variables}
+
+
+def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mapping[str, str]) -> RunInfo:
+    settings = request.settings
+    stated = {name: value.value for name, value in settings.values.items() if settings.stated(name)}
+    return RunInfo(
+        run_id=directory.id,
+        started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        total=len(request.cases) * settings["rounds"],
+        target=request.target.label(),
+        seed=settings["seed"] or 0,
+        directory=str(directory.path),
+        plan=request.document.path if request.document else "",
+        isolation=lanes.isolation,
+        jobs=lanes.jobs,
+        optest_version=versions(request.driver)["optest"],
+        versions=versions(request.driver),
+        host=host(),
+        options=stated,
+        fingerprint=prints,
+        notes=lanes.notes,
+    )
+
+
+def _repro(case: TestCase, directory: RunDirectory, options: Mapping[str, Any]) -> str:
+    """The command that runs exactly this case again; what flags cannot say is written to a one-case plan."""
+    arguments = command_line(case)
+    if arguments is None:
+        path = directory.artifact_dir(case.key) / "case.yaml"
+        path.write_text(case_plan(case), encoding="utf-8")
+        arguments = ["run", "--plan", str(path)]
+    for name, value in options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(["optest", *arguments])

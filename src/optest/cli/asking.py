@@ -1,0 +1,61 @@
+"""``optest list``, ``optest explain`` and ``optest replay``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optest.cli.options import GroupedCommand, options
+
+__all__ = ["explain_command", "list_command", "replay_command"]
+
+_CASES = (
+    *("plan", "op", "dtype", "shape", "attr", "generator", "reference", "tolerance", "seed"),
+    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "timeout", "untrusted"),
+)
+
+
+@click.command("list", cls=GroupedCommand)
+@click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
+@options(_CASES)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of columns.")
+def list_command(what: str | None, as_json: bool, **given: Any) -> int:
+    """List operators, backends, fills, or the cases that `run` would run with the same flags.
+
+    Without WHAT: cases if a plan or an operator is given, else operators.
+    """
+    from optest.api.listing import listing
+
+    for line in listing(what, given, as_json=as_json):
+        click.echo(line)
+    return 0
+
+
+@click.command("explain", cls=GroupedCommand)
+@click.argument("case_id", metavar="CASE", required=False)
+@options(name for name in _CASES if name != "case")
+def explain_command(case_id: str | None, **given: Any) -> int:
+    """Show where each value of a case came from and which rule will judge it.
+
+    CASE is an id or a glob as `optest list cases` prints it.
+    """
+    from optest.api.listing import explain
+
+    for line in explain(case_id, given):
+        click.echo(line)
+    return 0
+
+
+@click.command("replay", cls=GroupedCommand)
+@click.argument("result", metavar="RESULT")
+@click.option("--run", "run_id", default="latest", metavar="RUN", help="Run, its folder or its journal. [latest]")
+@options(("backend", "chip", "torch_device", "isolate", "timeout", "runs_dir", "no_color", "verbose", "quiet"))
+def replay_command(result: str, run_id: str, **given: Any) -> int:
+    """Run exactly one case of a journal again.
+
+    RESULT is the id of a case, the beginning of its key, or its number in the journal.
+    """
+    from optest.api.replaying import replay
+
+    return replay(result, run_id, given).exit_status

@@ -1,0 +1,45 @@
+"""``optest report``, ``optest schema`` and ``optest doctor``."""
+
+from __future__ import annotations
+
+import click
+
+from optest.cli.options import GroupedCommand, options
+
+__all__ = ["doctor_command", "report_command", "schema_command"]
+
+
+@click.command("report", cls=GroupedCommand)
+@click.argument("journal", metavar="JOURNAL", default="latest")
+@click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", help="[terminal]")
+@click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
+@options(("runs_dir", "no_color", "verbose", "quiet"))
+def report_command(journal: str, form: str, output: str | None, **given: object) -> int:
+    """Make a report from a journal: a run's id, `latest`, its folder or the journal itself."""
+    from optest.api.reports import report
+
+    text = report(journal, form, output, given)
+    if output is None:
+        click.echo(text, nl=False)
+    return 0
+
+
+@click.command("schema")
+@click.argument("what", type=click.Choice(["plan", "report", "journal"]))
+def schema_command(what: str) -> int:
+    """Print the JSON Schema of plans (for editors), reports or journal lines."""
+    from optest.api.reports import schema
+
+    click.echo(schema(what))
+    return 0
+
+
+@click.command("doctor")
+@click.option("--backend", metavar="NAME", help="This backend only.")
+def doctor_command(backend: str | None) -> int:
+    """Show versions, backends, their devices, and why one of them is unavailable."""
+    from optest.api.doctor import doctor
+
+    for line in doctor(backend):
+        click.echo(line)
+    return 0
