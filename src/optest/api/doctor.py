@@ -46,10 +46,15 @@ def _packages() -> Iterator[str]:
     for package in _CORE:
         yield f"  {package} {metadata.version(package)}"
     for package, remedy in _EXTRAS.items():
-        try:
-            yield f"  {package} {metadata.version(package)}"
-        except metadata.PackageNotFoundError:
-            yield f"  {package} is not installed: pip install '{remedy}'"
+        version = _version(package)
+        yield f"  {package} {version}" if version else f"  {package} is not installed: pip install '{remedy}'"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _backend(name: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from optest.core.executors import Executor, InProcess, NotInWorker, WorkerOption
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
-from optest.reporting import ReportManager, Reporter, make_reporter
+from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.settings import environment, plugin_modules
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import Journal, JournalWriter, RunDirectory, read_journal

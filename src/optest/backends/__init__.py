@@ -153,6 +153,14 @@ class BackendManager:
             raise UnknownName("backend", name, (*self.names(), *sorted(set(self._kinds.values()))))
         return self._registry.get(name)
 
+    def kind_of(self, name: str) -> str:
+        """The kind of a backend, without importing a built-in one."""
+        return self._kinds.get(name) or self.get(name).kind
+
+    def source_of(self, name: str) -> str:
+        """``built in``, or the module of the driver."""
+        return "built in" if name in self._own else type(self.get(name)).__module__
+
     def drivers(self) -> tuple[BackendDriver, ...]:
         """Every driver, imported. Raises ``Unavailable`` for the first that cannot be."""
         return tuple(self.get(name) for name in self.names())

@@ -1,0 +1,112 @@
+"""``optest list`` and ``optest explain``: what there is, and where each value of a case came from."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.api import bootstrap
+from optest.api.asking import asked
+from optest.backends import backend_manager
+from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.generators import FILLS
+from optest.operators import operators
+from optest.spec import OperatorDescriptor, TestCase
+
+__all__ = ["explain", "listing"]
+
+
+def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False) -> Iterator[str]:
+    """Yield the lines of ``operators``, ``backends``, ``fills`` or ``cases``.
+
+    Raises:
+        OptestError: as ``run`` would for the same flags, when cases are listed.
+        NothingSelected: if no case is left.
+    """
+    bootstrap()
+    what = what or ("cases" if given.get("plan") or given.get("op") else "operators")
+    rows = list(_ROWS[what](given))
+    if what == "cases" and not rows:
+        raise NothingSelected("no case is left after selection")
+    if as_json:
+        yield json.dumps(rows, indent=2)
+        return
+    yield from _columns(rows)
+
+
+def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for descriptor in operators:
+        yield {
+            "name": descriptor.name,
+            "signature": str(descriptor.tensors),
+            "rule": _rule_word(descriptor),
+            "aliases": ", ".join(descriptor.aliases),
+        }
+
+
+def _rule_word(descriptor: OperatorDescriptor) -> str:
+    return descriptor.rule.kind.value if descriptor.rule else "a tolerance has to be stated"
+
+
+def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for name in backend_manager.names():
+        yield {"name": name, "kind": backend_manager.kind_of(name), "source": backend_manager.source_of(name)}
+
+
+def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for name in FILLS:
+        yield {"name": name}
+
+
+def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for case in asked(given).cases:
+        yield {"id": case.id, "key": case.key, "where": case.where, "tags": ", ".join(case.tags)}
+
+
+_ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
+
+
+def _columns(rows: list[dict[str, str]]) -> Iterator[str]:
+    if not rows:
+        return
+    widths = {name: max(len(row[name]) for row in rows) for name in rows[0]}
+    for row in rows:
+        yield "  ".join(value.ljust(widths[name]) for name, value in row.items()).rstrip()
+
+
+def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield where each value of a case came from; ``case_id`` is an id or a glob, None if there is one case alone.
+
+    Raises:
+        UnknownName: if no case has such an id.
+        UsageError: if there are several cases and none is named.
+    """
+    from optest.plan import explain_case
+
+    for case in _named(asked(given).cases, case_id):
+        yield case.identifier() if not case.name else f"{case.name}: {case.identifier()}"
+        rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
+        rows += [("rule", _rule_text(case), "")]
+        width = max(len(what) for what, _, _ in rows)
+        for what, value, origin in rows:
+            yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
+
+
+def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
+    if case_id is None:
+        if len(cases) == 1:
+            return cases
+        raise UsageError(f"{len(cases)} cases are selected; name one: optest explain CASE")
+    found = [case for case in cases if case_id in (case.id, case.key)]
+    found = found or [case for case in cases if fnmatch.fnmatchcase(case.id, case_id)]
+    if not found:
+        raise UnknownName("case", case_id, [case.id for case in cases])
+    return found
+
+
+def _rule_text(case: TestCase) -> str:
+    from optest.compare.policy import describe_rule
+
+    return describe_rule(case)
