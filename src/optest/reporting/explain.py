@@ -1,0 +1,278 @@
+"""The words of a failure: what was got, what was wanted, by which rule, where it lies, and how to see it again."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
+from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
+from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, format_shape
+
+__all__ = ["brief", "checks_text", "explain", "headline", "measure_lines", "rule_text", "timings_text", "total_s"]
+
+_SHOWN_OUTPUTS = 6
+_SHOWN_DETAILS = 8
+_MESSAGE_LINES = 12
+_TAIL_LINES = 15
+_TAIL_WIDTH = 240
+
+_JUDGED = frozenset({Reason.VALUE, Reason.NAN})
+"""Reasons whose facts are all in the measures."""
+_TOLD_ELSEWHERE = frozenset(
+    {"command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "exception", "exception_types", "timeout_s"}
+)
+
+
+def explain(result: CaseResult) -> list[str]:
+    """The failure block of one result, header first, the line that runs it again last."""
+    verdict = result.verdict
+    lines = [headline(result), *_what_the_name_hides(result)]
+    told = _measured(verdict.measures, result.reason)
+    if not told or result.reason not in _JUDGED:
+        lines += _message(result)
+    lines += told
+    lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
+    lines += _details(verdict.details, verdict.message)
+    lines += _history(result)
+    lines += _meaning(result)
+    if result.repro:
+        lines.append(f"  again: {printable(result.repro)}")
+    return lines
+
+
+def headline(result: CaseResult) -> str:
+    """``FAILED  matmul[float16](64x128, 128x32)  torch:cpu against numpy``."""
+    against = f" against {result.reference}" if result.reference not in ("", "none") else ""
+    again = f", round {result.round + 1}" if result.round else ""
+    return printable(f"{result.status.value.upper()}  {result.id}  {result.target}{against}{again}")
+
+
+def brief(result: CaseResult) -> str:
+    """What stands behind the name in a line of progress: the reason, or why the case was skipped."""
+    reason = result.reason.value if result.reason else ""
+    if result.status is Status.PASSED or (result.status in (Status.FAILED, Status.XFAILED) and reason):
+        return reason
+    first = printable(result.verdict.message).partition("\n")[0]
+    return clip(": ".join(part for part in (reason, first) if part), 120)
+
+
+def measure_lines(measure: Measure) -> list[str]:
+    """One output against what was expected: how much is off, the worst element, the rule, where."""
+    lines = [f"  {printable(measure.output)}: {_how_much(measure)}"]
+    if measure.rule is not None:
+        lines.append(f"  rule: {rule_text(measure.rule)}")
+    if 0 < measure.nonfinite_mismatched < measure.mismatched:
+        lines.append(f"  {measure.nonfinite_mismatched} of them differ in being NaN or infinite")
+    if measure.where:
+        lines.append(f"  {printable(measure.where)}")
+    return lines
+
+
+def checks_text(checks: Iterable[Check]) -> list[str]:
+    """Every check in one line for each state: done, failed, not possible and why."""
+    by_state: dict[CheckState, list[str]] = {}
+    for check in checks:
+        bare = check.state is CheckState.DONE or not check.detail
+        by_state.setdefault(check.state, []).append(check.name if bare else f"{check.name} ({printable(check.detail)})")
+    return [f"{state.value}: {', '.join(names)}" for state, names in by_state.items()]
+
+
+def timings_text(timings: Timings) -> str:
+    """``generate 0.1 ms, run 0.8 ms``: the phases that happened."""
+    phases = ("generate", "reference", "run", "compare")
+    spent = ((phase, getattr(timings, f"{phase}_s")) for phase in phases)
+    return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in spent if seconds is not None)
+
+
+def total_s(timings: Timings) -> float | None:
+    spent = [timings.generate_s, timings.reference_s, timings.run_s, timings.compare_s]
+    known = [seconds for seconds in spent if seconds is not None]
+    return sum(known) if known else None
+
+
+def _what_the_name_hides(result: CaseResult) -> list[str]:
+    """A case with a name of its own also says what it computes, and where it is written."""
+    if result.id.startswith(f"{result.operator}["):
+        return []
+    kinds = list(dict.fromkeys(result.dtypes))
+    dtypes = kinds if len(kinds) == 1 else result.dtypes
+    inside = [format_shape(tuple(shape)) for shape in result.shapes.values()]
+    inside += [f"{name}={value}" for name, value in result.attributes.items()]
+    where = f", {result.where}" if result.where else ""
+    return [printable(f"  case: {result.operator}[{','.join(dtypes)}]({', '.join(inside)}){where}")]
+
+
+def _message(result: CaseResult) -> list[str]:
+    text = result.verdict.message or _sentence(result)
+    if not text:
+        return []
+    first, *rest = printable(text).strip("\n").split("\n")
+    shown = rest[:_MESSAGE_LINES]
+    left = len(rest) - len(shown)
+    return [f"  {first}", *(f"    {line}" for line in shown), *([f"    … {plural(left, 'more line')}"] if left else [])]
+
+
+def _measured(measures: Sequence[Measure], reason: Reason | None) -> list[str]:
+    wrong = [measure for measure in measures if _is_off(measure)]
+    if not wrong and reason in _JUDGED:
+        wrong = [measure for measure in measures if measure.worst_index is not None]
+    lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure)]
+    if len(wrong) > _SHOWN_OUTPUTS:
+        lines.append(f"  and {plural(len(wrong) - _SHOWN_OUTPUTS, 'output')} more: {_names(wrong[_SHOWN_OUTPUTS:])}")
+    return lines
+
+
+def _names(measures: Sequence[Measure]) -> str:
+    return clip(", ".join(printable(measure.output) for measure in measures), 200)
+
+
+def _is_off(measure: Measure) -> bool:
+    return measure.mismatched > 0 or measure.nonfinite_mismatched > 0 or _statistic_fails(measure)
+
+
+def _statistic_fails(measure: Measure) -> bool:
+    if measure.statistic is None or measure.statistic_limit is None:
+        return False
+    return not measure.statistic <= measure.statistic_limit
+
+
+def _how_much(measure: Measure) -> str:
+    if measure.mismatched == 0 and _statistic_fails(measure):
+        return _statistic(measure)
+    if measure.compared == 1:
+        count = "the only element is off"
+    elif measure.mismatched == measure.compared:
+        count = f"all {measure.compared} elements are off"
+    else:
+        are = "is" if measure.mismatched == 1 else "are"
+        count = f"{measure.mismatched} of {plural(measure.compared, 'element')} {are} off"
+    if measure.worst_actual is None and measure.worst_expected is None:
+        return count
+    at = f"worst at {index_text(measure.worst_index)}: " if measure.worst_index else ""
+    tail = f"; also all together: {_statistic(measure)}" if _statistic_fails(measure) else ""
+    return f"{count}; {at}{_worst(measure)}{tail}"
+
+
+def _worst(measure: Measure) -> str:
+    got, wanted = tell_apart(measure.worst_actual, measure.worst_expected, measure.dtype)
+    bound = measure.worst_bound
+    allowed = f" ± {number(bound, 2)}" if bound is not None and math.isfinite(bound) and bound > 0 else ""
+    sizes = [each for each in (_ulps(measure.worst_ulp), _factor(measure.worst_used)) if each]
+    aside = f" ({', '.join(sizes)})" if sizes else ""
+    return f"got {got}, but should be {wanted}{allowed}{aside}"
+
+
+def _ulps(ulp: float | None) -> str:
+    if ulp is None or not math.isfinite(ulp):
+        return ""
+    return f"{round(ulp)} ulp" if 10 <= ulp < 1e5 else f"{ulp:.2g} ulp"
+
+
+def _factor(used: float | None) -> str:
+    if used is None or not math.isfinite(used):
+        return ""
+    return f"{used:.1f} x allowed" if used < 1000 else f"{used:.1e} x allowed"
+
+
+def _statistic(measure: Measure) -> str:
+    """A tensor-wide statistic failed though each element may be within its own bound."""
+    return (
+        f"the errors are too large for rounding alone: z is {number(measure.statistic, 3)}, "
+        f"but should be {number(measure.statistic_limit, 3)} or less"
+        f" (over {plural(measure.compared, 'element')}; a bias, truncation or a narrow accumulator does this)"
+    )
+
+
+def rule_text(rule: RuleUsed) -> str:
+    """What the rule allows, and in parentheses its name."""
+    name = "" if not rule.name or rule.name == rule.text else f" ({rule.name})"
+    return printable(f"{rule.text or rule.name}{name}")
+
+
+def _went_wrong(check: Check) -> bool:
+    return check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)
+
+
+def _details(details: Mapping[str, Any], message: str) -> list[str]:
+    """Facts that the message does not say yet, then what the process and the exception said."""
+    lines = [f"  {name.replace('_', ' ')}: {value}" for name, value in _facts(details, message)]
+    if command := details.get("command"):
+        lines.append(f"  command: {printable(_command(command))}")
+    if (exception := details.get("exception")) and str(exception) not in message:
+        lines += _quoted("exception", exception)
+    lines += _quoted("traceback", details.get("traceback_tail"))
+    lines += _quoted("stderr ends", details.get("stderr_tail"))
+    if not str(details.get("stderr_tail") or "").strip():
+        lines += _quoted("stdout ends", details.get("stdout_tail"))
+    if strays := details.get("strays"):
+        listed = ", ".join(map(str, strays)) if isinstance(strays, (list, tuple)) else str(strays)
+        lines.append(f"  left behind and killed: {clip(printable(listed), _TAIL_WIDTH)}")
+    return lines
+
+
+def _facts(details: Mapping[str, Any], message: str) -> list[tuple[str, str]]:
+    facts = []
+    for name, value in details.items():
+        if name in _TOLD_ELSEWHERE or value in (None, "", [], {}) or (name, value) == ("phase", "run"):
+            continue
+        text = clip(printable(str(value)).replace("\n", " "), _TAIL_WIDTH)
+        if text not in message:
+            facts.append((printable(name), text))
+    return facts[:_SHOWN_DETAILS]
+
+
+def _command(command: Any) -> str:
+    return shlex.join(map(str, command)) if isinstance(command, (list, tuple)) else str(command)
+
+
+def _quoted(title: str, text: Any) -> list[str]:
+    """The end of a longer text, indented under its title."""
+    all_lines = [line.rstrip() for line in printable(str(text or "")).split("\n")]
+    while all_lines and not all_lines[-1]:
+        all_lines.pop()
+    while all_lines and not all_lines[0]:
+        all_lines.pop(0)
+    if not all_lines:
+        return []
+    left = max(0, len(all_lines) - _TAIL_LINES)
+    shown = [f"    {clip(line, _TAIL_WIDTH)}".rstrip() for line in all_lines[left:]]
+    return [f"  {title}:", *([f"    … {plural(left, 'line')} before"] if left else []), *shown]
+
+
+def _history(result: CaseResult) -> list[str]:
+    lines = []
+    if result.attempts > 1:
+        lines.append(f"  asked {result.attempts} times")
+    if result.duplicate_of:
+        lines.append(f"  shares its execution with {printable(result.duplicate_of)}")
+    return lines
+
+
+def _meaning(result: CaseResult) -> list[str]:
+    """What the reason means and what to try; a wrong value speaks for itself."""
+    if result.reason is Reason.VALUE and result.status is Status.FAILED:
+        return []
+    found = _meaning_of(result)
+    if found is None:
+        return []
+    name = result.status.value.upper() if result.status in STATUS_MEANINGS else _reason_name(result)
+    sentence = "" if not result.verdict.message and result.reason not in _JUDGED else f" {found.sentence};"
+    return [f"  {name}:{sentence} {found.remedy}"]
+
+
+def _meaning_of(result: CaseResult) -> Meaning | None:
+    if result.status in STATUS_MEANINGS:
+        return STATUS_MEANINGS[result.status]
+    return MEANINGS[result.reason] if result.reason is not None else None
+
+
+def _reason_name(result: CaseResult) -> str:
+    return result.reason.value if result.reason else result.status.value.upper()
+
+
+def _sentence(result: CaseResult) -> str:
+    found = _meaning_of(result)
+    return found.sentence if found else ""

@@ -1,0 +1,82 @@
+"""Every report again, from a journal: the run itself is long over, or was killed in the middle."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+from optest.errors import UnknownName
+from optest.reporting.json_report import report_text
+from optest.reporting.terminal import TerminalReporter
+from optest.spec import CaseResult, RunInfo, RunSummary
+from optest.store import Journal
+
+__all__ = ["FORMATS", "report_from_journal"]
+
+FORMATS = ("terminal", "json")
+
+
+def report_from_journal(
+    journal: Journal,
+    format: str = "terminal",  # noqa: A002 - the word of the option
+    *,
+    verbosity: int = 0,
+    color: bool = False,
+    width: int | None = None,
+    block_limit: int | None = None,
+) -> str:
+    """The text of a report; it says so if the run did not end. Every failure is explained unless limited.
+
+    Raises:
+        UnknownName: for another format.
+    """
+    if format not in FORMATS:
+        raise UnknownName("report format", format, FORMATS)
+    info, summary = _info(journal), _summary(journal)
+    if format == "json":
+        return report_text(info, journal.results, summary)
+    stream = io.StringIO()
+    reporter = TerminalReporter(
+        stream,
+        verbosity=verbosity,
+        color=color,
+        live=False,
+        width=width,
+        block_limit=block_limit,
+        clock=lambda: 0.0,  # nothing is running, so there is no progress to tell
+    )
+    reporter.on_start(info)
+    for index, result in enumerate(journal.results, 1):
+        reporter.on_case_result(result, index, info.total)
+    reporter.on_complete(summary)
+    return stream.getvalue()
+
+
+def _info(journal: Journal) -> RunInfo:
+    count = len(journal.results)
+    notes = []
+    if journal.torn:
+        notes.append("the last line of the journal was cut off; a result that it held is not shown")
+    if journal.info is not None and journal.summary is None:
+        notes.append(f"the run did not end; {count} of {journal.info.total} results were kept")
+    if journal.info is not None:
+        return replace(journal.info, notes=(*journal.info.notes, *notes))
+    notes.append("the journal has no start line; what the run was asked is not known")
+    first: CaseResult | None = journal.results[0] if journal.results else None
+    return RunInfo(
+        run_id="unknown",
+        started_at="",
+        total=count,
+        target=first.target if first else "unknown",
+        seed=first.seed if first else 0,
+        notes=tuple(notes),
+    )
+
+
+def _summary(journal: Journal) -> RunSummary:
+    """The last line of the journal, else what can be said without it: the run was interrupted, nobody knows when."""
+    if journal.summary is not None:
+        return journal.summary
+    total = journal.info.total if journal.info is not None else len(journal.results)
+    return RunSummary.of(journal.results, total=total, duration_s=math.nan, interrupted=True)

@@ -1,0 +1,109 @@
+"""The JSON report of a run: built from its results, validated, then written in one piece."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, validate_report
+from optest.reporting.tally import Tally
+from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
+from optest.store import check_writable, codec, write_atomically
+
+__all__ = ["JsonReporter", "build_report", "report_text"]
+
+
+class JsonReporter:
+    """Writes the report to ``path`` when the run ends, and says so on ``stream``.
+
+    Raises:
+        UsageError: from the constructor, if ``path`` cannot be written: better before the run than after it.
+    """
+
+    def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
+        check_writable(path)
+        self._path = path
+        self._stream = stream
+        self._info: RunInfo | None = None
+        self._results: list[CaseResult] = []
+
+    def on_start(self, info: RunInfo) -> None:
+        self._info = info
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:  # noqa: ARG002 - the protocol's
+        self._results.append(result)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
+        if self._info is None:
+            raise RuntimeError("on_complete was called before on_start")
+        write_atomically(self._path, report_text(self._info, results or self._results, summary).encode())
+        if self._stream is not None:
+            self._stream.write(f"report: {self._path}\n")
+
+
+def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
+    """The validated report as indented strict JSON, in ASCII: any reader can take it."""
+    report = build_report(info, results, summary)
+    validate_report(report)
+    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+
+
+def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> dict[str, Any]:
+    """The report as plain data that fits :data:`optest.reporting.schema.REPORT_SCHEMA`."""
+    tally = Tally()
+    cases = []
+    for result in results:
+        tally.add(result)
+        cases.append(_case(result))
+    return {
+        "schema_version": REPORT_SCHEMA_VERSION,
+        "run": _run(info),
+        "summary": _summary(summary, tally),
+        "cases": cases,
+    }
+
+
+def _plain(noun: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(codec.encode(noun))
+    return found
+
+
+def _run(info: RunInfo) -> dict[str, Any]:
+    entry = _plain(info)
+    entry["id"] = entry["run_id"]
+    return {name: entry[name] for name in RunEntry.__struct_fields__}
+
+
+def _summary(summary: RunSummary, tally: Tally) -> dict[str, Any]:
+    entry = _plain(summary)
+    entry["duration_s"] = summary.duration_s if math.isfinite(summary.duration_s) else None
+    entry["by_operator"] = {
+        name: {status.value: each.statuses[status] for status in Status if each.statuses[status]}
+        for name, each in tally.operators.items()
+    }
+    return {name: entry[name] for name in SummaryEntry.__struct_fields__}
+
+
+def _case(result: CaseResult) -> dict[str, Any]:
+    entry = _plain(result)
+    entry |= entry["verdict"]
+    entry["tolerance"] = _tolerance(result.verdict.measures)
+    return {name: entry[name] for name in CaseEntry.__struct_fields__}
+
+
+def _tolerance(measures: Sequence[Measure]) -> str:
+    """Each rule once; which output it judged where they differ."""
+    by_rule: dict[str, list[str]] = {}
+    for measure in measures:
+        if measure.rule is not None:
+            by_rule.setdefault(measure.rule.text or measure.rule.name, []).append(measure.output)
+    if len(by_rule) == 1:
+        return next(iter(by_rule))
+    return "; ".join(_ruled(by_rule))
+
+
+def _ruled(by_rule: Mapping[str, Sequence[str]]) -> list[str]:
+    return [f"{', '.join(outputs)}: {rule}" for rule, outputs in by_rule.items()]

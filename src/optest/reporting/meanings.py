@@ -1,0 +1,120 @@
+"""What every reason means, in one sentence, and what to try."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from optest.spec import Reason, Status
+
+__all__ = ["MEANINGS", "STATUS_MEANINGS", "Meaning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """``sentence`` says what happened, ``remedy`` where to look first; no full stops at their ends."""
+
+    sentence: str
+    remedy: str
+
+
+MEANINGS: dict[Reason, Meaning] = {
+    Reason.VALUE: Meaning(
+        "elements of an output lie outside what the rule allows",
+        "look at where they lie: a tail, a tile, one row, or everywhere",
+    ),
+    Reason.NAN: Meaning(
+        "NaN or infinity stands where the reference has a number, or the other way round",
+        "look for division by zero, overflow, missing max-subtraction, or memory that was never written",
+    ),
+    Reason.SHAPE: Meaning(
+        "an output has another shape than the operator yields", "check reduced, broadcast and size-1 dimensions"
+    ),
+    Reason.DTYPE: Meaning(
+        "an output has another dtype than the operator yields", "cast in the backend; optest never casts silently"
+    ),
+    Reason.MISSING_OUTPUT: Meaning(
+        "an output of the operator was not delivered", "return every output, in order or by name"
+    ),
+    Reason.EXTRA_OUTPUT: Meaning(
+        "something was returned that the operator does not have", "return the operator's outputs and nothing else"
+    ),
+    Reason.NOTHING_COMPARED: Meaning(
+        "not one element was compared, so nothing was shown", "check the shapes, or declare the output as empty"
+    ),
+    Reason.INPUT_MUTATED: Meaning(
+        "the call changed an input", "write to a copy, or let the descriptor declare the input in `mutates`"
+    ),
+    Reason.OUT_OF_BOUNDS: Meaning(
+        "memory beside an output was written", "check the last block: sizes that are no multiple of the tile"
+    ),
+    Reason.READ_OUT_OF_BOUNDS: Meaning(
+        "memory beside an input was read", "check the last block: sizes that are no multiple of the tile"
+    ),
+    Reason.UNWRITTEN: Meaning(
+        "elements of an output were never written", "check the tail, and that the launch covers every element"
+    ),
+    Reason.WORKSPACE: Meaning(
+        "the workspace that was asked for and the one that was used differ", "compare the size query with the kernel"
+    ),
+    Reason.STATE: Meaning(
+        "the answer depends on what ran before", "reset accumulators, caches and streams at the start of each call"
+    ),
+    Reason.NONDETERMINISTIC: Meaning(
+        "a second run gave other bits, though the backend declares itself invariant",
+        "look for atomics and races, or take `invariant` back",
+    ),
+    Reason.LEAK: Meaning("memory or handles were not given back", "free what the call allocates, also when it fails"),
+    Reason.SANITIZER: Meaning("a sanitizer reported a fault", "read its report below; the values may still look right"),
+    Reason.NOT_REFUSED: Meaning(
+        "a call that should be refused was accepted", "check shapes, dtypes and attributes before computing"
+    ),
+    Reason.WRONG_ERROR: Meaning(
+        "the call was refused with another error than expected", "raise the expected type, with a text that says why"
+    ),
+    Reason.WRONG_DEVICE: Meaning(
+        "an output lies on another device than was asked for", "allocate outputs on the inputs' device"
+    ),
+    Reason.FALLBACK: Meaning(
+        "another implementation answered in place of the one that was asked",
+        "register the kernel for this dtype and layout, or forbid the fallback",
+    ),
+    Reason.COMPILE: Meaning("the kernel did not compile", "read the compiler's output; run the build command by hand"),
+    Reason.SIGNAL: Meaning(
+        "a signal ended it: SIGSEGV is a wild pointer, SIGABRT a failed assertion, SIGKILL often a lack of memory",
+        "run the line below under a debugger or sanitizer, with --isolate none",
+    ),
+    Reason.EXIT_CODE: Meaning(
+        "a process ended with another exit status than 0", "run the command by hand and read its stderr"
+    ),
+    Reason.DEADLINE: Meaning(
+        "no answer came in time, so it was ended", "look for a deadlock or endless loop, or raise --timeout"
+    ),
+    Reason.OUT_OF_MEMORY: Meaning(
+        "memory ran out", "use a smaller shape, fewer --jobs, or free what earlier cases hold"
+    ),
+    Reason.DEVICE_LOST: Meaning(
+        "the device stopped answering", "reset it, look into the system log, and run the case alone"
+    ),
+    Reason.RAISED: Meaning("the backend raised an exception", "the traceback shows its own frames, innermost last"),
+    Reason.UNSUPPORTED: Meaning(
+        "the backend says that it cannot run this case", "nothing was shown; leave the case out or teach the backend"
+    ),
+    Reason.UNAVAILABLE: Meaning("something that is needed is not there", "`optest doctor` says what is missing"),
+    Reason.REFERENCE_FAILED: Meaning(
+        "the reference itself failed, so nothing is known about the backend", "repair the reference or the case"
+    ),
+    Reason.BAD_CASE: Meaning(
+        "the case cannot be carried out as it is written", "repair the plan or the generator; no backend was at fault"
+    ),
+    Reason.INTERNAL: Meaning(
+        "optest itself is at fault", "please report it with the journal; the verdict says nothing"
+    ),
+}
+
+STATUS_MEANINGS: dict[Status, Meaning] = {
+    Status.XPASSED: Meaning("the case passed, but was expected not to", "take the xfail out of the plan"),
+    Status.SUSPECT: Meaning(
+        "it passed, but only after a retry or in a way that proves little", "run it alone, with --rounds"
+    ),
+    Status.UNCHECKED: Meaning("it ran, but nothing was compared", "give the operator or the case a reference"),
+}

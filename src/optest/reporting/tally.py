@@ -1,0 +1,62 @@
+"""Counting results: by status, by operator, by reason; shared by every report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from optest.spec import BAD_STATUSES, CaseResult, Status
+
+__all__ = ["OperatorTally", "Tally"]
+
+
+@dataclass(slots=True)
+class OperatorTally:
+    statuses: Counter[Status] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def bad(self) -> int:
+        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
+
+    @property
+    def all_passed(self) -> bool:
+        return set(self.statuses) == {Status.PASSED}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a run adds up to so far."""
+
+    statuses: Counter[Status] = field(default_factory=Counter)
+    operators: dict[str, OperatorTally] = field(default_factory=dict)
+    skips: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How many cases were skipped for a (reason, message)."""
+
+    def add(self, result: CaseResult) -> None:
+        self.statuses[result.status] += 1
+        operator = self.operators.get(result.operator)
+        if operator is None:
+            operator = self.operators[result.operator] = OperatorTally()
+        operator.statuses[result.status] += 1
+        if result.reason is not None:
+            operator.reasons[result.reason.value] += 1
+        if result.status is Status.SKIPPED:
+            self.skips[result.reason.value if result.reason else "", result.verdict.message] += 1
+
+    @property
+    def finished(self) -> int:
+        return sum(self.statuses.values())
+
+    @property
+    def bad(self) -> int:
+        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
+
+    def phrase(self) -> str:
+        """``12 passed, 2 failed, 1 skipped``, or ``nothing ran``."""
+        counted = [f"{self.statuses[status]} {status.value}" for status in Status if self.statuses[status]]
+        return ", ".join(counted) or "nothing ran"
+
+    def worst_first(self) -> list[tuple[str, OperatorTally]]:
+        """Operators by how much is wrong with them, in the order of the run among equals."""
+        return sorted(self.operators.items(), key=lambda entry: (-entry[1].bad, entry[1].all_passed))

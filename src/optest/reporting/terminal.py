@@ -1,0 +1,226 @@
+"""The report on the terminal: progress while the run lasts, then failure blocks, a table, and one line that sums up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from optest.reporting.explain import brief, checks_text, explain, rule_text, timings_text, total_s
+from optest.reporting.page import Page
+from optest.reporting.tally import Tally
+from optest.reporting.typography import clip, columns, duration, number, plural
+from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, Status
+
+__all__ = ["TerminalReporter"]
+
+_FEW = 50
+"""Up to so many cases each one gets a line; beyond, only those that did not pass."""
+_PROGRESS_EVERY_S = 5.0
+_REDRAW_EVERY_S = 0.1
+_BAR_WIDTH = 24
+_TABLE_ROWS = 30
+_SKIP_ROWS = 10
+
+_STYLES = {
+    Status.PASSED: "good",
+    Status.SKIPPED: "warn",
+    Status.XFAILED: "warn",
+    Status.UNCHECKED: "warn",
+    Status.SUSPECT: "warn",
+}
+
+
+class TerminalReporter:
+    """Writes to one stream. ``verbosity`` 1 adds rules, timings and checks; -1 leaves the table and the last lines,
+    -2 the last line alone.
+
+    ``color`` and ``live`` None mean "if the stream is a terminal". At most ``block_limit`` failures are explained
+    (None: all of them).
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        verbosity: int = 0,
+        color: bool | None = None,
+        live: bool | None = None,
+        width: int | None = None,
+        block_limit: int | None = 20,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._page = Page(stream, color=color, live=live if verbosity >= 0 else False, width=width)
+        self._verbosity = verbosity
+        self._block_limit = None if verbosity > 0 else block_limit
+        self._clock = clock
+        self._tally = Tally()
+        self._bad: list[CaseResult] = []
+        self._info: RunInfo | None = None
+        self._started = self._last_progress = clock()
+        self._last_draw = -math.inf
+        self._done_before = 0
+
+    def on_start(self, info: RunInfo) -> None:
+        self._info = info
+        self._started = self._last_progress = self._clock()
+        if self._verbosity < 0:
+            return
+        self._page.line(_heading(info), "strong")
+        self._page.lines([(f"  note: {note}", "warn") for note in info.notes])
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
+        """``index`` counts from 1."""
+        if not self._tally.finished:
+            self._done_before = max(0, index - 1)
+        self._tally.add(result)
+        if result.status in BAD_STATUSES and (self._block_limit is None or len(self._bad) < self._block_limit):
+            self._bad.append(result)
+        if self._verbosity < 0:
+            return
+        if self._verbosity > 0 or total <= _FEW or result.status is not Status.PASSED:
+            self._page.lines(self._case_lines(result, index, total))
+        self._progress(result, index, total)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:  # noqa: ARG002 - collected already
+        self._page.clear_status()
+        if self._verbosity >= 0:
+            self._failures()
+        if self._verbosity >= -1:
+            self._skips()
+            self._table()
+        self._last_lines(summary)
+
+    def _case_lines(self, result: CaseResult, index: int, total: int) -> list[tuple[str, str]]:
+        word = result.status.value.upper()
+        place = f"[{index:>{len(str(total))}}/{total}] "
+        spent = total_s(result.timings)
+        parts = [result.id, brief(result), "" if spent is None else duration(spent)]
+        line = f"{place}{word:<7} {'  '.join(part for part in parts if part)}"
+        lines = [(line, _styled_word(result.status, len(place), len(word)))]
+        return lines + ([(each, "dim") for each in _evidence(result)] if self._verbosity > 0 else [])
+
+    def _progress(self, result: CaseResult, index: int, total: int) -> None:
+        now = self._clock()
+        if self._page.live:
+            if now - self._last_draw >= _REDRAW_EVERY_S:
+                self._last_draw = now
+                self._page.status(f"{_bar(index, total)}  {self._so_far(index, total, now)}  {clip(result.id, 60)}")
+        elif total > _FEW and index < total and now - self._last_progress >= _PROGRESS_EVERY_S:
+            self._last_progress = now
+            self._page.line(f"… {self._so_far(index, total, now)}", "dim")
+
+    def _so_far(self, index: int, total: int, now: float) -> str:
+        parts = [f"{index}/{total}"]
+        if self._tally.bad:
+            parts.append(f"{self._tally.bad} not well")
+        own = index - self._done_before
+        if own > 0 and index < total:
+            parts.append(f"about {duration((now - self._started) / own * (total - index))} left")
+        return ", ".join(parts)
+
+    def _failures(self) -> None:
+        if not self._bad:
+            return
+        self._page.line()
+        for result in self._bad:
+            self._page.lines(_styled_block(result))
+            self._page.line()
+        left = self._tally.bad - len(self._bad)
+        if left:
+            run = self._info.run_id if self._info else "RUN"
+            self._page.line(f"and {left} more: optest report {run}", "warn")
+            self._page.line()
+
+    def _skips(self) -> None:
+        groups = self._tally.skips.most_common()
+        if not groups:
+            return
+        lines = [
+            (f"  {count} × {clip(': '.join(part for part in why if part) or 'no reason given', 200)}", "warn")
+            for why, count in groups[:_SKIP_ROWS]
+        ]
+        if len(groups) > _SKIP_ROWS:
+            lines.append((f"  and for {plural(len(groups) - _SKIP_ROWS, 'other reason')}", "warn"))
+        self._page.lines([("skipped", ""), *lines, ("", "")])
+
+    def _table(self) -> None:
+        rows = self._tally.worst_first()
+        if not rows or (self._verbosity <= 0 and all(each.all_passed for _, each in rows)):
+            return
+        shown = [status for status in Status if self._tally.statuses[status]]
+        head = ["operator", *(status.value for status in shown), "reasons"]
+        cells = [
+            [
+                name,
+                *(str(each.statuses[status] or "-") for status in shown),
+                ", ".join(f"{count} {reason}" for reason, count in each.reasons.most_common()),
+            ]
+            for name, each in rows[:_TABLE_ROWS]
+        ]
+        lines = columns([head, *cells], left=frozenset({0, len(head) - 1}))
+        styles = ["dim", *("bad" if each.bad else "" for _, each in rows[:_TABLE_ROWS])]
+        styled = list(zip(lines, styles, strict=True))
+        if len(rows) > _TABLE_ROWS:
+            styled.append((f"  and {plural(len(rows) - _TABLE_ROWS, 'operator')} more", "dim"))
+        self._page.lines([*styled, ("", "")])
+
+    def _last_lines(self, summary: RunSummary) -> None:
+        missing = summary.total - self._tally.finished
+        text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")
+        if math.isfinite(summary.duration_s):
+            text += f" in {duration(summary.duration_s)}"
+        if summary.interrupted:
+            text = f"interrupted: {text}"
+        self._page.line(text, "good" if summary.exit_status == 0 else "bad")
+        if self._verbosity >= -1 and self._info is not None and self._info.directory:
+            self._page.line(f"journal: {self._info.directory.rstrip('/')}/journal.jsonl", "dim")
+
+
+def _heading(info: RunInfo) -> str:
+    plan = f" of {info.plan}" if info.plan else ""
+    workers = f", {info.jobs} at a time" if info.jobs > 1 else ""
+    version = f" {info.optest_version}" if info.optest_version else ""
+    return f"optest{version}: {plural(info.total, 'case')}{plan} on {info.target}, seed {info.seed}{workers}"
+
+
+def _evidence(result: CaseResult) -> list[str]:
+    """What -v adds under a case: the rule, the share of its allowance that was used, time, checks."""
+    lines = [f"    {_measure_line(measure)}" for measure in result.verdict.measures]
+    if not result.verdict.measures and result.verdict.evidence is not None:
+        lines.append(f"    evidence: {result.verdict.evidence.value}")
+    if spent := timings_text(result.timings):
+        lines.append(f"    {spent}")
+    return lines + [f"    checks {text}" for text in checks_text(result.verdict.checks)]
+
+
+def _measure_line(measure: Measure) -> str:
+    rule = f"; rule: {rule_text(measure.rule)}" if measure.rule else ""
+    used = ""
+    if measure.worst_used is not None:
+        used = f", {_share(measure.worst_used)} of the allowance used"
+    if measure.statistic is not None:
+        limit = f" of {number(measure.statistic_limit, 3)}" if measure.statistic_limit is not None else ""
+        used += f", z {number(measure.statistic, 3)}{limit}"
+    return f"{measure.output}: {plural(measure.compared, 'element')} compared{used}{rule}"
+
+
+def _share(used: float) -> str:
+    return f"{used:.0%}" if math.isfinite(used) and used < 100 else number(used, 3)
+
+
+def _styled_word(status: Status, start: int, length: int) -> str:
+    """Colour up to the end of the status word."""
+    return f"{_STYLES.get(status, 'bad')}:{start + length}"
+
+
+def _styled_block(result: CaseResult) -> list[tuple[str, str]]:
+    lines = explain(result)
+    styled = [(lines[0], f"{_STYLES.get(result.status, 'bad')}:{len(result.status.value)}")]
+    return styled + [(line, "command" if line.startswith("  again:") else "") for line in lines[1:]]
+
+
+def _bar(done: int, total: int) -> str:
+    filled = min(_BAR_WIDTH, _BAR_WIDTH * done // max(1, total))
+    return "━" * filled + "─" * (_BAR_WIDTH - filled)
