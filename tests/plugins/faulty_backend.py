@@ -1,0 +1,187 @@
+"""A backend that is wrong on purpose: ``backend_config.faulty.fault`` says how. The honest answer is 'none'."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver, Fault, Reason, backend_manager
+from optest.backends.numpy_reference import NumpyBackend
+from optest.spec import Numerics
+
+Arrays = Any
+_honest = NumpyBackend()
+
+
+def _value(case: Any, inputs: Arrays) -> Arrays:
+    (out,) = _honest.run(case, inputs)
+    out = out.copy()
+    out.flat[-1] += 1
+    return (out,)
+
+
+def _nan(case: Any, inputs: Arrays) -> Arrays:
+    (out,) = _honest.run(case, inputs)
+    return (np.full_like(out, np.nan),)
+
+
+def _mutate(case: Any, inputs: Arrays) -> Arrays:
+    outputs = _honest.run(case, inputs)
+    inputs[0].flat[0] += 1
+    return outputs
+
+
+def _refuse(case: Any, inputs: Arrays) -> Arrays:
+    raise ValueError("shapes do not match")
+
+
+def _exit_in_the_middle(status: int) -> Callable[..., Arrays]:
+    def fault(case: Any, inputs: Arrays) -> Arrays:
+        print("about to exit", file=sys.stderr, flush=True)
+        os._exit(status)
+
+    return fault
+
+
+def _segfault(case: Any, inputs: Arrays) -> Arrays:
+    ctypes.string_at(0)
+
+
+def _kill_self(number: int) -> Callable[..., Arrays]:
+    def fault(case: Any, inputs: Arrays) -> Arrays:
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+
+    return fault
+
+
+def _raise(error: BaseException) -> Callable[..., Arrays]:
+    def fault(case: Any, inputs: Arrays) -> Arrays:
+        raise error
+
+    return fault
+
+
+def _hang_in_c(case: Any, inputs: Arrays) -> Arrays:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).sleep(3600)
+
+
+def _leave_children(case: Any, inputs: Arrays) -> Arrays:
+    """A daemon in a session of its own that cleared its environment."""
+    subprocess.Popen(
+        [sys.executable, "-c", "import os,time; os.fork() and os._exit(0); os.setsid(); time.sleep(3600)"], env={}
+    )
+    os._exit(3)
+
+
+def _garbage(case: Any, inputs: Arrays) -> Arrays:
+    sys.stdout.write("garbage " * 100_000)
+    sys.stdout.flush()
+    os.write(1, b"\x00\xff" * 1000)
+    return _honest.run(case, inputs)
+
+
+def _fails_once(case: Any, inputs: Arrays) -> Arrays:
+    flag = case.backend_config["faulty"]["flag"]
+    if not os.path.exists(flag):
+        open(flag, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _honest.run(case, inputs)
+
+
+FAULTS: dict[str, Callable[..., Arrays]] = {
+    "none": _honest.run,
+    "value": _value,
+    "nan": _nan,
+    "zeros": lambda case, inputs: (np.zeros_like(_honest.run(case, inputs)[0]),),
+    "shape": lambda case, inputs: (_honest.run(case, inputs)[0][:-1],),
+    "broadcastable": lambda case, inputs: (_honest.run(case, inputs)[0][:1],),
+    "dtype": lambda case, inputs: (_honest.run(case, inputs)[0].astype(np.float64),),
+    "list": lambda case, inputs: [_honest.run(case, inputs)[0].tolist()],
+    "none returned": lambda case, inputs: None,
+    "no outputs": lambda case, inputs: (),
+    "two outputs": lambda case, inputs: _honest.run(case, inputs) * 2,
+    "unknown name": lambda case, inputs: {"totally_other": _honest.run(case, inputs)[0]},
+    "mutate": _mutate,
+    "raise": _refuse,
+    "SystemExit": _raise(SystemExit(0)),
+    "KeyboardInterrupt": _raise(KeyboardInterrupt()),
+    "MemoryError": _raise(MemoryError()),
+    "unsupported": _raise(Fault(Reason.UNSUPPORTED, "no such kernel")),
+    "compile": _raise(Fault(Reason.COMPILE, "the kernel does not compile")),
+    "device lost": _raise(Fault(Reason.DEVICE_LOST, "device 0 fell off the bus")),
+    "fallback": _raise(Fault(Reason.FALLBACK, "ran on the CPU")),
+    "wrong device": _raise(Fault(Reason.WRONG_DEVICE, "the output is on cpu")),
+    "exit 0": _exit_in_the_middle(0),
+    "exit 7": _exit_in_the_middle(7),
+    "segfault": _segfault,
+    "abort": _kill_self(signal.SIGABRT),
+    "fpe": _kill_self(signal.SIGFPE),
+    "sleep": lambda case, inputs: time.sleep(3600),
+    "hang in C": _hang_in_c,
+    "children": _leave_children,
+    "garbage": _garbage,
+    "fails once": _fails_once,
+}
+
+
+class FaultyBackend(BackendDriver):
+    kind = "faulty"
+    name = "faulty"
+    chips = ("f1",)
+
+    def run(self, case: Any, inputs: Arrays) -> Arrays:
+        return FAULTS[case.backend_config.get("faulty", {}).get("fault", "none")](case, inputs)
+
+
+class FaultyBuffersBackend(BackendDriver):
+    """Writes into optest's own buffers, and beside them."""
+
+    kind = "faulty"
+    name = "faulty-buffers"
+
+    def run_into(self, case: Any, inputs: Arrays, outputs: Arrays) -> None:
+        (right,) = _honest.run(case, inputs)
+        out = outputs[0]
+        match case.backend_config.get("faulty-buffers", {}).get("fault", "none"):
+            case "nothing":
+                return
+            case "tail":
+                out.flat[:-3] = right.flat[:-3]
+            case "overrun":
+                out[...] = right
+                ctypes.memset(out.ctypes.data + out.nbytes, 0, 8)
+            case "underrun":
+                out[...] = right
+                ctypes.memset(out.ctypes.data - 4, 0, 4)
+            case _:
+                out[...] = right
+
+
+class InvariantLiar(BackendDriver):
+    """Declares itself invariant and is not; both answers are within any tolerance."""
+
+    kind = "faulty"
+    name = "invariant-liar"
+    numerics = Numerics(invariant=True)
+    calls = 0
+
+    def run(self, case: Any, inputs: Arrays) -> Arrays:
+        self.calls += 1
+        (out,) = _honest.run(case, inputs)
+        return (np.nextafter(out, np.inf, dtype=out.dtype) if self.calls % 2 else out,)
+
+
+def register() -> None:
+    for driver in (FaultyBackend(), FaultyBuffersBackend(), InvariantLiar()):
+        if driver.name not in backend_manager.names():
+            backend_manager.register(driver)

@@ -1,0 +1,305 @@
+"""The judge is judged: a backend that is wrong on purpose reaches each Reason, and the honest one none."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import faulty_backend
+import numpy as np
+import pytest
+
+from optest.backends import backend_manager
+from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
+from optest.core.runner import Execution, why_not_run
+from optest.operators import operators
+from optest.registry import load_object
+from optest.settings import environment
+from optest.spec import (
+    Argument,
+    BackendTarget,
+    ExpectedError,
+    Fill,
+    Layer,
+    OperatorDescriptor,
+    Reason,
+    Skip,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Xfail,
+    dtype,
+)
+
+faulty_backend.register()
+
+
+def case_of(op: str = "add", backend: str = "faulty", fault: str = "none", **changes: Any) -> TestCase:
+    descriptor = changes.pop("descriptor", None) or operators.get(op)
+    spec = TensorSpec(dtype=dtype("float32"), shape=changes.pop("shape", (4, 5)))
+    count = max(descriptor.tensors.required_inputs, 1)
+    fill = Fill(kind="randn")
+    return TestCase(
+        descriptor=descriptor,
+        inputs=tuple(
+            Argument(name=descriptor.tensors.input_name(i), path=f"input{i}", spec=spec, fill=fill)
+            for i in range(count)
+        ),
+        outputs=changes.pop("outputs", (spec,)),
+        attributes=changes.pop("attributes", None) or descriptor.bind({}),
+        backend=BackendTarget(name=backend, kind="faulty"),
+        backend_config={backend: {"fault": fault, **changes.pop("config", {})}},
+        timeout_s=changes.pop("timeout_s", 20.0),
+        **changes,
+    )
+
+
+def run_here(case: TestCase) -> Execution:
+    return InProcess(backend_manager.get(case.backend.name)).execute([case])
+
+
+@pytest.fixture(scope="module")
+def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], Execution]]:
+    options = WorkerOptions(
+        driver="faulty",
+        scratch=tmp_path_factory.mktemp("worker"),
+        environment=environment(),
+        plugins=("faulty_backend",),
+    )
+    worker = WorkerProcess(options, "worker")
+    yield lambda case: worker.execute([case])
+    worker.close()
+
+
+IN_PROCESS = [
+    ("value", Status.FAILED, Reason.VALUE),
+    ("zeros", Status.FAILED, Reason.VALUE),
+    ("nan", Status.FAILED, Reason.NAN),
+    ("shape", Status.FAILED, Reason.SHAPE),
+    ("broadcastable", Status.FAILED, Reason.SHAPE),
+    ("dtype", Status.FAILED, Reason.DTYPE),
+    ("list", Status.FAILED, Reason.DTYPE),
+    ("none returned", Status.FAILED, Reason.MISSING_OUTPUT),
+    ("no outputs", Status.FAILED, Reason.MISSING_OUTPUT),
+    ("two outputs", Status.FAILED, Reason.EXTRA_OUTPUT),
+    ("unknown name", Status.FAILED, Reason.EXTRA_OUTPUT),
+    ("mutate", Status.FAILED, Reason.INPUT_MUTATED),
+    ("raise", Status.ERROR, Reason.RAISED),
+    ("SystemExit", Status.ERROR, Reason.RAISED),
+    ("KeyboardInterrupt", Status.ERROR, Reason.RAISED),
+    ("MemoryError", Status.ERROR, Reason.OUT_OF_MEMORY),
+    ("unsupported", Status.SKIPPED, Reason.UNSUPPORTED),
+    ("compile", Status.ERROR, Reason.COMPILE),
+    ("device lost", Status.CRASHED, Reason.DEVICE_LOST),
+    ("fallback", Status.FAILED, Reason.FALLBACK),
+    ("wrong device", Status.FAILED, Reason.WRONG_DEVICE),
+]
+
+IN_WORKER = [
+    ("exit 0", Status.CRASHED, Reason.EXIT_CODE),
+    ("exit 7", Status.CRASHED, Reason.EXIT_CODE),
+    ("segfault", Status.CRASHED, Reason.SIGNAL),
+    ("abort", Status.CRASHED, Reason.SIGNAL),
+    ("fpe", Status.CRASHED, Reason.SIGNAL),
+    ("sleep", Status.TIMEOUT, Reason.DEADLINE),
+    ("hang in C", Status.TIMEOUT, Reason.DEADLINE),
+    ("children", Status.CRASHED, Reason.EXIT_CODE),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "reason"), IN_PROCESS)
+def test_a_fault_has_its_reason(fault: str, status: Status, reason: Reason) -> None:
+    (verdict,) = run_here(case_of(fault=fault)).verdicts
+    assert (verdict.status, verdict.reason) == (status, reason), verdict.message
+
+
+@pytest.mark.parametrize(("fault", "status", "reason"), IN_PROCESS)
+def test_a_worker_finds_the_same(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
+    (verdict,) = in_worker(case_of(fault=fault)).verdicts
+    assert (verdict.status, verdict.reason) == (status, reason), verdict.message
+
+
+@pytest.mark.parametrize(("fault", "status", "reason"), IN_WORKER)
+def test_death_and_hang_end_the_case_alone(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
+    timeout_s = 1.0 if status is Status.TIMEOUT else 20.0
+    (verdict,) = in_worker(case_of(fault=fault, timeout_s=timeout_s)).verdicts
+    assert (verdict.status, verdict.reason) == (status, reason), verdict.message
+    (after,) = in_worker(case_of()).verdicts
+    assert after.status is Status.PASSED
+
+
+def test_the_honest_backend_passes_with_evidence(in_worker: Any) -> None:
+    for outcome in (run_here(case_of()), in_worker(case_of()), in_worker(case_of(fault="garbage"))):
+        (verdict,) = outcome.verdicts
+        assert verdict.status is Status.PASSED
+        assert verdict.measures[0].compared == 20
+
+
+def test_the_end_of_stderr_is_kept(in_worker: Any) -> None:
+    (verdict,) = in_worker(case_of(fault="exit 7")).verdicts
+    assert verdict.details["exit_code"] == 7
+    assert "about to exit" in verdict.details["stderr_tail"]
+
+
+def sleepers() -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"os.setsid(); time.sleep(3600)" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def test_no_descendant_survives(in_worker: Any) -> None:
+    in_worker(case_of(fault="children"))
+    assert sleepers() == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("nothing", Reason.UNWRITTEN),
+        ("tail", Reason.UNWRITTEN),
+        ("overrun", Reason.OUT_OF_BOUNDS),
+        ("underrun", Reason.OUT_OF_BOUNDS),
+        ("none", None),
+    ],
+)
+def test_buffers_of_optest_show_what_was_written(fault: str, reason: Reason | None) -> None:
+    (verdict,) = run_here(case_of(backend="faulty-buffers", fault=fault)).verdicts
+    assert verdict.reason is reason, verdict.message
+
+
+def test_an_output_that_looks_like_the_poison_is_not_unwritten() -> None:
+    """Data whose right result is the poison's own bytes passes: the second poison tells."""
+    looks = np.full((4, 5), 0xA5, dtype=np.uint8)
+    values = np.frombuffer(np.full(4, 0xA5, dtype=np.uint8).tobytes(), dtype=np.float32)[0]
+    descriptor = OperatorDescriptor(
+        name="constant", signature="x -> out", reference=lambda inputs, attributes: (np.full((4, 5), values),)
+    )
+    case = case_of(backend="faulty-buffers", descriptor=descriptor, tolerances=_tolerance())
+    (verdict,) = run_here(case).verdicts
+    assert looks.size == 20
+    assert verdict.status is Status.PASSED, verdict.message
+
+
+def test_declared_invariance_is_held_against_the_bits() -> None:
+    (verdict,) = run_here(case_of(backend="invariant-liar", tolerances=_tolerance())).verdicts
+    assert verdict.reason is Reason.NONDETERMINISTIC
+
+
+def _tolerance() -> tuple[ToleranceLayer, ...]:
+    return (ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=1e-3, atol=1e-3)),)
+
+
+def refused(fault: str, expected: ExpectedError) -> Reason | None:
+    (verdict,) = run_here(case_of(fault=fault, expects_error=expected)).verdicts
+    return verdict.reason
+
+
+def test_calls_that_have_to_be_refused() -> None:
+    assert refused("raise", ExpectedError(type="ValueError", match="shapes")) is None
+    assert refused("raise", ExpectedError(type="Exception")) is None
+    assert refused("none", ExpectedError(type="ValueError")) is Reason.NOT_REFUSED
+    assert refused("raise", ExpectedError(type="TypeError")) is Reason.WRONG_ERROR
+    assert refused("raise", ExpectedError(type="ValueError", match="stride")) is Reason.WRONG_ERROR
+    assert refused("SystemExit", ExpectedError(type="ValueError")) is Reason.WRONG_ERROR
+    assert refused("MemoryError", ExpectedError(type="Exception")) is Reason.OUT_OF_MEMORY
+
+
+def broken_reference(inputs: Any, attributes: Any) -> Any:
+    raise ZeroDivisionError("the reference is broken")
+
+
+def mutating_reference(inputs: Any, attributes: Any) -> Any:
+    inputs[0][...] = 0
+    return (inputs[0],)
+
+
+def reference_of_another_shape(inputs: Any, attributes: Any) -> Any:
+    return (np.zeros(3),)
+
+
+@pytest.mark.parametrize("name", ["broken_reference", "mutating_reference", "reference_of_another_shape"])
+def test_a_reference_that_fails_is_not_the_backends_fault(name: str) -> None:
+    (verdict,) = run_here(case_of(reference=f"{__name__}:{name}")).verdicts
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), verdict.message
+
+
+def generator_that_raises(case: Any, rng: Any) -> Any:
+    raise RuntimeError("no data today")
+
+
+def generator_of_another_shape(case: Any, rng: Any) -> Any:
+    return [np.zeros(3, np.float32)] * 2, None
+
+
+@pytest.mark.parametrize("name", ["generator_that_raises", "generator_of_another_shape"])
+def test_a_generator_that_fails_makes_a_bad_case(name: str) -> None:
+    (verdict,) = run_here(case_of(generator=f"{__name__}:{name}")).verdicts
+    assert verdict.reason is Reason.BAD_CASE, verdict.message
+
+
+def reference_that_dies(inputs: Any, attributes: Any) -> Any:
+    os._exit(9)
+
+
+def test_a_reference_that_kills_the_worker_is_told_apart(in_worker: Any) -> None:
+    load_object(f"{__name__}:reference_that_dies")
+    (verdict,) = in_worker(case_of(reference=f"{__name__}:reference_that_dies")).verdicts
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED), verdict.message
+
+
+def test_without_a_reference_nothing_is_checked_and_nothing_passes() -> None:
+    descriptor = OperatorDescriptor(name="mystery", signature="x, y -> out")
+    verdict = run_mystery(descriptor)
+    assert verdict.status is Status.UNCHECKED
+
+
+def run_mystery(descriptor: OperatorDescriptor) -> Any:
+    driver = faulty_backend.FaultyBackend()
+    driver.run = lambda case, inputs: (inputs[0],)  # type: ignore[method-assign]
+    return InProcess(driver).execute([case_of(descriptor=descriptor)]).verdicts[0]
+
+
+def test_nothing_compared_is_not_a_pass() -> None:
+    empty = TensorSpec(dtype=dtype("float32"), shape=(0, 5))
+    case = case_of(shape=(0, 5), outputs=(empty,))
+    (verdict,) = run_here(case).verdicts
+    assert verdict.status is Status.PASSED
+    undeclared = case_of(shape=(0, 5), outputs=())
+    (verdict,) = run_here(undeclared).verdicts
+    assert verdict.reason is Reason.NOTHING_COMPARED
+
+
+def test_xfail_excuses_its_own_status_alone() -> None:
+    excuse = Xfail(reason="known")
+    assert run_here(case_of(fault="value", xfail=excuse)).verdicts[0].status is Status.XFAILED
+    assert run_here(case_of(xfail=excuse)).verdicts[0].status is Status.XPASSED
+    assert run_here(case_of(fault="raise", xfail=excuse)).verdicts[0].status is Status.ERROR
+
+
+def test_xfail_never_excuses_a_crash(in_worker: Any) -> None:
+    excuse = Xfail(reason="known")
+    assert in_worker(case_of(fault="segfault", xfail=excuse)).verdicts[0].status is Status.CRASHED
+
+
+def test_a_skipped_case_says_why() -> None:
+    refusal = why_not_run(case_of(skip=Skip(reason="not today")), backend_manager.get("faulty"))
+    assert refusal is not None
+    assert (refusal.status, refusal.message) == (Status.SKIPPED, "not today")
+
+
+def test_deadlines_are_kept_by_the_parent(in_worker: Any) -> None:
+    began = time.monotonic()
+    in_worker(case_of(fault="hang in C", timeout_s=0.5))
+    assert time.monotonic() - began < 10
