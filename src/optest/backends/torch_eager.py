@@ -1,0 +1,209 @@
+"""PyTorch's eager operators as a backend, on any device that torch or a vendor's module for it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from optest.backends import BackendDriver
+from optest.backends.arguments import at_their_places
+from optest.backends.torch_operators import TORCH_OPERATORS
+from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch
+from optest.errors import Unavailable, UnknownName, UsageError
+from optest.registry import load_object
+from optest.spec import Fault, Numerics, Reason, TestCase
+
+__all__ = ["TorchBackend"]
+
+_VENDOR_MODULES = {
+    "npu": "torch_npu",
+    "mlu": "torch_mlu",
+    "musa": "torch_musa",
+    "gcu": "torch_gcu",
+    "hpu": "habana_frameworks.torch",
+    "xla": "torch_xla",
+}
+"""The module that brings a device type which torch alone does not have."""
+
+_OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_DEVICE_LOST = (
+    "device-side assert",
+    "illegal memory access",
+    "illegal instruction",
+    "misaligned address",
+    "unspecified launch failure",
+    "device lost",
+    "uncorrectable",
+)
+
+
+class TorchBackend(BackendDriver):
+    """Runs the operator that torch has under the descriptor's name."""
+
+    name = "torch"
+    kind = "torch"
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …
+
+        Raises:
+            UnknownName: for a device type that neither torch nor a known vendor module has.
+            Unavailable: if this machine or this torch has no such device.
+        """
+        wanted = options.get("torch_device")
+        if wanted:
+            self._device = _open_device(str(wanted))
+
+    @property
+    def numerics(self) -> Numerics:  # type: ignore[override]
+        """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32."""
+        return Numerics(operands=_operand_precision(self._device.type))
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        operator = TORCH_OPERATORS.get(case.descriptor.name)
+        if operator is None:
+            raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
+        try:
+            tensors = [
+                to_torch(array, self._device, offset=argument.spec.offset)
+                for argument, array in zip(case.inputs, inputs, strict=True)
+            ]
+            with torch.no_grad():
+                output = operator(at_their_places(case, tensors), case.attributes)
+            self._synchronize()
+            return [self._received(output)]
+        except Inexpressible as error:
+            raise Fault(Reason.UNSUPPORTED, str(error)) from error
+        except NotImplementedError as error:
+            raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
+        except RuntimeError as error:
+            reason = _reason_of(error)
+            if reason is None:
+                raise
+            raise Fault(reason, f"torch: {_first_line(error)}") from error
+
+    def unsupported(self, case: TestCase) -> str | None:
+        if case.descriptor.name not in TORCH_OPERATORS:
+            return _no_such_operator(case.descriptor.name)
+        return None
+
+    def device(self) -> str | None:
+        return str(self._device)
+
+    def versions(self) -> Mapping[str, str]:
+        found = {"torch": torch.__version__}
+        vendor = _VENDOR_MODULES.get(self._device.type)
+        if vendor is not None:
+            found[vendor] = str(load_object(f"{vendor}:__version__"))
+        if self._device.type == "cuda" and torch.version.cuda:
+            found["cuda"] = torch.version.cuda
+        return found
+
+    def doctor(self) -> Sequence[str]:
+        found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
+        for kind in _OWN_DEVICES[1:]:
+            found += [f"device {kind}:{index}{_described(kind, index)}" for index in range(_device_count(kind))]
+        return found
+
+    def _received(self, output: Any) -> Any:
+        if not isinstance(output, torch.Tensor):
+            raise Fault(Reason.RAISED, f"torch returned {type(output).__name__}, but should return a tensor")
+        if (output.device.type, output.device.index or 0) != (self._device.type, self._device.index or 0):
+            raise Fault(
+                Reason.WRONG_DEVICE,
+                f"the output is on {output.device}, but should be on {self._device}",
+                details={"device": str(output.device)},
+            )
+        try:
+            return from_torch(output)
+        except KeyError:
+            raise Fault(Reason.DTYPE, f"the output has the dtype {output.dtype}, which optest does not know") from None
+
+    def _synchronize(self) -> None:
+        """Wait for the device, so that the time of the kernel and its errors belong to this case."""
+        if self._device.type != "cpu":
+            getattr(torch, self._device.type).synchronize()
+
+
+def _open_device(wanted: str) -> torch.device:
+    kind, _, index = wanted.partition(":")
+    if kind not in (*_OWN_DEVICES, *_VENDOR_MODULES):
+        raise UnknownName("torch device", wanted, (*_OWN_DEVICES, *_VENDOR_MODULES))
+    if index and not index.isdigit():
+        raise UsageError(f"torch device is {wanted!r}, but should look like '{kind}:0'")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if kind in _VENDOR_MODULES:
+        _import_vendor_module(kind)
+    count = _device_count(kind)
+    if count == 0:
+        raise Unavailable(f"torch device {wanted}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
+    number = int(index or 0)
+    if number >= count:
+        listed = ", ".join(f"{kind}:{each}" for each in range(count))
+        raise Unavailable(f"torch device {wanted}", f"this machine has {listed}")
+    return torch.device(kind, number)
+
+
+_REMEDIES = {
+    "cuda": "this torch sees no CUDA device; install a torch build with CUDA (or ROCm) and its driver",
+    "xpu": "this torch sees no XPU device; install the XPU build of torch and Intel's driver",
+    "mps": "this torch sees no MPS device; it needs macOS on Apple silicon",
+}
+
+
+def _import_vendor_module(kind: str) -> None:
+    module = _VENDOR_MODULES[kind]
+    try:
+        load_object(f"{module}:__name__")
+    except UsageError as error:
+        raise Unavailable(f"torch device {kind}", f"install {module} for torch {torch.__version__}") from error
+
+
+def _device_count(kind: str) -> int:
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        return 0
+    return int(module.device_count())
+
+
+def _described(kind: str, index: int) -> str:
+    module = getattr(torch, kind)
+    return f" ({module.get_device_name(index)})" if hasattr(module, "get_device_name") else ""
+
+
+def _operand_precision(kind: str) -> str:
+    """What torch's switches allow to be done to float32 operands of a contraction."""
+    backends = {"cuda": torch.backends.cuda.matmul, "cpu": torch.backends.mkldnn}
+    switch = getattr(getattr(backends.get(kind), "matmul", backends.get(kind)), "fp32_precision", "none")
+    if switch == "none":  # not stated there: the general switch decides, and it exists in every version
+        switch = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]
+        if kind == "cpu" and switch == "tf32":
+            return "float32"
+    return {"tf32": "tf32", "bf16": "bfloat16"}.get(switch, "float32")
+
+
+def _no_such_operator(name: str) -> str:
+    return f"the torch backend has no operator {name!r}; it has {', '.join(TORCH_OPERATORS)}"
+
+
+def _reason_of(error: RuntimeError) -> Reason | None:
+    """OUT_OF_MEMORY or DEVICE_LOST if the error says so, else None."""
+    text = str(error).lower()
+    if any(sign in text for sign in _OUT_OF_MEMORY):
+        return Reason.OUT_OF_MEMORY
+    if any(sign in text for sign in _DEVICE_LOST):
+        return Reason.DEVICE_LOST
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,83 @@
+"""NumPy arrays as torch tensors and back, bit for bit and stride for stride."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.numerics import bits, dtype_of, numpy_dtype
+from optest.spec import DType, dtype_names
+from optest.spec import dtype as dtype_called
+
+__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_torch"]
+
+Array = np.ndarray[Any, Any]
+
+_NOT_IN_TORCH = {"int4", "uint4"}  # torch has the names, but no storage and no operators for them
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name) for name in dtype_names() if name not in _NOT_IN_TORCH
+}
+"""The element types that torch has, by our name."""
+
+_OUR_NAMES = {theirs: name for name, theirs in TORCH_DTYPES.items()}
+_NOT_IN_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2"}
+
+
+class Inexpressible(ValueError):
+    """A tensor that torch cannot hold: a 4-bit type, a negative stride."""
+
+
+def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:
+    """Return ``array`` as a tensor with the same strides.
+
+    On the CPU it shares the array's memory. Elsewhere its storage is made on the device: gaps and overlap
+    stay, and ``offset`` elements lie before the first one, which decides how it is aligned.
+
+    Raises:
+        Inexpressible: for what torch has no tensor for.
+    """
+    kind = dtype_of(array.dtype)
+    if kind.name in _NOT_IN_TORCH:
+        raise Inexpressible(f"torch has no tensors of {kind}")
+    if any(stride < 0 for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
+        raise Inexpressible("torch has no negative strides")
+    tensor = _on_cpu(array, kind)
+    if device.type == "cpu":
+        return tensor
+    if tensor.is_contiguous() and not offset:
+        return tensor.to(device)
+    return _rebuilt(tensor, device, offset)
+
+
+def _on_cpu(array: Array, kind: DType) -> torch.Tensor:
+    readable = array if array.flags.writeable else array.copy(order="K")
+    if kind.name not in _NOT_IN_NUMPY:
+        return torch.from_numpy(readable)
+    return torch.from_numpy(bits(readable)).view(TORCH_DTYPES[kind.name])
+
+
+def _rebuilt(tensor: torch.Tensor, device: torch.device, offset: int) -> torch.Tensor:
+    """The same view on a storage of its own: ``Tensor.to`` would make it dense."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    length = span if tensor.numel() else 0
+    storage = torch.zeros(offset + length, dtype=tensor.dtype, device=device)
+    storage[offset:] = tensor.as_strided((length,), (1,)).to(device)
+    return storage.as_strided(tensor.shape, tensor.stride(), offset)
+
+
+def from_torch(tensor: torch.Tensor) -> Array:
+    """Return a tensor of any device as a NumPy array in the same element type.
+
+    Raises:
+        KeyError: for an element type that optest does not know.
+    """
+    name = _OUR_NAMES[tensor.dtype]
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if name not in _NOT_IN_NUMPY:
+        found: Array = plain.numpy()
+        return found
+    carrier = torch.uint8 if plain.element_size() == 1 else torch.int16
+    as_bits: Array = plain.contiguous().view(carrier).numpy()
+    return as_bits.view(numpy_dtype(dtype_called(name)))
