@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ __all__ = ["Expected", "judge"]
 class Expected:
     """One output as the reference has it.
 
-    ``value`` is float64 (complex128) and unrounded for inexact ``dtype``, exact integers or bool otherwise.
+    ``value`` is float64 (complex128) and unrounded for inexact ``dtype``, exact integers or bool otherwise. An
+    expectation that was stored rounded may have ``dtype`` itself.
     ``terms`` is the operator's Terms or ErrorBudget for this output, None where the rule needs none.
     """
 
@@ -26,6 +27,9 @@ class Expected:
     terms: Any | None = None
 
 
+_judge: Callable[..., Verdict] | None = None
+
+
 def judge(
     case: TestCase,
     actual: Sequence[Any],
@@ -33,11 +37,16 @@ def judge(
     *,
     numerics: Numerics,
     every_measure: bool = False,
+    inputs: Sequence[Any] | None = None,
 ) -> Verdict:
     """Compare outputs in order and return the verdict; ``every_measure`` computes all numbers even on a pass.
 
-    ``actual`` are NumPy arrays. Number, shape and dtype of the outputs are part of the verdict.
+    ``actual`` are NumPy arrays. Number, shape and dtype of the outputs are part of the verdict. ``inputs``, where
+    they are known, tell sums over operands of few distinct values, whose roundings add up, from all others.
     """
-    from optest.compare.verdict import judge as judge_outputs
+    global _judge
+    if _judge is None:  # NumPy is imported when the first verdict is asked for
+        from optest.compare.verdict import judge as judge_outputs
 
-    return judge_outputs(case, actual, expected, numerics=numerics, every_measure=every_measure)
+        _judge = judge_outputs
+    return _judge(case, actual, expected, numerics=numerics, every_measure=every_measure, inputs=inputs)

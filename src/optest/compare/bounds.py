@@ -1,0 +1,292 @@
+"""The class rules as numbers: from an operator's rule, its terms and declared numerics to bound and variance.
+
+It judges nothing. Every formula stands here once, for arrays and for single floats alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optest.numerics import Array, ulp
+from optest.spec import DType, ErrorBudget, Numerics, Rule, Terms, dtype
+
+__all__ = [
+    "FEW",
+    "Budget",
+    "Law",
+    "Statistic",
+    "accumulate_law",
+    "arithmetic_of",
+    "budget_of",
+    "composed_law",
+    "few_values",
+    "scalar_ulp",
+    "ulp_law",
+]
+
+Number = Any
+"""A float, or a float64 array: the formulas take both."""
+
+FEW = 16
+"""Operands with fewer distinct values make roundings that repeat, so that errors add up instead of averaging."""
+
+_NEGLIGIBLE = 0.05
+"""Share of an ulp of the output below which the arithmetic cannot change a rounding that is not near a tie."""
+
+_FLOAT32, _FLOAT64 = dtype("float32"), dtype("float64")
+_INDIRECT = 16.0
+"""Allowance for Winograd and FFT in place of the direct sum (F(4x4, 3x3) amplifies about tenfold)."""
+
+
+class Statistic(str, Enum):
+    """What the tensor-wide z is made of."""
+
+    NONE = "none"
+    SUM = "sum"
+    """Independent roundings of partial sums, and the final one."""
+    ROUNDING = "rounding"
+    """The final rounding alone, over the elements that the arithmetic cannot have changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """A class rule for one output dtype and one arithmetic.
+
+    ::
+
+        arithmetic = ulps·ulp_arithmetic(y) + per_term·T
+        bound      = arithmetic + final·ulp_out(|y| + arithmetic)
+        variance   = w·(per_square·y² + per_variance·V) + max(ulp_out(y)²/12, (round(y) - y)²)
+
+    T is Σ|terms| or the budget's worst error, V is Σterms² or the budget's variance; where k differs by element, w
+    is k and T is multiplied by √k, else w is 1. The final rounding is taken at |y| + arithmetic, because it rounds
+    what the arithmetic left, which may lie in the next binade.
+    """
+
+    text: str
+    output: DType
+    arithmetic: DType
+    ulps: float = 0.0
+    per_term: float = 0.0
+    final: float = 0.5
+    per_square: float = 0.0
+    per_variance: float = 0.0
+    statistic: Statistic = Statistic.NONE
+    correlated: bool = False
+    """Errors of one operand element reach a whole row: only the square root of the values counts as draws."""
+
+    def arithmetic_error(self, magnitude: Number, total: Number, ulp_arithmetic: Callable[[Number], Number]) -> Number:
+        if self.ulps == 0.0:
+            return self.per_term * total
+        ceiling = self.ulps * ulp_arithmetic(magnitude)
+        return ceiling if self.per_term == 0.0 else ceiling + self.per_term * total
+
+    def bound(self, magnitude: Number, arithmetic: Number, ulp_output: Callable[[Number], Number]) -> Number:
+        if self.final == 0.0:
+            return arithmetic
+        return arithmetic + self.final * ulp_output(magnitude + arithmetic)
+
+    def sum_variance(self, reference: Number, squares: Number, weight: Number) -> Number:
+        """The expected squared error of the arithmetic."""
+        variance = self.per_variance * squares
+        if self.per_square != 0.0:
+            variance = variance + self.per_square * (reference * reference)
+        return variance * weight
+
+    def is_negligible(self, arithmetic: Number, spacing: Number) -> Number:
+        return arithmetic <= _NEGLIGIBLE * spacing
+
+
+class Budget(NamedTuple):
+    """What a law multiplies, one number for all elements or one for each: T, V and w of :class:`Law`."""
+
+    total: Any = 0.0
+    squares: Any = 0.0
+    weight: Any = 1.0
+
+
+def scalar_ulp(entry: DType) -> Callable[[float], float]:
+    """The spacing of ``entry`` at a finite non-negative float, as :func:`optest.numerics.ulp` has it for arrays."""
+    precision, smallest = entry.precision, 2.0 ** (entry.emin - entry.precision + 1)
+    lowest = 2.0**entry.emin
+    frexp, ldexp = math.frexp, math.ldexp
+
+    def spacing(magnitude: float) -> float:
+        return smallest if magnitude < lowest else ldexp(1.0, frexp(magnitude)[1] - precision)
+
+    return spacing
+
+
+def array_ulp(entry: DType) -> Callable[[Array], Array]:
+    def spacing(magnitude: Array) -> Array:
+        return ulp(magnitude, entry)
+
+    return spacing
+
+
+def arithmetic_of(inputs: Sequence[DType], output: DType, numerics: Numerics, *, sums: bool) -> DType:
+    """The dtype whose unit roundoff the rule counts in.
+
+    float64 if an operand or the output is that wide, else what the backend declares for sums, but never narrower
+    than the widest operand, else float32.
+    """
+    inexact = [entry for entry in (*inputs, output) if entry.is_inexact]
+    if any(entry.precision == _FLOAT64.precision for entry in inexact):
+        return _FLOAT64
+    if not sums or numerics.accumulator is None:
+        return _FLOAT32
+    declared = dtype(numerics.accumulator)
+    operands = [entry for entry in inputs if entry.is_inexact]
+    return max((declared, *operands), key=lambda entry: entry.precision)
+
+
+def ulp_law(rule: Rule, output: DType, arithmetic: DType, *, budgeted: bool) -> Law:
+    """``ulp`` rule: a ceiling in units of the arithmetic's last place, plus the final rounding of a narrower output.
+
+    A float64 result gets one unit more, because the reference is float64 too and may itself be off by one.
+    """
+    wide = output.precision >= arithmetic.precision
+    double = output.precision >= _FLOAT64.precision
+    budget = " + u·(largest intermediate)" if budgeted else ""
+    final = "" if wide else " + ½ulp, rms <= 1.25 x that of correct rounding"
+    slack = " + 1 (the reference is float64 too)" if double else ""
+    return Law(
+        text=f"{arithmetic} arithmetic: |err| <= {rule.ulp:g}{slack} ulp of {arithmetic}{budget}{final}"
+        + (f" ({rule.source})" if rule.source else ""),
+        output=output,
+        arithmetic=arithmetic,
+        ulps=rule.ulp + (1.0 if double else 0.0),
+        per_term=arithmetic.unit_roundoff * (2.0 if double else 1.0) if budgeted else 0.0,
+        final=0.0 if wide else 0.5,
+        statistic=Statistic.NONE if wide else Statistic.ROUNDING,
+    )
+
+
+def accumulate_law(
+    inputs: str,
+    output: DType,
+    arithmetic: DType,
+    numerics: Numerics,
+    *,
+    terms: int | None,
+    few: bool,
+    cut: DType | None,
+) -> Law:
+    """``accumulate`` rule for a sum of ``terms`` products (None: k differs by element and is part of T and V).
+
+    Per element 4·√k·u·Σ|terms| + ½ulp; over the tensor z <= 1.25 against u²·k·(y²/3 + Σterms²/2), the variance of
+    independent roundings of partial sums. With operands of ``few`` values the certain bound k·u·Σ|terms| takes the
+    place of both: (1+u)^k - 1, whatever the order. ``cut`` is the precision to which operands are cut before they
+    are multiplied. A float64 result allows for a reference with errors of the same size: √2 in the bound and twice
+    the variance where errors are independent, twice the bound where they are certain.
+
+    An accumulator that truncates loses up to 2u on one side each time, so its errors add up as k does, not as √k.
+    """
+    u = arithmetic.unit_roundoff
+    count = float(terms) if terms is not None else 1.0
+    doubled = 2.0 if output.precision >= _FLOAT64.precision else 1.0
+    width = _INDIRECT if not numerics.direct else 1.0
+    label = f"k={terms}" if terms is not None else "k terms"
+    phrase = f"{inputs} in, {arithmetic} accumulate{_declared(numerics, cut)}, {label}: |err| <= "
+    operand = 2.0 * cut.unit_roundoff if cut is not None else 0.0
+    operand_text = f" + 2·u({numerics.operands})·Σ|terms|" if cut is not None else ""
+    truncates = numerics.accumulator_truncates
+    if few:
+        sure = math.expm1(min(600.0, count * u * (2.0 if truncates else 1.0)))
+        return Law(
+            text=f"{phrase}k·u·Σ|terms|{operand_text} + ½ulp (operands of few distinct values)",
+            output=output,
+            arithmetic=arithmetic,
+            per_term=(sure * doubled + operand * (2.0 if truncates else 1.0)) * width,
+        )
+    growth = count if truncates else math.sqrt(count)
+    factor = (max(2.0 * count, 4.0 * growth) if truncates else 4.0 * growth) * u
+    grown = "2·k·u" if truncates else "4·√k·u"
+    biased = cut is not None and truncates
+    return Law(
+        text=f"{phrase}{'' if numerics.direct else f'{width:g}·'}{grown}·Σ|terms|{operand_text} + ½ulp"
+        + ("" if biased else f", z <= {1.25:g}"),
+        output=output,
+        arithmetic=arithmetic,
+        per_term=(factor * math.sqrt(doubled) + operand * (2.0 if truncates else 1.0)) * width,
+        per_square=(growth * u) ** 2 * doubled / 3.0 * width**2,
+        per_variance=((growth * u) ** 2 * doubled / 2.0 + 0.5 * operand**2) * width**2,
+        statistic=Statistic.NONE if biased else Statistic.SUM,
+        correlated=cut is not None,
+    )
+
+
+def composed_law(rule: Rule, inputs: str, output: DType, arithmetic: DType, *, has_variance: bool) -> Law:
+    """``composed`` rule: the operator's own error budget in units of u, plus the final rounding."""
+    u = arithmetic.unit_roundoff
+    double = output.precision >= _FLOAT64.precision
+    narrow = output.precision < arithmetic.precision
+    statistic = Statistic.SUM if has_variance else Statistic.ROUNDING if narrow else Statistic.NONE
+    shown = {Statistic.SUM: ", z <= 1.25", Statistic.ROUNDING: ", rms <= 1.25 x that of correct rounding"}
+    return Law(
+        text=f"{inputs} in, {arithmetic} arithmetic: |err| <= u·({rule.formula or 'budget of the operator'}) + ½ulp"
+        + shown.get(statistic, ""),
+        output=output,
+        arithmetic=arithmetic,
+        per_term=u * (2.0 if double else 1.0),
+        per_variance=u * u * (2.0 if double else 1.0) if has_variance else 0.0,
+        statistic=statistic,
+    )
+
+
+def _declared(numerics: Numerics, cut: DType | None) -> str:
+    parts = [f"{numerics.operands} operands"] if cut is not None else []
+    parts += ["truncating"] if numerics.accumulator_truncates else []
+    parts += ["not direct"] if not numerics.direct else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool) -> Budget:
+    """What the law multiplies, from the operator's Terms or ErrorBudget; errors that ``adds_up`` grow as k, not √k."""
+    if isinstance(terms, ErrorBudget):
+        return Budget(total=terms.worst, squares=0.0 if terms.variance is None else terms.variance)
+    if not isinstance(terms, Terms):
+        return Budget()
+    total: Any = terms.absolute
+    squares: Any = terms.squared
+    weight: Any = 1.0
+    if np.ndim(terms.count):
+        count = np.asarray(terms.count, dtype=np.float64)
+        total, weight = total * (count if adds_up else np.sqrt(count)), count * count if adds_up else count
+    if not numerics.direct:
+        total, squares = float(np.max(total, initial=0.0)), float(np.max(squares, initial=0.0))
+    return Budget(total=total, squares=squares, weight=weight)
+
+
+def few_values(inputs: Sequence[Array | None]) -> bool:
+    """Whether roundings of a sum over these operands repeat: constants, one-hot, small integers.
+
+    A product varies if one of its factors does, so one varying operand is enough; with three and more operands (a
+    bias that is added, not multiplied) two have to vary. Operands of fewer than 16 elements say nothing.
+    """
+    large = [each for each in inputs if each is not None and each.size >= FEW]
+    if not large:
+        return False
+    varying = sum(not _has_few_values(each) for each in large)
+    return varying < (1 if len(large) < 3 else 2)
+
+
+def _has_few_values(array: Array) -> bool:
+    flat: Any = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    size = array.size
+    step = max(1, size // 64) | 1
+    sample = {each.item() for each in flat[np.arange(64, dtype=np.int64) * step % size]}
+    if len(sample) >= FEW:
+        return False
+    found = sample
+    for start in range(0, size, 1 << 15):
+        found |= set(np.unique(np.asarray(flat[start : start + (1 << 15)]).astype(np.float64)).tolist())
+        if len(found) >= FEW:
+            return False
+    return True

@@ -1,0 +1,426 @@
+"""Numbers about actual against expected, block by block, whatever the size; no opinion on what they mean.
+
+A block is 32,768 elements, so that its float64 temporaries stay in the cache and below 32 MB together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optest.compare.bounds import Budget, Law, Statistic, array_ulp
+from optest.compare.locate import Sketch
+from optest.compare.policy import Allowance, Method
+from optest.numerics import Array, bits, round_to, ulp, widen
+from optest.spec import DType, Kind
+
+__all__ = ["BLOCK", "Outcome", "compare", "overflow_threshold"]
+
+BLOCK = 1 << 15
+
+
+class Judged(NamedTuple):
+    """One block: what was compared, how far apart it is, and which elements are not shown to be right.
+
+    ``wrong`` and ``odd`` are None where every element is right and finite; ``odd`` marks elements that were decided
+    by their class (NaN, infinity, overflow) and have no error.
+    """
+
+    actual: Array
+    target: Array
+    error: Array
+    bound: Array
+    wrong: Array | None = None
+    odd: Array | None = None
+    nan_mismatched: int = 0
+    nonfinite_mismatched: int = 0
+    scatter: float = 0.0
+    scattered: int = 0
+
+
+@dataclass(slots=True)
+class Largest:
+    """The largest of some number over all elements, and the flat index of the first that has it."""
+
+    value: float = -1.0
+    index: int = -1
+
+    def see(self, values: Array, offset: int) -> bool:
+        position = int(values.argmax())
+        found = float(values[position])
+        if found > self.value:
+            self.value, self.index = found, offset + position
+            return True
+        return False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the blocks of one output add up to. ``detailed`` says whether all numbers were computed.
+
+    ``mismatched`` counts every wrong element, the ``nonfinite_mismatched`` and among them the ``nan_mismatched``
+    (NaN on one side only) included. ``scatter`` is Σ error²/variance over ``scattered`` elements.
+    """
+
+    compared: int = 0
+    mismatched: int = 0
+    nonfinite_mismatched: int = 0
+    nan_mismatched: int = 0
+    scatter: float = 0.0
+    scattered: int = 0
+    detailed: bool = False
+    worst_index: int = -1
+    worst_used: float = -1.0
+    worst_actual: Any = None
+    worst_target: Any = None
+    worst_bound: float = 0.0
+    worst_error: float = 0.0
+    error: Largest = field(default_factory=Largest)
+    relative: Largest = field(default_factory=Largest)
+    in_ulp: Largest = field(default_factory=Largest)
+    squared_error: float = 0.0
+    finite: int = 0
+    actual_squared: float = 0.0
+    target_squared: float = 0.0
+    product: float = 0.0
+    sketch: Sketch | None = None
+
+    @property
+    def finite_mismatched(self) -> int:
+        return self.mismatched - self.nonfinite_mismatched
+
+
+def compare(
+    actual: Array, reference: Array, dtype: DType, allowance: Allowance, *, flush: bool, detailed: bool
+) -> Outcome:
+    """Compare two arrays of one shape and return what their blocks add up to.
+
+    Without ``detailed`` it stops at the first block with a wrong element: only counts and the statistic of a
+    passing pair are complete. ``flush`` admits zeros in place of subnormal results.
+
+    Raises:
+        ValueError: if the reference holds values that the output dtype cannot (integers out of range).
+    """
+    outcome = Outcome(detailed=detailed, sketch=Sketch(actual.shape) if detailed else None)
+    judge = _judge_of(allowance, dtype, flush, reference.size)
+    left, right = _flat(actual), _flat(reference)
+    with np.errstate(all="ignore"):
+        for where in _blocks(actual.size):
+            block = judge(left[where], right[where], where)
+            _add(outcome, block)
+            if detailed:
+                _detail(outcome, block, where.start, dtype)
+            elif outcome.mismatched:
+                break
+    return outcome
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    for start in range(0, size, BLOCK):
+        yield slice(start, min(start + BLOCK, size))
+
+
+def _flat(array: Any) -> Any:
+    """Something whose slices are 1-d arrays in row-major order; only blocks of a strided array are copied."""
+    return array.reshape(-1) if array.flags.c_contiguous else array.flat
+
+
+def _piece(values: Any, size: int) -> Callable[[slice], Any]:
+    """A block of what may be one number for all elements or an array of ``size``."""
+    if np.ndim(values) == 0:
+        number = float(values)
+        return lambda _: number
+    array = np.asarray(values)
+    flat = _flat(array)
+    if array.size != size:
+        raise ValueError(f"terms have {array.size} elements, but should have {size}, one for each output element")
+    return lambda where: flat[where]
+
+
+_JudgeBlock = Callable[[Array, Array, slice], Judged]
+
+
+def _judge_of(allowance: Allowance, dtype: DType, flush: bool, size: int) -> _JudgeBlock:
+    if not dtype.is_inexact:
+        return _integers(allowance, dtype)
+    if allowance.method is Method.BITS:
+        return _movement(dtype)
+    if allowance.law is not None:
+        return _by_law(allowance.law, allowance.budget, dtype, flush, size)
+    return _by_tolerance(allowance.rtol, allowance.atol, dtype, flush)
+
+
+# floats
+
+
+def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _JudgeBlock:
+    smallest_normal = 2.0**dtype.emin
+
+    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+        target = widen(round_to(reference, dtype))
+        magnitude = np.abs(target)
+        wide = widen(reference)
+        if not np.isfinite(magnitude.max(initial=0.0)):  # a finite reference beyond the overflow has a bound too
+            magnitude = np.where(np.isfinite(target), magnitude, np.abs(wide))
+        bound = rtol * magnitude
+        bound += atol
+        if flush:
+            bound[magnitude < smallest_normal] += smallest_normal
+        return _floats(widen(actual), target, wide, bound, dtype)
+
+    return judge
+
+
+def _by_law(law: Law, budget: Budget, dtype: DType, flush: bool, size: int) -> _JudgeBlock:
+    smallest_normal = 2.0**dtype.emin
+    ulp_arithmetic, ulp_output = array_ulp(law.arithmetic), array_ulp(dtype)
+    totals, squares, weights = (_piece(values, size) for values in budget)
+
+    def judge(actual: Array, reference: Array, where: slice) -> Judged:
+        wide = widen(reference)
+        magnitude = np.abs(wide)
+        arithmetic = law.arithmetic_error(magnitude, totals(where), ulp_arithmetic)
+        bound = law.bound(magnitude, arithmetic, ulp_output)
+        if flush:
+            bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
+        block = _floats(widen(actual), wide, wide, bound, dtype)
+        if law.statistic is Statistic.NONE:
+            return block
+        spacing = ulp_output(magnitude)
+        leftover = rounding_residue(wide, spacing, dtype)
+        variance = np.maximum(spacing * spacing * (1.0 / 12.0), leftover * leftover)
+        if law.statistic is Statistic.SUM:
+            variance += law.sum_variance(magnitude, squares(where), weights(where))
+            return _scattered(block, variance, None)
+        return _scattered(block, variance, (leftover != 0.0) & law.is_negligible(arithmetic, spacing))
+
+    return judge
+
+
+def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
+    """|round(y) - y|; adding and subtracting 1.5·2^52 ulp rounds to multiples of an ulp, ties to even."""
+    if dtype.precision >= 53:
+        return np.zeros_like(spacing)
+    if dtype.is_complex:
+        return np.asarray(spacing * (1.0 / 6.0) ** 0.5)
+    shift = spacing * (1.5 * 2.0**52)
+    rounded = values + shift
+    rounded -= shift
+    rounded -= values
+    np.abs(rounded, out=rounded)
+    return rounded
+
+
+def _scattered(block: Judged, variance: Array, chosen: Array | None) -> Judged:
+    """Add Σ error²/variance over the chosen elements that have an error."""
+    error = block.error
+    if block.odd is not None:
+        chosen = ~block.odd if chosen is None else chosen & ~block.odd
+    if chosen is not None:
+        error, variance = error[chosen], variance[chosen]
+    share = error / np.maximum(variance, 1e-300)
+    return block._replace(scatter=float(np.dot(share, error)), scattered=error.size)
+
+
+def overflow_threshold(dtype: DType) -> float:
+    """Where rounding to nearest leaves the finite numbers: half a gap above the largest of them."""
+    if dtype.precision >= 53:
+        return dtype.max_finite
+    return dtype.max_finite + 2.0 ** (dtype.emax - dtype.precision)
+
+
+def _floats(actual: Array, target: Array, reference: Array, bound: Array, dtype: DType) -> Judged:
+    """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
+    error = np.abs(actual - target)
+    right = error <= bound
+    if bool(right.all()) and bool(bound.max(initial=0.0) < np.inf):
+        return Judged(actual, target, error, bound)
+    right &= np.isfinite(bound)
+    at = np.flatnonzero(~right)
+    pair = (actual[at], reference[at], bound[at])
+    by_class = _right_by_class(*pair, dtype)
+    wrong_at = at[~by_class]
+    nonfinite = ~(np.isfinite(pair[0]) & np.isfinite(pair[1]) & (np.abs(pair[1]) < overflow_threshold(dtype)))
+    odd = np.zeros(actual.shape, np.bool_)
+    odd[at[by_class | nonfinite]] = True
+    if not wrong_at.size:
+        return Judged(actual, target, error, bound, odd=odd)
+    wrong = np.zeros(actual.shape, np.bool_)
+    wrong[wrong_at] = True
+    nan_differs = (np.isnan(pair[0]) != np.isnan(pair[1])) & ~by_class
+    return Judged(
+        actual,
+        target,
+        error,
+        bound,
+        wrong=wrong,
+        odd=odd,
+        nan_mismatched=int(np.count_nonzero(nan_differs)),
+        nonfinite_mismatched=int(np.count_nonzero(nonfinite & ~by_class)),
+    )
+
+
+def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
+    """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value."""
+    if dtype.is_complex:
+        return _complex_right_by_class(actual, reference, bound, dtype)
+    both_nan = np.isnan(actual) & np.isnan(reference)
+    top = np.copysign(dtype.max_finite, reference)
+    beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
+    if dtype.has_infinity:
+        same_infinity = np.isinf(reference) & (actual == reference)
+        overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | (actual == top))
+        return np.asarray(both_nan | same_infinity | overflowed)
+    beyond |= np.isinf(reference)
+    return np.asarray(both_nan | (beyond & (np.isnan(actual) | (actual == top))))
+
+
+def _complex_right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
+    right = np.ones(actual.shape, np.bool_)
+    special = np.zeros(actual.shape, np.bool_)
+    for got, want in ((actual.real, reference.real), (actual.imag, reference.imag)):
+        within = (np.abs(got - want) <= bound) & np.isfinite(bound)
+        beyond = (np.abs(want) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(want)
+        overflowed = beyond & ((got == np.copysign(np.inf, want)) | (got == np.copysign(dtype.max_finite, want)))
+        by_class = (np.isnan(got) & np.isnan(want)) | (np.isinf(want) & (got == want)) | overflowed
+        right &= within | by_class
+        special |= by_class
+    return np.asarray(right & special)
+
+
+def _movement(dtype: DType) -> _JudgeBlock:
+    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+        moved = round_to(reference, dtype)
+        wide_actual, wide_target = widen(actual), widen(moved)
+        same = _same_bits(actual, moved, dtype)
+        error = np.abs(wide_actual - wide_target)
+        bound = np.zeros(error.shape)
+        odd = ~(np.isfinite(wide_actual) & np.isfinite(wide_target))
+        if bool(same.all()):
+            return Judged(wide_actual, wide_target, error, bound, odd=odd if odd.any() else None)
+        wrong = ~same
+        nan_differs = np.isnan(wide_actual) != np.isnan(wide_target)
+        return Judged(
+            wide_actual,
+            wide_target,
+            error,
+            bound,
+            wrong=wrong,
+            odd=odd,
+            nan_mismatched=int(np.count_nonzero(nan_differs & wrong)),
+            nonfinite_mismatched=int(np.count_nonzero(odd & wrong)),
+        )
+
+    return judge
+
+
+def _same_bits(actual: Array, moved: Array, dtype: DType) -> Array:
+    if not dtype.is_complex:
+        return np.asarray((bits(actual) == bits(moved)) | (np.isnan(actual) & np.isnan(moved)))
+    part = np.dtype(np.float32 if dtype.bits == 64 else np.float64)
+    left = np.ascontiguousarray(actual).view(part)
+    right = np.ascontiguousarray(moved).view(part)
+    same = (bits(left) == bits(right)) | (np.isnan(left) & np.isnan(right))
+    return np.asarray(same.reshape(-1, 2).all(axis=1))
+
+
+# integers and bool
+
+
+def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
+    exact = allowance.method is not Method.TOLERANCE or allowance.rtol == allowance.atol == 0.0
+
+    def judge(actual: Array, reference: Array, _: slice) -> Judged:
+        target = round_to(reference, dtype)
+        left, right = widen(actual), widen(target)
+        different = left != right
+        if not bool(different.any()):
+            nothing = np.zeros(left.shape)
+            return Judged(left, right, nothing, nothing)
+        distance = _distance(left, right, dtype)
+        error = distance.astype(np.float64)
+        bound = np.zeros(error.shape)
+        if not exact:
+            bound = allowance.atol + allowance.rtol * np.abs(right.astype(np.float64))
+            different = ~_within(distance, bound)
+        return Judged(left, right, error, bound, wrong=different if different.any() else None)
+
+    return judge
+
+
+def _distance(left: Array, right: Array, dtype: DType) -> Array:
+    """|a - b| as uint64, without wrapping: the difference modulo 2^64 is the true one."""
+    if dtype.kind is Kind.BOOL:
+        return (left != right).astype(np.uint64)
+    signed = dtype.kind is Kind.INT
+    wide = np.int64 if signed else np.uint64
+    first, second = left.astype(wide), right.astype(wide)
+    larger, smaller = np.maximum(first, second), np.minimum(first, second)
+    return larger.view(np.uint64) - smaller.view(np.uint64)
+
+
+def _within(distance: Array, bound: Array) -> Array:
+    """``distance <= bound`` in whole numbers; a bound of 2^64 and more holds any distance, infinity and NaN none."""
+    huge = bound >= 2.0**64
+    allowed = np.where(np.isfinite(bound) & ~huge, np.floor(bound), 0.0).astype(np.uint64)
+    return np.asarray(((distance <= allowed) | huge) & np.isfinite(bound))
+
+
+# adding blocks up
+
+
+def _add(outcome: Outcome, block: Judged) -> None:
+    outcome.compared += block.actual.size
+    if block.wrong is not None:
+        outcome.mismatched += int(np.count_nonzero(block.wrong))
+    outcome.nonfinite_mismatched += block.nonfinite_mismatched
+    outcome.nan_mismatched += block.nan_mismatched
+    outcome.scatter += block.scatter
+    outcome.scattered += block.scattered
+
+
+def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
+    error, target, actual = block.error, block.target, block.actual
+    if not dtype.is_inexact:
+        target, actual = target.astype(np.float64), actual.astype(np.float64)
+    magnitude = np.abs(target)
+    if block.odd is not None:
+        keep = ~block.odd
+        error = np.where(keep, error, 0.0)
+        magnitude = np.where(keep, magnitude, 0.0)
+        target, actual = np.where(keep, target, 0.0), np.where(keep, actual, 0.0)
+        outcome.finite += int(np.count_nonzero(keep))
+    else:
+        outcome.finite += error.size
+    if block.odd is None or bool(keep.any()):
+        outcome.error.see(error, offset)
+        outcome.relative.see(np.divide(error, magnitude, out=np.full(error.shape, -1.0), where=magnitude > 0), offset)
+        if dtype.is_inexact:
+            outcome.in_ulp.see(error / ulp(magnitude, dtype), offset)
+    outcome.squared_error += float(np.dot(error, error))
+    outcome.actual_squared += float(np.vdot(actual, actual).real)
+    outcome.target_squared += float(np.vdot(target, target).real)
+    outcome.product += float(np.vdot(target, actual).real)
+    _find_worst(outcome, block, error, offset)
+    if block.wrong is not None and outcome.sketch is not None:
+        outcome.sketch.add(np.flatnonzero(block.wrong) + offset)
+
+
+def _find_worst(outcome: Outcome, block: Judged, error: Array, offset: int) -> None:
+    used = np.divide(error, block.bound, out=np.full(error.shape, np.inf), where=block.bound > 0)
+    used[error == 0] = 0.0
+    if block.wrong is not None:
+        if block.odd is not None:
+            used[block.wrong & block.odd] = np.inf
+        used[block.wrong & ~(used > 1.0)] = np.inf  # a bit of difference, or a bound that is no number
+    position = int(used.argmax())
+    if float(used[position]) > outcome.worst_used:
+        outcome.worst_used = float(used[position])
+        outcome.worst_index = offset + position
+        outcome.worst_actual = block.actual[position]
+        outcome.worst_target = block.target[position]
+        outcome.worst_bound = float(block.bound[position])
+        outcome.worst_error = float(block.error[position])

@@ -1,0 +1,137 @@
+"""Where the wrong elements of a tensor lie, in a few words: rows, columns, tiles, strides."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from optest.numerics import Array
+
+__all__ = ["Sketch"]
+
+
+class Sketch:
+    """Collects flat indices of wrong elements; keeps counts for each coordinate, never the indices themselves."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.count = 0
+        self._first = -1
+        self._last = -1
+        self._hits = [np.zeros(size, np.bool_) for size in shape]
+
+    def add(self, flat: Array) -> None:
+        """Take in increasing flat indices; blocks come in order."""
+        if not flat.size:
+            return
+        if self.count == 0:
+            self._first = int(flat[0])
+        self._last = int(flat[-1])
+        self.count += flat.size
+        if self.shape:
+            for hits, coordinates in zip(self._hits, np.unravel_index(flat, self.shape), strict=True):
+                hits[coordinates] = True
+
+    def phrase(self) -> str:
+        """Where they lie, such as ``row 12, columns 29..31``; empty if there are none or only one element exists."""
+        total = math.prod(self.shape)
+        if not self.count or total <= 1:
+            return ""
+        if self.count == total:
+            return "everywhere"
+        if self.count == 1:
+            return _element(self.shape, self._first)
+        sets = [np.flatnonzero(hits) for hits in self._hits]
+        if self.count == math.prod(found.size for found in sets):
+            return _described(sets, self.shape)
+        if len(self.shape) > 1 and self._last - self._first + 1 == self.count:
+            return _run(self._first, self._last, total)
+        inside = _described([_box(found) for found in sets], self.shape)
+        if inside == "everywhere":
+            return _spread(sets, self.shape)
+        return f"scattered over {inside}"
+
+
+def _element(shape: tuple[int, ...], flat: int) -> str:
+    place = np.unravel_index(flat, shape)
+    return "element [" + ", ".join(str(int(each)) for each in place) + "]"
+
+
+def _box(found: Array) -> Array:
+    """Indices from the first to the last that was hit; stride patterns stay as they are."""
+    return found if _step(found) > 1 else np.arange(int(found[0]), int(found[-1]) + 1)
+
+
+def _run(first: int, last: int, total: int) -> str:
+    if last == total - 1:
+        return f"the last {last - first + 1} elements in memory order"
+    if first == 0:
+        return f"the first {last + 1} elements in memory order"
+    return f"elements {first}..{last} in memory order"
+
+
+def _spread(sets: list[Array], shape: tuple[int, ...]) -> str:
+    if len(shape) != 2:
+        return "scattered over the whole tensor"
+    rows, columns = sets[0].size, sets[1].size
+    if rows == shape[0] and columns == shape[1]:
+        return "scattered over the whole tensor"
+    return f"scattered over {rows} of {shape[0]} rows and {columns} of {shape[1]} columns"
+
+
+def _described(sets: list[Array], shape: tuple[int, ...]) -> str:
+    parts = [
+        _axis(found, size, name, plural)
+        for found, size, (name, plural) in zip(sets, shape, _axis_names(len(shape)), strict=True)
+    ]
+    return ", ".join(part for part in parts if part) or "everywhere"
+
+
+def _axis_names(rank: int) -> list[tuple[str, str]]:
+    if rank == 1:
+        return [("element", "elements")]
+    leading = [(f"axis {axis} at", f"axis {axis} at") for axis in range(rank - 2)]
+    return [*leading, ("row", "rows"), ("column", "columns")]
+
+
+def _axis(found: Array, size: int, name: str, plural: str) -> str:
+    """One axis in words; empty if every coordinate is meant."""
+    if found.size == size:
+        return ""
+    first, last = int(found[0]), int(found[-1])
+    if found.size == 1:
+        return f"{name} {first}"
+    step = _step(found)
+    if step == 1:
+        return f"{plural} {first}..{last} of {size}" + (" (the last tile)" if _is_last_tile(first, size) else "")
+    if step > 1 and found.size > 2:
+        return f"every {_ordinal(step)} {name.removesuffix(' at')} from {first}" + _up_to(last, step, size)
+    if found.size <= 4:
+        return f"{plural} " + ", ".join(str(int(each)) for each in found)
+    return f"{found.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
+
+
+def _up_to(last: int, step: int, size: int) -> str:
+    return "" if last + step >= size else f" to {last}"
+
+
+def _step(found: Array) -> int:
+    """The common difference of increasing indices, 0 if they have none."""
+    if found.size < 2:
+        return 1
+    steps = np.diff(found)
+    return int(steps[0]) if bool((steps == steps[0]).all()) else 0
+
+
+def _is_last_tile(first: int, size: int) -> bool:
+    """Whether ``first`` is where the last tile of 8 or more begins, for tiles of a power of two."""
+    tile = 8
+    while tile < size - first:
+        tile *= 2
+    return first > 0 and first % tile == 0
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"

@@ -1,0 +1,290 @@
+"""Which rule judges an output: the built-in class rule, or what a user's layer puts in its place (DESIGN §4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from optest.compare import Expected
+from optest.compare.bounds import (
+    Budget,
+    Law,
+    accumulate_law,
+    arithmetic_of,
+    budget_of,
+    composed_law,
+    few_values,
+    ulp_law,
+)
+from optest.numerics import Array
+from optest.spec import (
+    DType,
+    ErrorBudget,
+    Kind,
+    Layer,
+    Numerics,
+    OperatorDescriptor,
+    Rule,
+    RuleClass,
+    RuleUsed,
+    Terms,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    dtype,
+)
+
+__all__ = ["NAMING_LAYERS", "Allowance", "Method", "NoRule", "describe_rule", "resolve", "stated_tolerance"]
+
+NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.RULES_BACKEND_TEST, Layer.COMMAND_LINE})
+"""Layers that name a case or an operator; only these relax what has one right answer."""
+
+BUILT_IN = "operator"
+
+
+class Method(str, Enum):
+    """How errors are compared with what is allowed."""
+
+    BITS = "bits"
+    EXACT = "exact"
+    TOLERANCE = "tolerance"
+    LAW = "law"
+
+
+class NoRule(Exception):
+    """Nothing says what is allowed for this output; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What is allowed for one output, and by whom."""
+
+    used: RuleUsed
+    method: Method
+    rtol: float = 0.0
+    atol: float = 0.0
+    mismatch_ratio: float = 0.0
+    law: Law | None = None
+    budget: Budget = field(default_factory=Budget)
+
+
+def resolve(
+    case: TestCase, expected: Expected, index: int, numerics: Numerics, inputs: Sequence[Any] | None
+) -> Allowance:
+    """Return the rule for one output.
+
+    Raises:
+        NoRule: if the operator has no rule for floats and no tolerance is stated, or its terms are missing.
+    """
+    rule = case.descriptor.rule
+    kind = RuleClass.EXACT if rule is None or not expected.dtype.is_inexact else rule.kind
+    if kind is RuleClass.EXACT and rule is not None and rule.kind is RuleClass.MOVEMENT:
+        kind = RuleClass.MOVEMENT
+    sums_exactly = kind is RuleClass.ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
+    one_answer = (
+        sums_exactly or kind is RuleClass.MOVEMENT or (kind is RuleClass.EXACT and not _is_unruled(case, expected))
+    )
+    if case.tolerances:
+        stated = stated_tolerance(case.tolerances, case.descriptor, index, expected.name, one_answer=one_answer)
+        if stated is not None:
+            return stated
+    if _is_unruled(case, expected):
+        raise NoRule(
+            f"operator {case.descriptor.name} has no rule for {expected.dtype} and no tolerance is stated; "
+            f"state rtol and atol, or give its descriptor a rule"
+        )
+    if sums_exactly:
+        return _INTEGER_EXACT
+    if kind is RuleClass.MOVEMENT:
+        return _MOVEMENT
+    if kind is RuleClass.EXACT:
+        return _EXACT_INTEGERS if not expected.dtype.is_inexact else _EXACT_FLOATS
+    assert rule is not None
+    return _class_rule(case, rule, expected, numerics, inputs)
+
+
+def describe_rule(case: TestCase) -> str:
+    """The rule for the first output in words, before anything ran: as far as it is known without inputs."""
+    output = case.outputs[0].dtype if case.outputs else case.dtypes[0] if case.inputs else dtype("float32")
+    name = case.descriptor.tensors.outputs[0] if case.descriptor.tensors.outputs else "out"
+    expected = Expected(name=name, dtype=output, shape=(), value=None)
+    try:
+        allowance = resolve(case, expected, 0, Numerics(), None)
+    except NoRule as error:
+        if case.descriptor.rule is None:
+            return str(error)
+        law = _make_law(case, case.descriptor.rule, expected, Numerics(), count=None, few=False)
+        return f"{law.text} ({BUILT_IN})"
+    return f"{allowance.used.text} ({allowance.used.layer})"
+
+
+def _is_unruled(case: TestCase, expected: Expected) -> bool:
+    return case.descriptor.rule is None and expected.dtype.is_inexact
+
+
+def _built_in(name: str, text: str, method: Method) -> Allowance:
+    return Allowance(used=RuleUsed(name=name, layer=BUILT_IN, text=text), method=method)
+
+
+_MOVEMENT = _built_in("movement", "elements only move: the same bits, NaN for NaN", Method.BITS)
+_EXACT_INTEGERS = _built_in("exact", "one right answer", Method.EXACT)
+_EXACT_FLOATS = _built_in("exact", "one right answer: the exact result, rounded once", Method.EXACT)
+_INTEGER_EXACT = _built_in(
+    "integer-exact", "integer-exact inputs: every order of summation gives the exact sum, rounded once", Method.EXACT
+)
+
+
+def stated_tolerance(
+    layers: Iterable[ToleranceLayer], descriptor: OperatorDescriptor, index: int, output: str, *, one_answer: bool
+) -> Allowance | None:
+    """The tolerance that users state for an output, None if none does.
+
+    The highest layer replaces the class rule as a whole; a field it leaves open comes from the next lower layer
+    that states it, else it is 0. In one layer, an entry that names the output goes before one for all outputs.
+    """
+    applying = sorted(
+        (
+            layer
+            for layer in layers
+            if _applies(layer, descriptor, index, output) and (not one_answer or layer.layer in NAMING_LAYERS)
+        ),
+        key=lambda layer: (layer.layer, layer.output is not None),
+        reverse=True,
+    )
+    if not applying:
+        return None
+    tolerance = Tolerance(
+        rtol=_first(layer.tolerance.rtol for layer in applying),
+        atol=_first(layer.tolerance.atol for layer in applying),
+        mismatch_ratio=_first(layer.tolerance.mismatch_ratio for layer in applying),
+    )
+    highest = applying[0]
+    text = f"|err| <= atol + rtol·|expected|, {_tolerance_text(tolerance)}" + (
+        f" (at {highest.where})" if highest.where else ""
+    )
+    return Allowance(
+        used=RuleUsed(name="tolerance", layer=highest.layer.phrase, text=text),
+        method=Method.TOLERANCE,
+        rtol=tolerance.rtol or 0.0,
+        atol=tolerance.atol or 0.0,
+        mismatch_ratio=tolerance.mismatch_ratio or 0.0,
+    )
+
+
+def _tolerance_text(tolerance: Tolerance) -> str:
+    ratio = f", mismatch_ratio={tolerance.mismatch_ratio:g}" if tolerance.mismatch_ratio else ""
+    return f"rtol={tolerance.rtol or 0:g}, atol={tolerance.atol or 0:g}{ratio}"
+
+
+def _applies(layer: ToleranceLayer, descriptor: OperatorDescriptor, index: int, output: str) -> bool:
+    if layer.output is None or layer.output == output or layer.output == f"output{index}":
+        return True
+    names = descriptor.tensors.outputs
+    return index < len(names) and layer.output == names[index]
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
+    """Whether every order of summation gives the same bits: integers whose Σ|terms| the accumulator holds exactly.
+
+    The fill promises it; attributes such as ``alpha=0.3``, a narrow accumulator or cut operands may break the
+    promise, so the terms are asked too. Winograd and FFT sum other terms.
+    """
+    if all(argument.fill.kind != "integer-exact" for argument in case.inputs):
+        return False
+    if not numerics.direct or not isinstance(expected.terms, Terms):
+        return False
+    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=True)
+    total = np.asarray(expected.terms.absolute, dtype=np.float64)
+    if not bool(((total == np.floor(total)) & (total <= 2.0**arithmetic.precision)).all()):
+        return False
+    cut = _cut_operands(case, numerics)
+    if cut is None:
+        return True
+    return inputs is not None and all(_fits(each, cut) for each in inputs if each is not None)
+
+
+def _fits(array: Array, cut: DType) -> bool:
+    return bool((np.abs(np.asarray(array, dtype=np.float64)) <= 2.0**cut.precision).all())
+
+
+_TF32 = DType(name="tf32", kind=Kind.FLOAT, bits=32, precision=11, emin=-126, emax=127)
+
+
+def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
+    """The precision that float32 operands of a contraction are cut to, None if they stay as they are."""
+    if numerics.operands == "float32" or len(case.inputs) < 2:
+        return None
+    if all(entry.name not in ("float32", "complex64") for entry in case.dtypes):
+        return None
+    return _TF32 if numerics.operands == "tf32" else dtype(numerics.operands)
+
+
+def _class_rule(
+    case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None
+) -> Allowance:
+    terms = expected.terms
+    if rule.kind is RuleClass.ACCUMULATE and not isinstance(terms, Terms):
+        raise NoRule(_without("Terms", case, expected))
+    if rule.kind is RuleClass.COMPOSED and not isinstance(terms, ErrorBudget):
+        raise NoRule(_without("an ErrorBudget", case, expected))
+    used, law, adds_up = _law(case, rule, expected, numerics, inputs)
+    return Allowance(used=used, method=Method.LAW, law=law, budget=budget_of(terms, numerics, adds_up=adds_up))
+
+
+def _without(wanted: str, case: TestCase, expected: Expected) -> str:
+    return (
+        f"the terms of {case.descriptor.name} for {expected.name} are {type(expected.terms).__name__}, but should be "
+        f"{wanted}; give the descriptor a terms hook or state rtol and atol"
+    )
+
+
+_Found = tuple[RuleUsed, Law, bool]
+_laws: dict[tuple[Any, ...], tuple[Rule, Numerics, _Found]] = {}
+
+
+def _law(case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> _Found:
+    """The law of a class rule; the same one for every case with the same rule, dtypes, numerics and k.
+
+    Rules and numerics are looked up by identity, which is why the entry keeps them alive.
+    """
+    terms = expected.terms
+    count: int | None = None
+    few = False
+    if isinstance(terms, Terms):
+        count = int(terms.count) if np.ndim(terms.count) == 0 else None
+        few = rule.kind is RuleClass.ACCUMULATE and inputs is not None and few_values(inputs)
+    shape_of_terms = (type(terms), isinstance(terms, ErrorBudget) and terms.variance is not None)
+    names = tuple(argument.spec.dtype.name for argument in case.inputs)
+    key = (id(rule), id(numerics), names, expected.dtype.name, count, few, shape_of_terms)
+    cached = _laws.get(key)
+    if cached is not None:
+        return cached[2]
+    law = _make_law(case, rule, expected, numerics, count=count, few=few)
+    found = (RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text), law, few or numerics.accumulator_truncates)
+    if len(_laws) >= 4096:
+        _laws.clear()
+    _laws[key] = (rule, numerics, found)
+    return found
+
+
+def _make_law(
+    case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, *, count: int | None, few: bool
+) -> Law:
+    sums = rule.kind is not RuleClass.ULP
+    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=sums)
+    names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
+    if rule.kind is RuleClass.ULP:
+        return ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(expected.terms, ErrorBudget))
+    if rule.kind is RuleClass.ACCUMULATE:
+        cut = _cut_operands(case, numerics)
+        return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)
+    has_variance = isinstance(expected.terms, ErrorBudget) and expected.terms.variance is not None
+    return composed_law(rule, names, expected.dtype, arithmetic, has_variance=has_variance)

@@ -1,0 +1,292 @@
+"""From outputs to a verdict: structure first, then values, one reason for all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.compare import Expected
+from optest.compare.bounds import Statistic
+from optest.compare.kernels import Outcome, compare
+from optest.compare.policy import Allowance, NoRule, resolve
+from optest.compare.statistic import distinct_values, limit
+from optest.numerics import Array, numpy_dtype, ulp
+from optest.spec import (
+    DType,
+    Evidence,
+    Measure,
+    Numerics,
+    Reason,
+    Status,
+    TestCase,
+    Verdict,
+    format_shape,
+)
+
+__all__ = ["ALWAYS_DETAILED", "judge"]
+
+ALWAYS_DETAILED = 1_000_000
+"""Elements below which all measures are computed for a passing output too."""
+
+_PRIORITY = (
+    Reason.REFERENCE_FAILED,
+    Reason.BAD_CASE,
+    Reason.MISSING_OUTPUT,
+    Reason.EXTRA_OUTPUT,
+    Reason.SHAPE,
+    Reason.DTYPE,
+    Reason.NOTHING_COMPARED,
+    Reason.NAN,
+    Reason.VALUE,
+)
+_RANK = {reason: rank for rank, reason in enumerate(_PRIORITY)}
+_Finding = tuple[Reason, str]
+
+
+def judge(
+    case: TestCase,
+    actual: Sequence[Any],
+    expected: Sequence[Expected],
+    *,
+    numerics: Numerics,
+    every_measure: bool = False,
+    inputs: Sequence[Any] | None = None,
+) -> Verdict:
+    """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
+    measures: list[Measure] = []
+    findings: list[_Finding] = []
+    notes: list[str] = []
+    if len(actual) > len(expected):
+        findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
+    if not expected and not actual:
+        findings.append((Reason.NOTHING_COMPARED, "there is no output, so nothing was compared"))
+    for index, wanted in enumerate(expected):
+        got = actual[index] if index < len(actual) else None
+        measure, finding = _judge_output(case, index, got, wanted, numerics, every_measure, inputs)
+        if measure is not None:
+            measures.append(measure)
+            if not measure.compared and finding is None:
+                notes.append(f"{wanted.name}: empty by declaration, {format_shape(wanted.shape)}")
+        if finding is not None:
+            findings.append(finding)
+    if not findings:
+        return Verdict(
+            status=Status.PASSED,
+            evidence=Evidence.MEASURED,
+            measures=tuple(measures),
+            message="; ".join(notes),
+        )
+    findings.sort(key=lambda finding: _RANK[finding[0]])
+    reason = findings[0][0]
+    return Verdict(
+        status=reason.status,
+        reason=reason,
+        message="; ".join(message for _, message in findings),
+        measures=tuple(measures),
+    )
+
+
+def _count_message(got: int, want: int) -> str:
+    return f"the number of outputs is {got}, but should be {want}"
+
+
+def _judge_output(
+    case: TestCase,
+    index: int,
+    got: Any,
+    wanted: Expected,
+    numerics: Numerics,
+    every_measure: bool,
+    inputs: Sequence[Any] | None,
+) -> tuple[Measure | None, _Finding | None]:
+    misfit = _misfit(got, wanted)
+    if misfit is not None:
+        return None, misfit
+    actual = np.asarray(got)
+    try:
+        reference = _reference_array(wanted)
+    except ValueError as error:
+        return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
+    if not actual.size:
+        return _judge_empty(case, index, wanted)
+    try:
+        allowance = resolve(case, wanted, index, numerics, inputs)
+    except NoRule as error:
+        return None, (Reason.BAD_CASE, f"{wanted.name}: {error}")
+    try:
+        return _judge_values(actual, reference, wanted, allowance, numerics, every_measure)
+    except ValueError as error:
+        return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
+
+
+def _misfit(got: Any, wanted: Expected) -> _Finding | None:
+    """What is wrong with an output before any value is looked at."""
+    if got is None:
+        return Reason.MISSING_OUTPUT, f"{wanted.name}: there is no such output"
+    if not isinstance(got, (np.ndarray, np.generic)):
+        return Reason.DTYPE, f"{wanted.name}: the output is a {type(got).__name__}, but should be a NumPy array"
+    if tuple(got.shape) != tuple(wanted.shape):
+        return (
+            Reason.SHAPE,
+            f"{wanted.name}: the shape is {format_shape(got.shape)}, but should be {format_shape(wanted.shape)}",
+        )
+    if got.dtype != numpy_dtype(wanted.dtype):
+        return Reason.DTYPE, f"{wanted.name}: the dtype is {got.dtype}, but should be {wanted.dtype}"
+    return None
+
+
+def _reference_array(wanted: Expected) -> Array:
+    reference = np.asarray(wanted.value)
+    if reference.shape != tuple(wanted.shape):
+        raise ValueError(
+            f"the reference has the shape {format_shape(reference.shape)}, but should have {format_shape(wanted.shape)}"
+        )
+    if reference.dtype.kind == "c" and not wanted.dtype.is_complex:
+        raise ValueError(f"the reference gave {reference.dtype} for a {wanted.dtype} output")
+    return reference
+
+
+def _judge_empty(case: TestCase, index: int, wanted: Expected) -> tuple[Measure | None, _Finding | None]:
+    declared = index < len(case.outputs) and case.outputs[index].elements == 0
+    if not declared:
+        return None, (
+            Reason.NOTHING_COMPARED,
+            f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "
+            f"and the case does not declare it empty",
+        )
+    return Measure(output=wanted.name, dtype=wanted.dtype.name, shape=tuple(wanted.shape), compared=0), None
+
+
+def _judge_values(
+    actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
+) -> tuple[Measure, _Finding | None]:
+    flush = numerics.denormals == "flush"
+    detailed = every_measure or actual.size < ALWAYS_DETAILED
+    outcome = compare(actual, reference, wanted.dtype, allowance, flush=flush, detailed=detailed)
+    statistic, ceiling = _statistic(outcome, allowance, reference)
+    finding = _decide(outcome, allowance, statistic, ceiling, wanted.name)
+    if finding is not None and not detailed:
+        outcome = compare(actual, reference, wanted.dtype, allowance, flush=flush, detailed=True)
+        statistic, ceiling = _statistic(outcome, allowance, reference)
+        finding = _decide(outcome, allowance, statistic, ceiling, wanted.name)
+    return _measure(outcome, wanted, actual.shape, allowance, statistic, ceiling), finding
+
+
+def _statistic(outcome: Outcome, allowance: Allowance, reference: Array) -> tuple[float | None, float | None]:
+    law = allowance.law
+    if law is None or law.statistic is Statistic.NONE or not outcome.scattered:
+        return None, None
+    z = math.sqrt(outcome.scatter / outcome.scattered) if outcome.scatter >= 0 else math.nan
+    if law.statistic is Statistic.ROUNDING:
+        return z, limit(10**9)
+    draws = distinct_values(reference)
+    return z, limit(math.isqrt(draws) if law.correlated else draws)
+
+
+def _decide(
+    outcome: Outcome, allowance: Allowance, statistic: float | None, ceiling: float | None, name: str
+) -> _Finding | None:
+    """None where the values are shown to be right."""
+    if outcome.nan_mismatched:
+        return Reason.NAN, _nan_message(outcome, name)
+    within_ratio = outcome.finite_mismatched <= allowance.mismatch_ratio * outcome.compared
+    if outcome.nonfinite_mismatched or not within_ratio:
+        return Reason.VALUE, _value_message(outcome, name)
+    if statistic is not None and ceiling is not None and not statistic <= ceiling:
+        return Reason.VALUE, (
+            f"{name}: no single element is out of its bound, but the errors together are {statistic:.3g} x what "
+            f"rounding explains ({ceiling:.3g} is allowed): truncation, a low-precision accumulator or a bias"
+        )
+    return None
+
+
+def _nan_message(outcome: Outcome, name: str) -> str:
+    count = outcome.nan_mismatched
+    return f"{name}: {count} of {outcome.compared} elements {'is' if count == 1 else 'are'} NaN on one side only"
+
+
+def _value_message(outcome: Outcome, name: str) -> str:
+    count = outcome.mismatched
+    worst = "" if math.isinf(outcome.worst_used) else f", the worst {outcome.worst_used:.3g} x allowed"
+    return f"{name}: {count} of {outcome.compared} elements {'is' if count == 1 else 'are'} off{worst}"
+
+
+def _measure(
+    outcome: Outcome,
+    wanted: Expected,
+    shape: tuple[int, ...],
+    allowance: Allowance,
+    statistic: float | None,
+    ceiling: float | None,
+) -> Measure:
+    known: dict[str, Any] = {}
+    if outcome.detailed:
+        known = _details(outcome, wanted, shape)
+    return Measure(
+        output=wanted.name,
+        dtype=wanted.dtype.name,
+        shape=shape,
+        compared=outcome.compared,
+        mismatched=outcome.mismatched,
+        nonfinite_mismatched=outcome.nonfinite_mismatched,
+        statistic=statistic,
+        statistic_limit=ceiling,
+        rule=allowance.used,
+        **known,
+    )
+
+
+def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
+    def place(flat: int) -> tuple[int, ...] | None:
+        return None if flat < 0 else tuple(int(each) for each in np.unravel_index(flat, shape))
+
+    def known(value: float, flat: int) -> float | None:
+        return None if flat < 0 or value < 0 else value
+
+    return {
+        "worst_index": place(outcome.worst_index),
+        "worst_actual": plain(outcome.worst_actual),
+        "worst_expected": plain(outcome.worst_target),
+        "worst_bound": outcome.worst_bound,
+        "worst_used": outcome.worst_used,
+        "worst_ulp": _worst_ulp(outcome, wanted.dtype),
+        "max_abs_error": known(outcome.error.value, outcome.error.index),
+        "max_abs_index": place(outcome.error.index),
+        "max_rel_error": known(outcome.relative.value, outcome.relative.index),
+        "max_rel_index": place(outcome.relative.index) if outcome.relative.value >= 0 else None,
+        "max_ulp_error": known(outcome.in_ulp.value, outcome.in_ulp.index),
+        "max_ulp_index": place(outcome.in_ulp.index),
+        "rmse": math.sqrt(outcome.squared_error / outcome.finite) if outcome.finite else None,
+        "cosine": _cosine(outcome),
+        "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
+    }
+
+
+def _worst_ulp(outcome: Outcome, entry: DType) -> float | None:
+    if not entry.is_inexact or outcome.worst_index < 0:
+        return None
+    if not math.isfinite(outcome.worst_error):
+        return None
+    return outcome.worst_error / float(ulp(np.abs(np.asarray(outcome.worst_target)), entry))
+
+
+def _cosine(outcome: Outcome) -> float | None:
+    norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
+    return outcome.product / norm if norm > 0 and math.isfinite(norm) else None
+
+
+def plain(value: Any) -> float | int | str | None:
+    """A NumPy scalar as a number that JSON knows, or as ``nan``, ``inf``, ``-inf``; complex as text."""
+    if value is None:
+        return None
+    item: Any = value.item() if hasattr(value, "item") else value
+    if isinstance(item, bool):
+        return int(item)
+    if isinstance(item, complex):
+        return str(item)
+    if isinstance(item, float) and not math.isfinite(item):
+        return "nan" if math.isnan(item) else "inf" if item > 0 else "-inf"
+    return float(item) if isinstance(item, float) else int(item)
