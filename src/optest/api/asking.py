@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.errors import UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, select
-from optest.plan.flags import parse_attribute, parse_dtypes, parse_shape, parse_tolerance
+from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from, select
 from optest.settings import Settings, resolve
 from optest.spec import BackendTarget, TestCase
 
@@ -57,18 +57,19 @@ def asked(given: Mapping[str, Any]) -> Asked:
         check_fill=check_fill,
         check_backend=driver.problems,
     )
+    chosen = select(
+        cases,
+        keyword=settings["keyword"] or "",
+        globs=settings["case"],
+        tags=settings["tag"],
+        skip_tags=settings["skip_tag"],
+    )
     return Asked(
         settings=settings,
         document=document,
         driver=driver,
         target=target,
-        cases=select(
-            cases,
-            keyword=settings["keyword"] or "",
-            globs=settings["case"],
-            tags=settings["tag"],
-            skip_tags=settings["skip_tag"],
-        ),
+        cases=[_with_deadline(case, settings["timeout"]) for case in chosen],
     )
 
 
@@ -78,16 +79,9 @@ def driver_options(settings: Settings) -> dict[str, Any]:
 
 
 def _request(settings: Settings) -> CaseRequest:
-    attributes = dict(parse_attribute(text) for text in settings["attr"])
-    return CaseRequest(
-        ops=tuple(settings["op"]),
-        dtypes=parse_dtypes(settings["dtype"]) if settings["dtype"] else (),
-        shapes=dict(parse_shape(text) for text in settings["shape"]),
-        attributes=attributes,
-        generator=settings["generator"],
-        reference=settings["reference"],
-        tolerance=parse_tolerance(settings["tolerance"]) if settings["tolerance"] else None,
-        seed=settings["seed"],
-        timeout_s=settings["timeout"],
-        untrusted=settings["untrusted"],
-    )
+    return request_from({name: value.value for name, value in settings.values.items() if settings.stated(name)})
+
+
+def _with_deadline(case: TestCase, timeout_s: float) -> TestCase:
+    """A default exists: nothing runs without a deadline."""
+    return case if case.timeout_s is not None else dataclasses.replace(case, timeout_s=timeout_s)

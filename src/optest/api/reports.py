@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from optest.reporting import report_from_journal
+from optest.reporting.from_journal import report_from_journal
 from optest.settings import environment, resolve
 from optest.store import RunDirectory, check_writable, read_journal, write_atomically
 
@@ -25,8 +26,8 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
     if output is not None:
         check_writable(Path(output))
     journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
-    color = False if settings["no_color"] or output is not None or "NO_COLOR" in environment() else None
-    text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
+    plain = settings["no_color"] or output is not None or "NO_COLOR" in environment() or not sys.stdout.isatty()
+    text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=not plain)
     if output is not None:
         write_atomically(Path(output), text.encode())
     return text

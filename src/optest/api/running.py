@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from optest.api.asking import Asked, asked, driver_options
 from optest.api.provenance import changed, fingerprint, host, versions
@@ -18,10 +18,11 @@ from optest.core.executors import Executor, InProcess, NotInWorker, WorkerOption
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
-from optest.reporting import Reporter, ReportManager, make_reporter
+from optest.reporting import Reporter, ReportManager
+from optest.reporting import reporters as known_reporters
 from optest.settings import environment, plugin_modules
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
-from optest.store import Journal, JournalWriter, RunDirectory, read_journal
+from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
 
 __all__ = ["RunOutcome", "run", "run_cases"]
 
@@ -52,7 +53,7 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
     settings = request.settings
     if not request.cases:
         raise NothingSelected("no case is left after selection; `optest list cases` with the same flags shows why")
-    listeners = [*_reporters(request, stream or sys.stdout), *reporters]
+    report_files = _report_files(request)
     prints = fingerprint(
         plan=Path(request.document.path) if request.document else None,
         cases=request.cases,
@@ -64,7 +65,16 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
     lanes = _Lanes.choose(request, directory, interruption)
     info = _info(request, directory, lanes, prints)
     directory.write_info(info)
-    manager = ReportManager(listeners)
+    manager = ReportManager(
+        (
+            _terminal(request, stream or sys.stdout),
+            *(
+                known_reporters.get(form)(path or directory.path / f"report.{form}")
+                for form, path in report_files.items()
+            ),
+            *reporters,
+        )
+    )
     with JournalWriter(directory.journal_path) as writer:
         session = Session(
             info=info,
@@ -94,27 +104,41 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
     return RunOutcome(summary=summary, results=session.results, directory=directory, exit_status=status)
 
 
-def _reporters(request: Asked, stream: TextIO) -> list[Reporter]:
-    """The terminal's report, and the files that options or the plan ask for; their paths are tried now."""
+def _report_files(request: Asked) -> dict[str, Path | None]:
+    """Format and path of every report beside the terminal's; None is the run's own folder. Paths are tried now.
+
+    Raises:
+        UsageError: if a path cannot be written, or one path is given for several reports.
+    """
     settings = request.settings
-    terminal = make_reporter(
-        "terminal",
-        stream=stream,
-        verbosity=settings["verbose"] - settings["quiet"],
-        color=False if settings["no_color"] or "NO_COLOR" in environment() else None,
-    )
-    wanted = {each for each in settings["report"] if each != "terminal"}
+    wanted = set(settings["report"])
     path = settings["report_path"]
     if request.document is not None:
         stated = request.document.report
-        wanted |= {stated["format"]} - {"terminal"} if "format" in stated else set()
+        if "format" in stated:
+            wanted.add(stated["format"])
         if path is None and "path" in stated:
             path = str(Path(request.document.folder()) / stated["path"])
-    if path and not wanted:
-        wanted = {"json"}
-    if len(wanted) > 1 and path:
+    wanted.discard("terminal")
+    if path is None:
+        return dict.fromkeys(sorted(wanted))
+    wanted = wanted or {"json"}
+    if len(wanted) > 1:
         raise UsageError(f"--report-path names one file, but {len(wanted)} reports are asked for")
-    return [terminal, *(make_reporter(form, path=Path(path) if path else None) for form in sorted(wanted))]
+    check_writable(Path(path))
+    return {form: Path(path) for form in wanted}
+
+
+def _terminal(request: Asked, stream: TextIO) -> Reporter:
+    settings = request.settings
+    plain = settings["no_color"] or "NO_COLOR" in environment()
+    stated = request.document.report.get("color") if request.document else None
+    return cast(
+        "Reporter",
+        known_reporters.get("terminal")(
+            stream, verbosity=settings["verbose"] - settings["quiet"], color=False if plain else stated
+        ),
+    )
 
 
 def _directory(resume: str | None, root: Path, prints: Mapping[str, str]) -> tuple[RunDirectory, Journal]:

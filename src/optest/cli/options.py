@@ -12,7 +12,7 @@ from optest.settings import OPTIONS, Option
 __all__ = ["GroupedCommand", "options"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-_TYPES: dict[str, click.ParamType] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
+_TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
 
 
 def options(names: Iterable[str]) -> Callable[[Function], Function]:

@@ -233,7 +233,7 @@ def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
 def _death(phase: Phase, returncode: int | None, signal: int | None, tail: str) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
     how = f"signal {signal_name(signal)}" if signal else f"exit status {returncode}"
-    details = {"phase": phase.name.lower(), "stderr_tail": tail}
+    details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
     if phase is not Phase.RUN:
         return Verdict(

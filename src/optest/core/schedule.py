@@ -28,14 +28,10 @@ class Execution:
 
 def executions(cases: Iterable[TestCase], *, rounds: int = 1, dedupe: bool = True) -> Sequence[Execution]:
     """Group cases by what they compute, in the order of the plan, ``rounds`` times over."""
-    if not dedupe:
-        once = [(case,) for case in cases]
-    else:
-        grouped: dict[object, list[TestCase]] = {}
-        for case in cases:
-            grouped.setdefault(_shared(case), []).append(case)
-        once = [tuple(group) for group in grouped.values()]
-    return [Execution(group, index) for index in range(rounds) for group in once]
+    grouped: dict[object, list[TestCase]] = {}
+    for case in cases:
+        grouped.setdefault(_shared(case) if dedupe else id(case), []).append(case)
+    return [Execution(tuple(group), index) for index in range(rounds) for group in grouped.values()]
 
 
 def _shared(case: TestCase) -> object:
