@@ -1,1 +1,54 @@
-"""Plans: YAML that a person writes, checked against one schema and turned into cases."""
+"""Plans: YAML that a person writes, checked against one schema and turned into cases.
+
+Nothing is imported before it is asked for: reading a plan needs YAML and pydantic, ``optest --help`` needs neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from optest.registry import load_object
+
+if TYPE_CHECKING:
+    from optest.plan.build import build_cases
+    from optest.plan.request import (
+        CaseRequest,
+        parse_attribute,
+        parse_dtypes,
+        parse_shape,
+        parse_tolerance,
+        request_from,
+    )
+    from optest.plan.schema import PlanDocument, plan_schema, read_plan
+
+__all__ = [
+    "CaseRequest",
+    "PlanDocument",
+    "build_cases",
+    "parse_attribute",
+    "parse_dtypes",
+    "parse_shape",
+    "parse_tolerance",
+    "plan_schema",
+    "read_plan",
+    "request_from",
+]
+
+_HOMES = {
+    "CaseRequest": "request",
+    "PlanDocument": "schema",
+    "build_cases": "build",
+    "parse_attribute": "request",
+    "parse_dtypes": "request",
+    "parse_shape": "request",
+    "parse_tolerance": "request",
+    "plan_schema": "schema",
+    "read_plan": "schema",
+    "request_from": "request",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return load_object(f"optest.plan.{_HOMES[name]}:{name}")

@@ -1,0 +1,229 @@
+"""What the command line asks of the cases, and how its flags are read."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from optest.errors import UsageError
+from optest.plan.forms import Misfit, read_dtypes, read_shape, read_tolerance
+from optest.spec import DType, Tolerance, format_shape
+
+__all__ = [
+    "CaseRequest",
+    "format_attribute",
+    "parse_attribute",
+    "parse_dtypes",
+    "parse_shape",
+    "parse_tolerance",
+    "request_from",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRequest:
+    """What the command line states about the cases; it wins over every plan. None and empty mean "not stated".
+
+    A key ``backend_config.BACKEND.KEY`` of ``attributes`` goes into the case's ``backend_config``.
+    """
+
+    ops: tuple[str, ...] = ()
+    dtypes: tuple[DType, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    generator: str | None = None
+    reference: str | None = None
+    tolerance: Tolerance | None = None
+    seed: int | None = None
+    timeout_s: float | None = None
+    retries: int | None = None
+    untrusted: bool = False
+    backend: str | None = None
+    chip: str | None = None
+
+
+def request_from(options: Mapping[str, Any]) -> CaseRequest:
+    """Read the options of :data:`optest.settings.OPTIONS` that make cases, by name; those not stated are left out.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    seed, timeout, retries = options.get("seed"), options.get("timeout"), options.get("retries")
+    if seed is not None and not 0 <= seed < 2**64:
+        raise UsageError(f"--seed is {seed}, but should be an integer from 0 to 2**64 - 1")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"--timeout is {timeout:g}, but should be a number of seconds above 0")
+    if retries is not None and retries < 0:
+        raise UsageError(f"--retries is {retries}, but should be 0 or more")
+    return CaseRequest(
+        ops=tuple(options.get("op") or ()),
+        dtypes=parse_dtypes(options["dtype"]) if options.get("dtype") else (),
+        shapes=_unique("--shape", [parse_shape(text) for text in options.get("shape") or ()]),
+        attributes=_unique("--attr", [parse_attribute(text) for text in options.get("attr") or ()]),
+        generator=options.get("generator"),
+        reference=options.get("reference"),
+        tolerance=parse_tolerance(options["tolerance"]) if options.get("tolerance") else None,
+        seed=seed,
+        timeout_s=timeout,
+        retries=retries,
+        untrusted=bool(options.get("untrusted")),
+        backend=options.get("backend"),
+        chip=options.get("chip"),
+    )
+
+
+def _unique(flag: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UsageError(f"{flag} states {name} twice")
+        found[name] = value
+    return found
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read ``input0=2x3x4``; ``input0=scalar`` has no dimensions.
+
+    Raises:
+        UsageError: if the text has another form.
+    """
+    name, value = _split("--shape", text, "input0=2x3x4")
+    try:
+        return name, read_shape(value).shape
+    except Misfit as misfit:
+        raise UsageError(f"--shape {text}: {misfit.message}") from None
+
+
+def parse_dtypes(text: str) -> tuple[DType, ...]:
+    """Read ``float16`` or ``float32,int8``.
+
+    Raises:
+        UsageError: if a dtype is unknown.
+    """
+    try:
+        found = read_dtypes(text)
+    except Misfit as misfit:
+        hint = f"\n  {misfit.hint}" if misfit.hint else ""
+        raise UsageError(f"--dtype {text}: {misfit.message}{hint}") from None
+    assert isinstance(found, tuple)
+    return found
+
+
+def parse_tolerance(text: str) -> Tolerance:
+    """Read ``rtol=1e-3,atol=0,mismatch_ratio=1e-3`` or the longer words for these.
+
+    Raises:
+        UsageError: if a key is unknown, stated twice, or no number of 0 or more.
+    """
+    stated: dict[str, float] = {}
+    for part in text.split(","):
+        name, value = _split("--tolerance", part, "rtol=1e-3,atol=1e-5")
+        if name in stated:
+            raise UsageError(f"--tolerance {text}: {name} is stated twice")
+        try:
+            stated[name] = float(value)
+        except ValueError:
+            raise UsageError(f"--tolerance {text}: {name} is {value!r}, but should be a number") from None
+    try:
+        return read_tolerance(stated)
+    except Misfit as misfit:
+        hint = f"; {misfit.hint}" if misfit.hint else ""
+        raise UsageError(f"--tolerance {text}: {misfit.message}{hint}") from None
+
+
+def parse_attribute(text: str) -> tuple[str, Any]:
+    """Read ``key=value``, where the value is a number, true, false, null, 2x3, a list, text, or text in quotes.
+
+    Raises:
+        UsageError: if there is no ``=``, or a list or quoted text is not closed.
+    """
+    name, value = _split("--attr", text, "alpha=2.0")
+    try:
+        return name, _attribute_value(value)
+    except ValueError as error:
+        raise UsageError(f"--attr {text}: {error}") from None
+
+
+def _split(flag: str, text: str, example: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    name, value = name.strip(), value.strip()
+    if not equals or not name or not value:
+        raise UsageError(f"{flag} is {text!r}, but should look like {flag} {example}")
+    return name, value
+
+
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_CONSTANTS = {"true": True, "false": False, "null": None, "none": None}
+_FLOATS = {"inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def _attribute_value(text: str) -> Any:
+    folded = text.lower()
+    if folded in _CONSTANTS:
+        return _CONSTANTS[folded]
+    if folded.replace(".inf", "inf").replace(".nan", "nan") in _FLOATS:
+        return _FLOATS[folded.replace(".", "")]
+    if re.fullmatch(r"[-+]?[0-9]{1,64}", text):
+        return int(text)
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    if re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})+", folded):
+        return tuple(map(int, folded.split("x")))
+    if text[0] in "[{\"'":
+        from optest.plan.source import load_value  # YAML is needed for lists alone
+
+        return load_value(text)
+    return text
+
+
+def format_attribute(name: str, value: Any) -> str | None:
+    """The text that :func:`parse_attribute` reads as ``name`` and ``value``, None if there is none."""
+    text = _format_value(value)
+    return None if text is None else f"{name}={text}"
+
+
+def _format_value(value: Any) -> str | None:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            return _format_float(value)
+        case str():
+            return _format_text(value)
+        case list() | tuple():
+            parts = [json.dumps(each) if isinstance(each, str) else _format_value(each) for each in value]
+            return None if None in parts else f"[{','.join(part for part in parts if part is not None)}]"
+    return None
+
+
+def _format_float(value: float) -> str:
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    return repr(value)
+
+
+def _format_text(value: str) -> str | None:
+    if not value.isprintable() or not value.isascii():
+        return None
+    if value and value == value.strip() and _attribute_value(_harmless(value)) == value:
+        return value
+    return json.dumps(value)
+
+
+def _harmless(value: str) -> str:
+    """Text that begins like a list or quote is always quoted, so it need not be parsed to find out."""
+    return '"?"' if value[0] in "[{\"'" else value
+
+
+def format_shape_flag(path: str, shape: tuple[int, ...]) -> str:
+    return f"{path}={format_shape(shape)}"
