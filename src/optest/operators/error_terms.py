@@ -64,10 +64,14 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
 
 
 @_quiet
-def gelu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """1 + erf and 1 + tanh cancel below 0: what they lost is multiplied by |x|."""
+def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """1 + erf and 1 + tanh cancel below 0, and |x|/2 multiplies what they lost.
+
+    erf may be off by 16 ulp, which are 16 u where it is near 1: 8·|x|. tanh may be off by 5 ulp, its argument and
+    the sum by 3 u more: 4·|x|.
+    """
     size = np.abs(_float64(inputs[0]))
-    return (ErrorBudget(4.0 * size, size * size),)
+    return (ErrorBudget((4.0 if attributes.get("approximate") == "tanh" else 8.0) * size),)
 
 
 @_quiet
@@ -107,42 +111,77 @@ def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 
 @_quiet
 def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """y · (|d| + 6 + Σ y(|d| + 6) + 4√K + 5) with d = x − max: shift, exp, sum and division.
+    """Errors of the shift, exp (3 ulp), the sum and the division (2.5 ulp), first order.
 
-    The errors of the sum are common to a row, so that a mean over the row does not even them out; they count with
-    twice their standard deviation.
+    With d = x − max and n elements in a row, in units of u: exp(d) is off by ``o = 2|d| + 6`` of itself (d is
+    rounded once, and once more on the way to base 2), the sum by ``Σy·o + 4√n + v`` of itself, the quotient by 5. v
+    is what vanishes when terms are added one by one, which are below u/2 of the sum. Whatever the row, exp(d) is off
+    by a few subnormals of float32. Where a row repeats few values, n takes the place of 4√n.
+
+    Errors of the sum are common to a row and do not average out over it; they count with twice their deviation.
     """
-    x = _float64(inputs[0])
+    array = np.asarray(inputs[0])
+    x = _float64(array)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
     if not x.size:
         return (ErrorBudget(x, x),)
-    row = np.reshape(x, 1) if not x.ndim else x
-    dim = normalize_dim(attributes.get("dim", -1), row.ndim)
-    count = row.shape[dim]
+    row = x.reshape(x.shape or (1,))
+    count = float(row.shape[dim])
     d = row - row.max(dim, keepdims=True)
     e = np.exp(d)
     y = e / e.sum(dim, keepdims=True)
-    own = np.where(y > 0, np.abs(d), 0.0) + 6.0  # exp(−inf) is 0 without any error
-    shared = (y * own).sum(dim, keepdims=True) + 4.0 * np.sqrt(count)
+    own = np.where(y > 0, 2.0 * np.abs(d), 0.0) + 6.0  # exp(−inf) is 0 without any error
+
+    growth, growth_variance = _growth(row, count, (dim,))
     squares = (y * y).sum(dim, keepdims=True)
-    shared_variance = count * (1.0 / 3.0 + squares / 2.0) + (y * y * own * own).sum(dim, keepdims=True) / 3.0
-    worst = y * (own + shared + 5.0)
-    variance = y * y * (own * own / 3.0 + 4.0 * shared_variance + 2.0)
+    lost = 0.0 if array.dtype == np.float64 else np.where(y < _VANISHING, y, 0.0).sum(dim, keepdims=True) / _FLOAT32_U
+    shared = (y * own).sum(dim, keepdims=True) + growth + lost
+    shared_variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + (y * y * own * own).sum(dim, keepdims=True) / 3.0
+
+    worst = y * (own + shared + 5.0) + _SUBNORMAL
+    variance = y * y * (own * own / 3.0 + 4.0 * (shared_variance + lost * lost) + 2.0) + _SUBNORMAL**2
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
+
+
+_FLOAT32_U = 2.0**-24
+_VANISHING = 0.5 * _FLOAT32_U
+_SUBNORMAL = 4.0 * 2.0**-125
+"""Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
+
+
+def _growth(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Any, Any]:
+    """How errors of a sum of ``count`` values grow, at worst and in variance: 4√n and n.
+
+    Where a row repeats few values, roundings repeat and add up: n and n²/4.
+    """
+    repeats = x.max(dims, keepdims=True) == x.min(dims, keepdims=True)
+    if count > 16 and _has_few_values(x):
+        repeats = np.ones_like(repeats)
+    worst = np.where(repeats, np.maximum(count, 4.0 * np.sqrt(count)), 4.0 * np.sqrt(count))
+    return worst, np.where(repeats, np.maximum(count * count / 4.0, count), count)
+
+
+def _has_few_values(x: Array) -> bool:
+    """Fewer than 16 distinct values among 4,096 elements, evenly spread."""
+    flat = x.reshape(-1)
+    return np.unique(flat[:: max(1, flat.size // 4096)]).size < 16
 
 
 @_quiet
 def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the mean, the variance, the square root, the products and the bias, first order.
 
-    With r = 1/√(var + eps), z = (x − mean)·r, s = var/(var + eps), κ = √(1 + mean²/var), a = mean|x| and N elements
+    With r = 1/√(var + eps), z = |x − mean|·r, s = var/(var + eps), κ = √(1 + mean²/var), a = mean|x| and n elements
     in a row, in units of u:
 
-    - mean, common to the row: ``(4√N·a + |mean|)·r``;
-    - variance, common to the row: ``|z|·s·(2√N + 2κ + 2)``;
-    - rsqrt 2 ulp and the sum under it: ``5·|z|``;
-    - x − mean, or x·r − mean·r: ``(|x| + |mean|)·r``, and two products ``2·|z|``;
+    - mean, common to the row: ``(4√n·a + |mean|)·r``;
+    - variance, common to the row: ``z·s·(2√n + 2κ + 2)``; κ is what updating formulas lose, κ² would admit
+      E[x²] − E[x]²;
+    - rsqrt (2 ulp) and the sum under it: ``5·z``;
+    - x − mean, or x·r − mean·r: ``(|x| + |mean|)·r``, and two products: ``2·z``;
 
-    all of it times |weight|, and ``|y|`` for adding the bias.
+    all of it times |weight|, and ``|y|`` for adding the bias. What is common to a row does not average out over it
+    and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n.
     """
     x = _float64(inputs[0])
     if not x.size:
@@ -150,26 +189,29 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     weight, bias = affine_parameters(inputs)
     trailing = len(attributes["normalized_shape"])
     dims = tuple(range(x.ndim - trailing, x.ndim))
-    count = float(np.prod([x.shape[i] for i in dims]))
+    count = float(np.prod(x.shape[-trailing:]))
     centred, mean, variance = moments(x, trailing)
     total = variance + attributes.get("eps", 1e-5)
     r = 1.0 / np.sqrt(total)
     z, s = np.abs(centred) * r, variance / total
-    kappa = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s
-    scale = 1.0 if weight is None else np.abs(weight)
+    condition = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s, finite where the variance is 0
     size = np.abs(x).mean(dims, keepdims=True)
     square = (x * x).mean(dims, keepdims=True)
+    growth, growth_variance = _growth(x, count, dims)
 
-    shift = (4.0 * np.sqrt(count) * size + np.abs(mean)) * r
-    stretch = z * (s * (2.0 * np.sqrt(count) + 2.0) + 2.0 * kappa)
+    shift = (growth * size + np.abs(mean)) * r
+    stretch = z * (s * (growth / 2.0 + 2.0) + 2.0 * condition)
     own = (np.abs(x) + np.abs(mean)) * r + 7.0 * z
-    worst = scale * (shift + stretch + own)
+    worst = shift + stretch + own
 
-    shift_variance = (count * mean * mean / 3.0 + square / 2.0 + mean * mean / 3.0) * r * r
-    stretch_variance = z * z * (s * s * (count / 12.0 + 1.0) + kappa * kappa)
+    shift_variance = (growth_variance * (mean * mean / 3.0 + square / (2.0 * count)) + mean * mean / 3.0) * r * r
+    stretch_variance = z * z * (s * s * (growth_variance / 12.0 + 1.0) + condition * condition)
     own_variance = (x * x + mean * mean) * r * r / 3.0 + 4.0 * z * z
-    expected = scale * scale * (4.0 * shift_variance + 4.0 * stretch_variance + own_variance)
+    expected = 4.0 * shift_variance + 4.0 * stretch_variance + own_variance
+
+    if weight is not None:
+        worst, expected = worst * np.abs(weight), expected * weight * weight
     if bias is not None:
-        y = np.abs(np.sign(centred) * z * (1.0 if weight is None else weight) + bias)
-        worst, expected = worst + y, expected + y * y / 3.0
+        y = centred * r * (1.0 if weight is None else weight) + bias
+        worst, expected = worst + np.abs(y), expected + y * y / 3.0
     return (ErrorBudget(np.asarray(worst), np.asarray(expected)),)

@@ -143,22 +143,31 @@ def relu_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]
 
 @_quiet
 def sum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    values = widen(np.asarray(inputs[0]))
-    dims = reduced_dims(attributes.get("dim"), values.ndim)
-    total = sum_over(values, tuple(sorted(dims)))
-    return (np.expand_dims(total, tuple(sorted(dims))) if attributes.get("keepdim") and values.ndim else total,)
+    array = np.asarray(inputs[0])
+    dims = tuple(sorted(reduced_dims(attributes.get("dim"), array.ndim)))
+    total = sum_over(widen(array), dims, extended=is_double(array))
+    return (np.expand_dims(total, dims) if attributes.get("keepdim") and array.ndim else total,)
 
 
-def sum_over(values: Array, dims: tuple[int, ...]) -> Array:
-    """The sum over ``dims``: pairwise, in extended precision where float64 is all the input has."""
+def sum_over(values: Array, dims: tuple[int, ...], *, extended: bool = False) -> Array:
+    """The pairwise sum over ``dims``, which are removed; ``extended`` adds up in long double where there is one."""
     if not values.ndim:
         return values.astype(np.int64) if values.dtype.kind in "biu" else values
     kept = tuple(i for i in range(values.ndim) if i not in dims)
-    rows = np.ascontiguousarray(values.transpose((*kept, *dims))).reshape((*(values.shape[i] for i in kept), -1))
+    shape = tuple(values.shape[i] for i in kept)
+    count = int(np.prod([values.shape[i] for i in dims], dtype=np.int64))
+    rows = np.ascontiguousarray(values.transpose((*kept, *dims))).reshape((*shape, count))
     if rows.dtype.kind in "biu":
         return np.asarray(rows.astype(np.int64, copy=False).sum(-1))
+    if not extended:
+        return np.asarray(rows.sum(-1))
     wide = np.clongdouble if rows.dtype.kind == "c" else np.longdouble
     return np.asarray(rows.sum(-1, dtype=wide).astype(rows.dtype))
+
+
+def is_double(array: Array) -> bool:
+    """Whether float64 has no bits to spare beyond those of the input."""
+    return array.dtype.itemsize >= 8 and array.dtype.kind in "fc"
 
 
 @_quiet
@@ -213,23 +222,25 @@ def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array,
 
 @_quiet
 def softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    x = widen(np.asarray(inputs[0]))
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
     if not x.size:
         return (x,)
-    if not x.ndim:
-        return (np.asarray(np.exp(x - x)),)
-    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
-    e = np.exp(x - x.max(dim, keepdims=True))
-    return (np.asarray(e / np.expand_dims(sum_over(e, (dim,)), dim)),)
+    row = x.reshape(x.shape or (1,))
+    e = np.exp(row - row.max(dim, keepdims=True))
+    total = np.expand_dims(sum_over(e, (dim,), extended=is_double(array)), dim)
+    return (np.asarray(e / total).reshape(x.shape),)
 
 
 @_quiet
 def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    x = widen(np.asarray(inputs[0]))
+    array = np.asarray(inputs[0])
+    x = widen(array)
     if not x.size:
         return (x,)
     weight, bias = affine_parameters(inputs)
-    centred, _, variance = moments(x, len(attributes["normalized_shape"]))
+    centred, _, variance = moments(x, len(attributes["normalized_shape"]), extended=is_double(array))
     y = centred / np.sqrt(variance + attributes.get("eps", 1e-5))
     y = y if weight is None else y * weight
     return (np.asarray(y if bias is None else y + bias),)
@@ -244,15 +255,18 @@ def affine_parameters(inputs: Inputs) -> tuple[Array | None, Array | None]:
     )
 
 
-def moments(x: Array, trailing: int) -> tuple[Array, Array, Array]:
+def moments(x: Array, trailing: int, *, extended: bool = False) -> tuple[Array, Array, Array]:
     """x − mean, the mean and the biased variance over the last ``trailing`` dimensions, kept with size 1."""
     dims = tuple(range(x.ndim - trailing, x.ndim))
-    count = np.prod([x.shape[i] for i in dims], dtype=np.float64)
-    mean = np.expand_dims(sum_over(x, dims), dims) / count
+
+    def mean_of(values: Array) -> Array:
+        return np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(np.prod(x.shape[-trailing:]))
+
+    mean = mean_of(x)
     centred = x - mean
-    rest = np.expand_dims(sum_over(centred, dims), dims) / count  # what rounding the mean left over
+    rest = mean_of(centred)  # what rounding the mean left over
     centred = centred - rest
-    return centred, mean + rest, np.expand_dims(sum_over(centred * centred, dims), dims) / count
+    return centred, mean + rest, mean_of(centred * centred)
 
 
 @_quiet

@@ -1,0 +1,109 @@
+"""The page docs/operators.md, made from the descriptors and the docstrings of their hooks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from optest.operators.catalogue import DESCRIPTORS
+from optest.registry import load_object
+from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
+
+__all__ = ["operators_page"]
+
+_HEAD = """\
+# Operators
+
+<!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
+
+What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
+PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean exactly the same.
+
+u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
+backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
+"""
+
+_CLASSES = {
+    RuleClass.MOVEMENT: "bits are equal; NaN equals NaN",
+    RuleClass.EXACT: "equal values, rounded once from the exact one; ±0 are equal",
+    RuleClass.ULP: "a ceiling in units in the last place (ulp) of the arithmetic",
+    RuleClass.ACCUMULATE: "4·√n·u·Σ\\|terms\\| for an element; z ≤ 1.25 over the tensor",
+    RuleClass.COMPOSED: "the operator's own error budget in units of u; z ≤ 1.25 over the tensor",
+}
+
+_NOTES = """\
+## What a reference does
+
+- It takes the inputs in the signature's order; a left-out optional input is None, or nothing at the end.
+- It computes in float64 from the inputs as they are stored, and rounds nothing: `optest.numerics.round_to` does that
+  once, to the dtype of the output. Integers are exact and wrap as PyTorch's do; bool gives bool.
+- Operands of two dtypes meet in the dtype of `torch.result_type`; integers are rounded to it first. A 0-d tensor does
+  not widen a tensor that has dimensions, and is read unrounded.
+- NaN, infinities, empty tensors and 0-d tensors follow PyTorch. A factor of 0 (`alpha`, `beta` of `gemm`) leaves its
+  operands unread, as in BLAS.
+- A conversion that C and PyTorch leave undefined (a float beyond the range of an integer dtype, a negative one to an
+  unsigned dtype) wraps here; the default inputs reach it only with unsigned targets, where a plan should state a
+  range.
+"""
+
+
+def operators_page() -> str:
+    """The whole page, with a newline at its end."""
+    blocks = (
+        _HEAD,
+        _table(("operator", "class", "ceiling or formula", "source"), map(_rule_row, DESCRIPTORS)),
+        "## Classes\n",
+        _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
+        _NOTES,
+        *(_section(descriptor) for descriptor in DESCRIPTORS),
+    )
+    return "\n".join(blocks)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _rule_row(descriptor: OperatorDescriptor) -> tuple[str, ...]:
+    rule = _rule_of(descriptor)
+    formula = rule.formula.replace("|", "\\|")
+    ceiling = "; ".join(part for part in (f"{rule.ulp:g} ulp" if rule.kind is RuleClass.ULP else "", formula) if part)
+    return (f"[{descriptor.name}](#{descriptor.name})", rule.kind.value, ceiling or "none", rule.source)
+
+
+def _rule_of(descriptor: OperatorDescriptor) -> Rule:
+    assert descriptor.rule is not None, f"{descriptor.name} has no rule"
+    return descriptor.rule
+
+
+def _section(descriptor: OperatorDescriptor) -> str:
+    lines = [
+        f"## {descriptor.name}\n",
+        f"{descriptor.description}\n",
+        f"- tensors: `{descriptor.tensors}`",
+        f"- aliases: {', '.join(f'`{alias}`' for alias in descriptor.aliases)}",
+        *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
+        f"- input dtypes: {_dtypes(descriptor)}",
+        *(
+            f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
+            + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
+            for name, interval in descriptor.domain.items()
+        ),
+    ]
+    text = "\n".join(lines) + "\n"
+    return f"{text}\n{inspect.getdoc(load_object(descriptor.terms))}\n" if isinstance(descriptor.terms, str) else text
+
+
+def _attribute(attribute: Attribute) -> str:
+    default = "required" if attribute.default is REQUIRED else f"default `{attribute.default}`"
+    choices = f", one of {', '.join(f'`{choice}`' for choice in attribute.choices)}" if attribute.choices else ""
+    aliases = f", also {', '.join(f'`{alias}`' for alias in attribute.aliases)}" if attribute.aliases else ""
+    return f"`{attribute.name}` ({attribute.type}, {default}{choices}{aliases}): {attribute.description}"
+
+
+def _dtypes(descriptor: OperatorDescriptor) -> str:
+    alike = [variant[0] for variant in descriptor.dtype_variants if len(variant) == 1]
+    mixed = [" with ".join(dict.fromkeys(variant)) for variant in descriptor.dtype_variants if len(variant) > 1]
+    text = ", ".join(alike)
+    return f"{text}; mixed: {', '.join(dict.fromkeys(mixed))}" if mixed else text
