@@ -5,13 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO, runtime_checkable
+from pathlib import Path
+from typing import Protocol, TextIO, runtime_checkable
 
 from optest.errors import OptestError
-from optest.registry import Registry
+from optest.registry import Registry, load_entry_points
+from optest.reporting.from_journal import report_from_journal
 from optest.spec import CaseResult, RunInfo, RunSummary
 
-__all__ = ["ReportManager", "Reporter", "ReporterFailure", "reporters"]
+__all__ = [
+    "ReportManager",
+    "Reporter",
+    "ReporterFactory",
+    "ReporterFailure",
+    "make_reporter",
+    "report_from_journal",
+    "reporters",
+]
 
 
 @runtime_checkable
@@ -21,15 +31,42 @@ class Reporter(Protocol):
     def on_start(self, info: RunInfo) -> None: ...
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
-        """``index`` counts finished cases from 1."""
+        """``index`` counts finished cases from 0."""
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
-        """Called also when the run was interrupted; ``results`` are those that the manager handed out."""
+        """Called also when the run was interrupted; ``results`` are all of them, with those of a resumed run."""
 
 
-reporters: Registry[Any] = Registry("report")
-reporters.register("terminal", "optest.reporting.terminal:TerminalReporter")
-reporters.register("json", "optest.reporting.json_report:JsonReporter")
+class ReporterFactory(Protocol):
+    """What the registry holds under the name of a report; ``path`` None lets the report choose where it is written."""
+
+    def __call__(self, *, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> Reporter: ...
+
+
+reporters: Registry[ReporterFactory] = Registry("report")
+reporters.register("terminal", "optest.reporting.terminal:make")
+reporters.register("json", "optest.reporting.json_report:make")
+
+
+def make_reporter(
+    name: str,
+    *,
+    stream: TextIO | None = None,
+    path: Path | None = None,
+    verbosity: int = 0,
+    color: bool | None = None,
+) -> Reporter:
+    """Return a new reporter; installed packages add theirs as entry points of the group ``optest.reporters``.
+
+    Raises:
+        UnknownName: with the nearest known name.
+        UsageError: if its path cannot be written.
+    """
+    if name not in reporters:
+        for found, import_path in load_entry_points("optest.reporters"):
+            if found not in reporters:
+                reporters.register(found, import_path)
+    return reporters.get(name)(stream=stream, path=path, verbosity=verbosity, color=color)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +115,7 @@ class ReportManager:
     handle_result = on_case_result
     complete = on_complete
 
-    def _tell(self, event: str, *arguments: Any) -> None:
+    def _tell(self, event: str, *arguments: object) -> None:
         for reporter in tuple(self._reporters):
             error = _call(reporter, event, arguments)
             if error is not None:
@@ -86,7 +123,7 @@ class ReportManager:
                 self._failures.append(ReporterFailure(reporter=_name(reporter), event=event, error=_text(error)))
 
 
-def _call(reporter: Reporter, event: str, arguments: tuple[Any, ...]) -> Exception | None:
+def _call(reporter: Reporter, event: str, arguments: tuple[object, ...]) -> Exception | None:
     try:
         getattr(reporter, event)(*arguments)
     except Exception as error:  # noqa: BLE001 - border: a report must not end the run

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from dataclasses import replace
 
 from optest.errors import UnknownName
-from optest.reporting.json_report import report_text
+from optest.reporting.page import is_terminal
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import Journal
@@ -22,11 +23,13 @@ def report_from_journal(
     format: str = "terminal",  # noqa: A002 - the word of the option
     *,
     verbosity: int = 0,
-    color: bool = False,
+    color: bool | None = None,
     width: int | None = None,
     block_limit: int | None = None,
 ) -> str:
     """The text of a report; it says so if the run did not end. Every failure is explained unless limited.
+
+    ``color`` None means "if stdout is a terminal", where the text will most likely go.
 
     Raises:
         UnknownName: for another format.
@@ -35,19 +38,21 @@ def report_from_journal(
         raise UnknownName("report format", format, FORMATS)
     info, summary = _info(journal), _summary(journal)
     if format == "json":
+        from optest.reporting.json_report import report_text  # its schema takes a while to build
+
         return report_text(info, journal.results, summary)
     stream = io.StringIO()
     reporter = TerminalReporter(
         stream,
         verbosity=verbosity,
-        color=color,
+        color=is_terminal(sys.stdout) if color is None else color,
         live=False,
         width=width,
         block_limit=block_limit,
         clock=lambda: 0.0,  # nothing is running, so there is no progress to tell
     )
     reporter.on_start(info)
-    for index, result in enumerate(journal.results, 1):
+    for index, result in enumerate(journal.results):
         reporter.on_case_result(result, index, info.total)
     reporter.on_complete(summary)
     return stream.getvalue()

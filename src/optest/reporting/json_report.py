@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,18 +15,25 @@ from optest.reporting.tally import Tally
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 from optest.store import check_writable, codec, write_atomically
 
-__all__ = ["JsonReporter", "build_report", "report_text"]
+__all__ = ["JsonReporter", "build_report", "make", "report_text"]
+
+
+def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> JsonReporter:  # noqa: ARG001
+    """The JSON report as the registry makes it; it names its path unless the run is very quiet."""
+    return JsonReporter(path, stream=(stream or sys.stdout) if verbosity > -2 else None)
 
 
 class JsonReporter:
     """Writes the report to ``path`` when the run ends, and says so on ``stream``.
 
+    ``path`` None is ``optest_report_<start in UTC>.json`` in the current folder.
+
     Raises:
         UsageError: from the constructor, if ``path`` cannot be written: better before the run than after it.
     """
 
-    def __init__(self, path: Path, *, stream: TextIO | None = None) -> None:
-        check_writable(path)
+    def __init__(self, path: Path | None = None, *, stream: TextIO | None = None) -> None:
+        check_writable(path or Path("optest_report.json"))
         self._path = path
         self._stream = stream
         self._info: RunInfo | None = None
@@ -39,16 +48,29 @@ class JsonReporter:
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
         if self._info is None:
             raise RuntimeError("on_complete was called before on_start")
-        write_atomically(self._path, report_text(self._info, results or self._results, summary).encode())
+        path = self._path or Path(f"optest_report_{_compact(self._info.started_at)}.json")
+        write_atomically(path, report_text(self._info, results or self._results, summary).encode())
         if self._stream is not None:
-            self._stream.write(f"report: {self._path}\n")
+            self._stream.write(f"report: {path}\n")
+
+
+def _compact(started_at: str) -> str:
+    """``20260131_235959`` for ``2026-01-31T23:59:59.123+00:00``."""
+    return re.sub(r"[^0-9T]", "", started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
 
 
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
-    """The validated report as indented strict JSON, in ASCII: any reader can take it."""
+    """The validated report as strict JSON in ASCII, which any reader can take; one line for each case."""
     report = build_report(info, results, summary)
     validate_report(report)
-    return json.dumps(report, indent=1, allow_nan=False) + "\n"
+    parts = [f'"{name}": {_indented(report[name])}' for name in ("schema_version", "run", "summary")]
+    cases = ",\n  ".join(json.dumps(case, allow_nan=False) for case in report["cases"])
+    parts.append(f'"cases": [\n  {cases}\n ]' if cases else '"cases": []')
+    return "{\n " + ",\n ".join(parts) + "\n}\n"
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False).replace("\n", "\n ")
 
 
 def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> dict[str, Any]:

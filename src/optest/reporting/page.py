@@ -9,7 +9,7 @@ from typing import TextIO
 
 from optest.reporting.typography import ascii_only, printable, wrap
 
-__all__ = ["Page", "wants_color"]
+__all__ = ["Page", "is_terminal", "wants_color"]
 
 _SGR = {
     "good": "32",

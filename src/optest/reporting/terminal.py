@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.explain import brief, checks_text, explain, rule_text, timings_text, total_s
@@ -13,7 +14,7 @@ from optest.reporting.tally import Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, Status
 
-__all__ = ["TerminalReporter"]
+__all__ = ["TerminalReporter", "make"]
 
 _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that did not pass."""
@@ -30,6 +31,11 @@ _STYLES = {
     Status.UNCHECKED: "warn",
     Status.SUSPECT: "warn",
 }
+
+
+def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> TerminalReporter:  # noqa: ARG001
+    """The terminal's report as the registry makes it; it is never written to a path."""
+    return TerminalReporter(stream, verbosity=verbosity, color=color)
 
 
 class TerminalReporter:
@@ -71,20 +77,22 @@ class TerminalReporter:
         self._page.lines([(f"  note: {note}", "warn") for note in info.notes])
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
-        """``index`` counts from 1."""
         if not self._tally.finished:
-            self._done_before = max(0, index - 1)
-        self._tally.add(result)
-        if result.status in BAD_STATUSES and (self._block_limit is None or len(self._bad) < self._block_limit):
-            self._bad.append(result)
+            self._done_before = index
+        self._count(result)
         if self._verbosity < 0:
             return
         if self._verbosity > 0 or total <= _FEW or result.status is not Status.PASSED:
-            self._page.lines(self._case_lines(result, index, total))
-        self._progress(result, index, total)
+            self._page.lines(self._case_lines(result, index + 1, total))
+        self._progress(result, index + 1, total)
 
-    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:  # noqa: ARG002 - collected already
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
+        """``results`` also hold what an earlier part of a resumed run found; all of it is summed up."""
         self._page.clear_status()
+        if len(results) > self._tally.finished:
+            self._tally, self._bad = Tally(), []
+            for result in results:
+                self._count(result)
         if self._verbosity >= 0:
             self._failures()
         if self._verbosity >= -1:
@@ -92,32 +100,37 @@ class TerminalReporter:
             self._table()
         self._last_lines(summary)
 
-    def _case_lines(self, result: CaseResult, index: int, total: int) -> list[tuple[str, str]]:
+    def _count(self, result: CaseResult) -> None:
+        self._tally.add(result)
+        if result.status in BAD_STATUSES and (self._block_limit is None or len(self._bad) < self._block_limit):
+            self._bad.append(result)
+
+    def _case_lines(self, result: CaseResult, done: int, total: int) -> list[tuple[str, str]]:
         word = result.status.value.upper()
-        place = f"[{index:>{len(str(total))}}/{total}] "
+        place = f"[{done:>{len(str(total))}}/{total}] "
         spent = total_s(result.timings)
         parts = [result.id, brief(result), "" if spent is None else duration(spent)]
         line = f"{place}{word:<7} {'  '.join(part for part in parts if part)}"
         lines = [(line, _styled_word(result.status, len(place), len(word)))]
         return lines + ([(each, "dim") for each in _evidence(result)] if self._verbosity > 0 else [])
 
-    def _progress(self, result: CaseResult, index: int, total: int) -> None:
+    def _progress(self, result: CaseResult, done: int, total: int) -> None:
         now = self._clock()
         if self._page.live:
             if now - self._last_draw >= _REDRAW_EVERY_S:
                 self._last_draw = now
-                self._page.status(f"{_bar(index, total)}  {self._so_far(index, total, now)}  {clip(result.id, 60)}")
-        elif total > _FEW and index < total and now - self._last_progress >= _PROGRESS_EVERY_S:
+                self._page.status(f"{_bar(done, total)}  {self._so_far(done, total, now)}  {clip(result.id, 60)}")
+        elif total > _FEW and done < total and now - self._last_progress >= _PROGRESS_EVERY_S:
             self._last_progress = now
-            self._page.line(f"… {self._so_far(index, total, now)}", "dim")
+            self._page.line(f"… {self._so_far(done, total, now)}", "dim")
 
-    def _so_far(self, index: int, total: int, now: float) -> str:
-        parts = [f"{index}/{total}"]
+    def _so_far(self, done: int, total: int, now: float) -> str:
+        parts = [f"{done}/{total}"]
         if self._tally.bad:
             parts.append(f"{self._tally.bad} not well")
-        own = index - self._done_before
-        if own > 0 and index < total:
-            parts.append(f"about {duration((now - self._started) / own * (total - index))} left")
+        own = done - self._done_before
+        if own > 0 and done < total:
+            parts.append(f"about {duration((now - self._started) / own * (total - done))} left")
         return ", ".join(parts)
 
     def _failures(self) -> None:
