@@ -1,0 +1,116 @@
+"""Every command that the documentation shows is run, and every line of output that it shows is found.
+
+A fenced block ``console`` holds ``$ command`` lines, each followed by what it prints. ``…`` stands for anything on a
+line, ``...`` alone on a line for any number of lines, and a last line ``[exit status 1]`` for the status (else 0).
+A page's blocks run in one copy of the repository, in order. ``<!-- needs: torch -->`` before a block says what
+it needs; ``<!-- file: NAME -->`` before any other fenced block writes that block to a file first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/README.md")])
+FENCE = re.compile(
+    r"(?:<!-- (?P<kind>file|needs): (?P<value>.+?) -->\n)?^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.M | re.S
+)
+
+
+@dataclass
+class Step:
+    """One command with the output that the page shows, or one file to write."""
+
+    command: str = ""
+    shown: list[str] = field(default_factory=list)
+    status: int = 0
+    file: str = ""
+    content: str = ""
+
+
+def steps(text: str) -> list[Step]:
+    found: list[Step] = []
+    for fence in FENCE.finditer(text):
+        if fence["kind"] == "file":
+            found.append(Step(file=fence["value"], content=fence["body"]))
+        elif fence["language"] == "console":
+            found += commands(fence["body"])
+    return found
+
+
+def commands(body: str) -> list[Step]:
+    found: list[Step] = []
+    for line in body.splitlines():
+        status = re.fullmatch(r"\[exit status (\d+)\]", line)
+        if line.startswith("$ "):
+            found.append(Step(command=line[2:]))
+        elif found[-1].command.endswith("\\"):
+            found[-1].command += "\n" + line
+        elif status:
+            found[-1].status = int(status[1])
+        elif line.strip():
+            found[-1].shown.append(line.rstrip())
+    return found
+
+
+def pattern_of(line: str) -> re.Pattern[str]:
+    return re.compile(
+        r"\s*" + ".*".join(re.escape(part.strip()) for part in line.strip().split("…")).replace(r"\ ", r"\s+") + r"\s*"
+    )
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPTEST_")}
+    return {**kept, "PATH": path, "COLUMNS": "120", "PYTHONWARNINGS": "default"}
+
+
+def with_commands() -> list[Path]:
+    return [page for page in PAGES if steps(page.read_text())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", with_commands(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
+    copy = tmp_path / "repository"
+    shutil.copytree(ROOT / "examples", copy / "examples", ignore=shutil.ignore_patterns("build", "__pycache__"))
+    for step in steps(page.read_text()):
+        if step.file:
+            (copy / step.file).parent.mkdir(parents=True, exist_ok=True)
+            (copy / step.file).write_text(step.content)
+            continue
+        ended = subprocess.run(
+            ["bash", "-c", step.command],
+            cwd=copy,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        output = ended.stdout + ended.stderr
+        where = f"{page.relative_to(ROOT)}: $ {step.command}\n{output}"
+        assert ended.returncode == step.status, f"status {ended.returncode}, but should be {step.status}\n{where}"
+        printed = output.splitlines()
+        for line in step.shown:
+            if line.strip() != "...":
+                assert any(pattern_of(line).fullmatch(each) for each in printed), f"not printed: {line}\n{where}"
+
+
+def test_the_reader_reads() -> None:
+    (write, run) = steps(
+        "<!-- file: a.txt -->\n```yaml\nx: 1\n```\n\n```console\n$ cat a.txt\nx: …\n[exit status 1]\n```\n"
+    )
+    assert (write.file, write.content) == ("a.txt", "x: 1\n")
+    assert (run.command, run.shown, run.status) == ("cat a.txt", ["x: …"], 1)
+    assert pattern_of("x: …").fullmatch("  x: 1")
+    assert not pattern_of("x: …").fullmatch("y: 1")

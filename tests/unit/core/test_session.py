@@ -1,0 +1,250 @@
+"""The loop, with executors that are dictionaries: retries, stopping, dedupe, resume, a full disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from optest.backends import BackendDriver
+from optest.core import runner
+from optest.core.schedule import executions
+from optest.core.session import Policy, Session, resume_key
+from optest.core.wire import case_from_wire, case_to_wire
+from optest.errors import OptestError
+from optest.spec import (
+    Argument,
+    CaseResult,
+    Evidence,
+    Fill,
+    Layer,
+    Measure,
+    OperatorDescriptor,
+    Reason,
+    RunInfo,
+    RunSummary,
+    Skip,
+    Status,
+    TensorSpec,
+    TestCase,
+    Timings,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    Xfail,
+    dtype,
+)
+
+COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="nowhere:copy")
+PASS = Verdict(
+    status=Status.PASSED,
+    evidence=Evidence.MEASURED,
+    measures=(Measure(output="out", dtype="float32", shape=(3,), compared=3),),
+)
+FAIL = Verdict(status=Status.FAILED, reason=Reason.VALUE, message="off")
+CRASH = Verdict(status=Status.CRASHED, reason=Reason.SIGNAL, message="SIGSEGV")
+
+
+def case_named(name: str, size: int = 3, **changes: Any) -> TestCase:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
+    argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="randn"))
+    return TestCase(descriptor=COPY, inputs=(argument,), name=name, **changes)
+
+
+@dataclass
+class Scripted:
+    """Answers each case with the verdicts that are written for it, the last one for ever."""
+
+    answers: dict[str, list[Verdict]]
+    asked: list[list[str]] = field(default_factory=list)
+    closed: int = 0
+
+    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        self.asked.append([case.id for case in cases])
+        script = self.answers.get(cases[0].id, [PASS])
+        verdict = script.pop(0) if len(script) > 1 else script[0]
+        return runner.Execution(tuple(verdict for _ in cases), Timings(run_s=0.1))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@dataclass
+class Heard:
+    """A journal and a listener that remember."""
+
+    lines: list[str] = field(default_factory=list)
+    results: list[CaseResult] = field(default_factory=list)
+    full_after: int = 1_000
+    interrupt_after: int = 1_000
+
+    def start(self, info: RunInfo) -> None:
+        self.lines.append("start")
+
+    def result(self, result: CaseResult) -> None:
+        if len(self.results) >= self.full_after:
+            raise OptestError("no space left on device")
+        self.results.append(result)
+
+    def end(self, summary: RunSummary) -> None:
+        self.lines.append("end")
+
+    def on_start(self, info: RunInfo) -> None:
+        self.lines.append("on_start")
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
+        self.lines.append(f"{index}/{total} {result.status.value}")
+        if index >= self.interrupt_after:
+            raise KeyboardInterrupt
+
+    def on_complete(self, summary: RunSummary) -> None:
+        self.lines.append("on_complete")
+
+
+def session_of(
+    cases: Sequence[TestCase], executor: Scripted, heard: Heard | None = None, **policy: Any
+) -> tuple[Session, Heard]:
+    heard = heard or Heard()
+    info = RunInfo(run_id="r", started_at="now", total=len(cases), target="numpy", seed=0)
+    earlier = policy.pop("earlier", {})
+    session = Session(
+        info=info,
+        cases=cases,
+        driver=BackendDriver(),
+        make_executor=lambda lane: executor,
+        journal=heard,
+        listener=heard,
+        policy=Policy(**policy),
+        earlier=earlier,
+    )
+    return session, heard
+
+
+def test_every_result_is_journaled_before_it_is_told() -> None:
+    session, heard = session_of([case_named("a", 1), case_named("b", 2)], Scripted({"b": [FAIL]}))
+    summary = session.run()
+    assert heard.lines == ["start", "on_start", "1/2 passed", "2/2 failed", "end", "on_complete"]
+    assert summary.exit_status == 1
+    assert summary.by_reason == {"VALUE": 1}
+
+
+def test_a_pass_after_a_crash_is_suspect_and_a_failure_is_not_asked_again() -> None:
+    executor = Scripted({"a": [CRASH, PASS], "b": [FAIL, PASS], "c": [CRASH]})
+    session, heard = session_of([case_named("a", 1), case_named("b", 2), case_named("c", 3)], executor, retries=2)
+    session.run()
+    statuses = {result.id: (result.status, result.attempts) for result in heard.results}
+    assert statuses == {"a": (Status.SUSPECT, 2), "b": (Status.FAILED, 1), "c": (Status.CRASHED, 3)}
+    assert "SIGNAL" in heard.results[0].verdict.message
+
+
+def test_maxfail_stops_and_the_rest_is_not_run() -> None:
+    cases = [case_named(name, size) for size, name in enumerate("abcd", 1)]
+    session, heard = session_of(cases, Scripted({"b": [FAIL]}), maxfail=1)
+    summary = session.run()
+    assert [result.id for result in heard.results] == ["a", "b"]
+    assert (summary.finished, summary.total) == (2, 4)
+
+
+def test_cases_that_compute_the_same_share_an_execution_and_keep_their_own_verdict() -> None:
+    strict = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.0))
+    cases = [
+        case_named("a"),
+        case_named("b", tolerances=(strict,)),
+        case_named("c", xfail=Xfail(reason="known")),
+        case_named("other", 4),
+        case_named("left out", skip=Skip(reason="no")),
+    ]
+    executor = Scripted({})
+    session, heard = session_of(cases, executor)
+    session.run()
+    assert executor.asked == [["a", "b", "c"], ["other"]]
+    assert [(result.id, result.duplicate_of) for result in heard.results] == [
+        ("a", None),
+        ("b", "a"),
+        ("c", "a"),
+        ("other", None),
+        ("left out", None),
+    ]
+
+
+def test_what_a_backend_can_see_is_never_shared() -> None:
+    base = case_named("a")
+    different = [
+        replace(base, seed=1),
+        replace(base, reference="m:f"),
+        replace(base, backend_config={"numpy": {"x": 1}}),
+        replace(base, backend=replace(base.backend, chip="b")),
+        replace(base, generator="m:g"),
+        replace(base, attributes={"n": 1}),
+        replace(base, base_dir="elsewhere"),
+    ]
+    assert len(executions([base, *different])) == 8
+
+
+def test_one_and_true_and_text_are_different_signatures() -> None:
+    keys = {replace(case_named("a"), attributes={"n": value}).key for value in (1, 1.0, True, "1", None, (1,))}
+    assert len(keys) == 6
+
+
+def test_interruption_leaves_a_whole_journal_and_reports() -> None:
+    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
+    heard = Heard(interrupt_after=2)
+    session, _ = session_of(cases, Scripted({}), heard)
+    summary = session.run()
+    assert summary.exit_status == 130
+    assert heard.lines[-2:] == ["end", "on_complete"]
+    assert len(heard.results) == 2
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:
+    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
+    session, heard = session_of(cases, Scripted({}), Heard(full_after=1))
+    session.run()
+    assert session.failure is not None
+    assert len(heard.results) == 1
+    assert heard.lines[-1] == "on_complete"
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_resume_runs_what_is_missing_and_nothing_twice(jobs: int) -> None:
+    cases = [case_named(name, size) for size, name in enumerate("abcd", 1)]
+    first, heard = session_of(cases, Scripted({"b": [FAIL]}), maxfail=1)
+    first.run()
+    earlier: dict[object, CaseResult] = {
+        (result.id, result.key, result.target, result.round): result for result in heard.results
+    }
+    assert all(resume_key(case, 0) in earlier for case in cases[:2])
+    executor = Scripted({})
+    second, again = session_of(cases, executor, earlier=earlier, jobs=jobs)
+    summary = second.run()
+    assert sorted(result.id for result in again.results) == ["c", "d"]
+    assert (summary.finished, summary.by_status) == (4, {"passed": 3, "failed": 1})
+
+
+def test_lanes_run_everything_once_and_are_closed() -> None:
+    cases = [case_named(str(size), size) for size in range(1, 40)]
+    executor = Scripted({})
+    session, heard = session_of(cases, executor, jobs=4, rounds=2)
+    summary = session.run()
+    assert summary.finished == 78
+    assert sorted(int(result.id) for result in heard.results if result.round == 1) == list(range(1, 40))
+    assert executor.closed == 4
+
+
+def test_a_case_survives_the_wire() -> None:
+    spec = TensorSpec(dtype=dtype("bfloat16"), shape=(2, 3), strides=(0, -1), offset=2)
+    case = case_named(
+        "a",
+        tolerances=(ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-3), where="p.yaml:3"),),
+        attributes={"dims": (0, 1), "alpha": 2.0, "none": None},
+        xfail=Xfail(reason="r", status=Status.CRASHED),
+        tags=("x", "y"),
+        backend_config={"numpy": {"list": [1, [2]]}},
+        timeout_s=3.0,
+        outputs=(spec,),
+    )
+    again = case_from_wire(case_to_wire(case), lambda name: COPY)
+    assert again == case
+    assert again.key == case.key
