@@ -1,0 +1,359 @@
+"""``optest run`` as a user types it: exit statuses, selection, isolation, interruption, resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Ended, Shell, user_environment  # type: ignore[import-not-found]
+
+from optest.store import read_journal
+
+Write = Callable[[str], Path]
+
+THREE = """
+cases:
+  - {op: add, dtypes: float32, shapes: {input0: 4x5, input1: 4x5}, name: first, tags: [quick]}
+  - {op: matmul, dtypes: float16, shapes: {input0: 8x9, input1: 9x7}, name: second}
+  - {op: relu, dtypes: int8, shapes: {input0: 10}, name: third, tags: [quick, ints]}
+"""
+
+
+def journal_of(folder: Path) -> Path:
+    (path,) = (folder / ".optest" / "runs").glob("*/journal.jsonl")
+    return path
+
+
+def faulty(*faults: str, **keys: object) -> str:
+    lines = ["backend: faulty", "cases:"]
+    for index, fault in enumerate(faults):
+        more = "".join(f", {key}: {value}" for key, value in keys.items())
+        lines.append(
+            f"  - {{op: add, dtypes: float32, shapes: {{input0: {index + 2}x5, input1: {index + 2}x5}}, "
+            f'name: "{index} {fault}", backend_config: {{faulty: {{fault: "{fault}"}}}}{more}}}'
+        )
+    return "\n".join(lines)
+
+
+PLUGIN = {"OPTEST_PLUGINS": "faulty_backend"}
+
+
+def test_a_plan_passes_on_the_default_backend(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    ended = optest("run", "--plan", plan(THREE))
+    assert ended.status == 0, ended.text
+    assert "3 passed" in ended.out
+    results = read_journal(journal_of(tmp_path)).results
+    assert [result.id for result in results] == ["first", "second", "third"]
+    assert all(result.verdict.measures[0].compared for result in results)
+
+
+def test_one_case_from_flags(optest: Shell) -> None:
+    ended = optest(
+        *("run", "--op", "matmul", "--dtype", "float16,float16", "--shape", "input0=64x128"),
+        *("--shape", "input1=128x32", "--seed", 7, "--isolate", "worker", "-v"),
+    )
+    assert ended.status == 0, ended.text
+    assert "matmul[float16](64x128, 128x32)" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["-k", "matmul or ints"], ["second", "third"]),
+        (["--tag", "quick", "--skip-tag", "ints"], ["first"]),
+        (["--case", "s*"], ["second"]),
+        (["--op", "elementwise_add"], ["first"]),
+    ],
+)
+def test_selection(optest: Shell, plan: Write, arguments: list[str], kept: list[str]) -> None:
+    ended = optest("list", "cases", "--json", "--plan", plan(THREE), *arguments)
+    assert [row["id"] for row in json.loads(ended.out)] == kept
+
+
+def test_nothing_selected_is_not_success(optest: Shell, plan: Write) -> None:
+    ended = optest("run", "--plan", plan(THREE), "-k", "nonsense")
+    assert ended.status == 5, ended.text
+
+
+def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
+    text = "cases:\n  - {op: add, dtypes: float32, shapes: {input0: 4, input1: 4}, skip: broken rig}\n"
+    ended = optest("run", "--plan", plan(text))
+    assert ended.status == 5, ended.text
+    assert "broken rig" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--backend", "numppy"], "did you mean 'numpy'"),
+        (["--backend", "gpu"], "known: "),
+        (["--backend", "ascend", "--chip", "a100"], "unknown chip"),
+        (["--op", "mattmul"], "did you mean 'matmul'"),
+        (["--tag", "quik"], "did you mean 'quick'"),
+        (["--report-path", "/nonexistent/x.json", "--report", "json"], "/nonexistent/x.json"),
+        (["--jobs", "0"], "--jobs is 0"),
+        (["--jobs", "2", "--isolate", "none"], "--jobs"),
+        (["--tolerance", "rtol=1,rell=2"], "rell"),
+        (["--shape", "input0=0x4y"], "--shape"),
+        (["--resume", "nosuchrun"], "nosuchrun"),
+    ],
+)
+def test_bad_requests_are_one_sentence_and_exit_2(optest: Shell, plan: Write, arguments: list[str], said: str) -> None:
+    ended = optest("run", "--plan", plan(THREE), *arguments)
+    assert ended.status == 2, ended.text
+    assert said in ended.err
+    assert "Traceback" not in ended.text
+
+
+def test_an_unknown_variable_of_optest_is_an_error(optest: Shell, plan: Write) -> None:
+    ended = optest("run", "--plan", plan(THREE), env={"OPTEST_BAKCEND": "numpy"})
+    assert ended.status == 2
+    assert "OPTEST_BACKEND" in ended.err
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_named(optest: Shell, plan: Write) -> None:
+    ended = optest("run", "--plan", plan(THREE), env={"OPTEST_PLUGINS": "no_such_module"})
+    assert ended.status == 2
+    assert "no_such_module" in ended.err
+
+
+def test_faults_in_workers_end_their_case_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    faults = ("none", "segfault", "exit 0", "value", "SystemExit", "none")
+    ended = optest("run", "--plan", plan(faulty(*faults)), env=PLUGIN)
+    assert ended.status == 1, ended.text
+    results = read_journal(journal_of(tmp_path)).results
+    assert [result.reason.value if result.reason else "-" for result in results] == [
+        *("-", "SIGNAL", "EXIT_CODE", "VALUE", "RAISED", "-")
+    ]
+    assert "again: optest run" in ended.out
+
+
+@pytest.mark.parametrize("isolate", ["none", "worker", "case"])
+def test_every_isolation_finds_the_same(optest: Shell, plan: Write, tmp_path: Path, isolate: str) -> None:
+    ended = optest("run", "--plan", plan(faulty("none", "value", "raise")), "--isolate", isolate, env=PLUGIN)
+    assert ended.status == 1, ended.text
+    results = read_journal(journal_of(tmp_path)).results
+    assert [(result.status.value, result.isolation) for result in results] == [
+        ("passed", isolate),
+        ("failed", isolate),
+        ("error", isolate),
+    ]
+
+
+def test_crashes_in_fresh_processes(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    text = faulty("segfault", "none", "sleep", "exit 7", timeout=1)
+    ended = optest("run", "--plan", plan(text), "--isolate", "case", env=PLUGIN)
+    assert ended.status == 1, ended.text
+    results = read_journal(journal_of(tmp_path)).results
+    assert [result.reason.value if result.reason else "-" for result in results] == [
+        *("SIGNAL", "-", "DEADLINE", "EXIT_CODE")
+    ]
+
+
+def test_jobs_run_side_by_side(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    ended = optest("run", "--plan", plan(faulty(*["none"] * 6, "segfault", *["none"] * 6)), "-j", "2", env=PLUGIN)
+    assert ended.status == 1, ended.text
+    results = read_journal(journal_of(tmp_path)).results
+    assert sorted(result.status.value for result in results) == ["crashed", *["passed"] * 12]
+
+
+def test_fail_fast_and_maxfail(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    path = plan(faulty("none", "value", "value", "none"))
+    assert optest("run", "--plan", path, "-x", "--runs-dir", "one", env=PLUGIN).status == 1
+    assert optest("run", "--plan", path, "--maxfail", 2, "--runs-dir", "two", env=PLUGIN).status == 1
+    counts = [len(read_journal(next((tmp_path / name).glob("*/journal.jsonl"))).results) for name in ("one", "two")]
+    assert counts == [2, 3]
+
+
+def test_a_retry_that_passes_is_suspect(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    text = faulty("fails once").replace('fault: "fails once"', f'fault: "fails once", flag: {tmp_path / "flag"}')
+    ended = optest("run", "--plan", plan(text), "--retries", 2, env=PLUGIN)
+    assert ended.status == 1, ended.text
+    (result,) = read_journal(journal_of(tmp_path)).results
+    assert (result.status.value, result.attempts) == ("suspect", 2)
+
+
+def test_untrusted_plans_may_not_run_code(optest: Shell, plan: Write) -> None:
+    text = (
+        "backend: command\ncases:\n  - op: add\n    dtypes: float32\n    shapes: {input0: 4, input1: 4}\n"
+        "    backend_config: {command: {command: [touch, pwned]}}\n"
+    )
+    ended = optest("run", "--plan", plan(text), "--untrusted")
+    assert ended.status == 2
+    assert "touch" in ended.err
+
+
+def started(arguments: list[str], folder: Path, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "optest", *arguments],
+        cwd=folder,
+        env=user_environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_results(folder: Path, count: int) -> None:
+    for _ in range(600):
+        paths = list((folder / ".optest" / "runs").glob("*/journal.jsonl"))
+        if paths and paths[0].read_text().count('"type":"result"') >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} results in 30 s")
+
+
+def running_optest_children(parent: int) -> list[str]:
+    """Command lines of processes whose ancestry leads to ``parent`` or that are workers without a parent."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+                environ = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if "optest.core.worker" in words and f"OPTEST_TEST_TAG={parent}".encode() in environ:
+                found.append(words)
+    return found
+
+
+@pytest.mark.slow
+def test_kill_9_then_resume_completes_nothing_twice_nothing_lost(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    path = plan(faulty(*["none"] * 4, "sleep", *["none"] * 3, timeout=5))
+    process = started(["run", "--plan", str(path)], tmp_path, **PLUGIN)
+    wait_for_results(tmp_path, 4)
+    process.kill()
+    process.wait()
+    ended = optest("run", "--plan", path, "--resume", "latest", env=PLUGIN)
+    assert ended.status == 1, ended.text
+    results = read_journal(journal_of(tmp_path)).results
+    assert len(results) == 8
+    assert len({result.id for result in results}) == 8
+    assert "7 passed" in ended.out
+
+
+def test_resume_refuses_when_the_plan_changed(optest: Shell, plan: Write) -> None:
+    path = plan(THREE)
+    assert optest("run", "--plan", path).status == 0
+    plan(THREE + "\n# changed\n")
+    ended = optest("run", "--plan", path, "--resume", "latest")
+    assert ended.status == 2
+    assert "plan has changed" in ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_leaves_journal_and_reports(plan: Write, tmp_path: Path, number: signal.Signals) -> None:
+    path = plan(faulty("none", "none", "sleep", "none", timeout=60))
+    process = started(["run", "--plan", str(path), "--report", "json", "--report-path", "r.json"], tmp_path, **PLUGIN)
+    wait_for_results(tmp_path, 2)
+    time.sleep(0.2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, out + err
+    journal = read_journal(journal_of(tmp_path))
+    assert len(journal.results) == 2
+    assert journal.summary is not None
+    assert journal.summary.interrupted
+    assert len(json.loads((tmp_path / "r.json").read_text())["cases"]) == 2
+
+
+def limited_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def test_a_full_disk_keeps_the_journal(plan: Write, tmp_path: Path) -> None:
+    cases = "\n".join(f"  - {{op: add, dtypes: float32, shapes: {{input0: {n}, input1: {n}}}}}" for n in range(1, 60))
+    path = plan(f"cases:\n{cases}\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "optest", "run", "--plan", str(path)],
+        cwd=tmp_path,
+        env=user_environment(),
+        capture_output=True,
+        text=True,
+        preexec_fn=limited_files,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "cannot be written" in ended.stderr
+    assert 0 < len(read_journal(journal_of(tmp_path)).results) < 59
+
+
+def again_line(ended: Ended) -> list[str]:
+    (line,) = [line for line in ended.out.splitlines() if line.strip().startswith("again: optest ")][:1]
+    return shlex.split(line.partition("again: optest ")[2])
+
+
+@pytest.mark.parametrize("layout", ["4x5", "{shape: [4, 5], strides: [1, 4]}"])
+def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_path: Path, layout: str) -> None:
+    text = faulty("value").replace("2x5", layout, 1).replace("2x5", "4x5")
+    first = optest("run", "--plan", plan(text), env=PLUGIN)
+    again = optest(*again_line(first), "--runs-dir", "again", env=PLUGIN)
+    assert (first.status, again.status) == (1, 1), first.text + again.text
+    before = read_journal(journal_of(tmp_path)).results[0]
+    after = read_journal(next((tmp_path / "again").glob("*/journal.jsonl"))).results[0]
+    assert after.key == before.key
+    assert after.reason is before.reason
+    assert after.verdict.measures[0].worst_index == before.verdict.measures[0].worst_index
+
+
+def test_replay_runs_one_case_of_a_journal(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    assert optest("run", "--plan", plan(faulty("none", "value", "none")), env=PLUGIN).status == 1
+    for name in ("1 value", "2"):
+        ended = optest("replay", name, env=PLUGIN)
+        assert ended.status == 1, ended.text
+        assert "1 failed" in ended.out
+        os.rename(sorted((tmp_path / ".optest" / "runs").iterdir())[-1], tmp_path / f"replayed {name}")
+    assert optest("replay", "no such case", env=PLUGIN).status == 2
+
+
+def test_reports_can_be_made_afterwards(optest: Shell, plan: Write) -> None:
+    assert optest("run", "--plan", plan(faulty("none", "value")), env=PLUGIN).status == 1
+    text = optest("report", "latest")
+    assert "1 passed" in text.out
+    assert "1 failed" in text.out
+    report = json.loads(optest("report", "latest", "--format", "json").out)
+    assert [case["status"] for case in report["cases"]] == ["passed", "failed"]
+
+
+def test_rounds(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    assert optest("run", "--plan", plan(THREE), "--rounds", 3).status == 0
+    assert len(read_journal(journal_of(tmp_path)).results) == 9
+
+
+def test_explain_names_the_origin_of_each_value(optest: Shell, plan: Write) -> None:
+    ended = optest("explain", "second", "--plan", plan(THREE), "--seed", 3, "--tolerance", "rtol=1e-2")
+    assert ended.status == 0, ended.text
+    assert "command line" in ended.out
+    assert "plan.yaml:4" in ended.out
+
+
+@pytest.mark.parametrize("what", ["plan", "report", "journal"])
+def test_schemas_are_json_schemas(optest: Shell, what: str) -> None:
+    import jsonschema
+
+    schema = json.loads(optest("schema", what).out)
+    jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_doctor_and_lists(optest: Shell) -> None:
+    assert "numpy" in optest("doctor").out
+    assert "matmul" in optest("list", "operators").out
+    assert "ascend" in optest("list", "backends").out
+
+
+def test_help_and_version(optest: Shell) -> None:
+    assert optest("--version").out.startswith("optest 0.")
+    assert "--plan" in optest("run", "--help").out
+    assert optest("run", "--no-such-flag").status == 2
