@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 from optest.api.asking import Asked, asked, driver_options
 from optest.api.provenance import changed, fingerprint, host, versions
@@ -18,8 +18,7 @@ from optest.core.executors import Executor, InProcess, NotInWorker, WorkerOption
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
-from optest.reporting import Reporter, ReportManager
-from optest.reporting import reporters as known_reporters
+from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.settings import environment, plugin_modules
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
@@ -69,7 +68,7 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
         (
             _terminal(request, stream or sys.stdout),
             *(
-                known_reporters.get(form)(path or directory.path / f"report.{form}")
+                make_reporter(form, stream=sys.stderr, path=path or directory.path / f"report.{form}")
                 for form, path in report_files.items()
             ),
             *reporters,
@@ -133,11 +132,11 @@ def _terminal(request: Asked, stream: TextIO) -> Reporter:
     settings = request.settings
     plain = settings["no_color"] or "NO_COLOR" in environment()
     stated = request.document.report.get("color") if request.document else None
-    return cast(
-        "Reporter",
-        known_reporters.get("terminal")(
-            stream, verbosity=settings["verbose"] - settings["quiet"], color=False if plain else stated
-        ),
+    return make_reporter(
+        "terminal",
+        stream=stream,
+        verbosity=settings["verbose"] - settings["quiet"],
+        color=False if plain else stated,
     )
 
 
