@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -44,6 +44,7 @@ NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.R
 """Layers that name a case or an operator; only these relax what has one right answer."""
 
 BUILT_IN = "operator"
+REMEMBERED = 4096
 
 
 class Method(str, Enum):
@@ -80,19 +81,14 @@ def resolve(
     Raises:
         NoRule: if the operator has no rule for floats and no tolerance is stated, or its terms are missing.
     """
-    rule = case.descriptor.rule
-    kind = RuleClass.EXACT if rule is None or not expected.dtype.is_inexact else rule.kind
-    if kind is RuleClass.EXACT and rule is not None and rule.kind is RuleClass.MOVEMENT:
-        kind = RuleClass.MOVEMENT
+    kind = _class_of(case.descriptor.rule, expected.dtype)
     sums_exactly = kind is RuleClass.ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
-    one_answer = (
-        sums_exactly or kind is RuleClass.MOVEMENT or (kind is RuleClass.EXACT and not _is_unruled(case, expected))
-    )
     if case.tolerances:
-        stated = stated_tolerance(case.tolerances, case.descriptor, index, expected.name, one_answer=one_answer)
+        one_answer = sums_exactly or kind is RuleClass.MOVEMENT or kind is RuleClass.EXACT
+        stated = _stated(case.tolerances, case.descriptor, index, expected.name, one_answer)
         if stated is not None:
             return stated
-    if _is_unruled(case, expected):
+    if kind is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule for {expected.dtype} and no tolerance is stated; "
             f"state rtol and atol, or give its descriptor a rule"
@@ -102,9 +98,17 @@ def resolve(
     if kind is RuleClass.MOVEMENT:
         return _MOVEMENT
     if kind is RuleClass.EXACT:
-        return _EXACT_INTEGERS if not expected.dtype.is_inexact else _EXACT_FLOATS
-    assert rule is not None
-    return _class_rule(case, rule, expected, numerics, inputs)
+        return _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
+    return _class_rule(case, expected, numerics, inputs)
+
+
+def _class_of(rule: Rule | None, output: DType) -> RuleClass | None:
+    """The class that judges an output of this dtype; None for floats of an operator without a rule."""
+    if rule is None:
+        return None if output.precision else RuleClass.EXACT
+    if output.precision or rule.kind is RuleClass.MOVEMENT:
+        return rule.kind
+    return RuleClass.EXACT
 
 
 def describe_rule(case: TestCase) -> str:
@@ -122,10 +126,6 @@ def describe_rule(case: TestCase) -> str:
     return f"{allowance.used.text} ({allowance.used.layer})"
 
 
-def _is_unruled(case: TestCase, expected: Expected) -> bool:
-    return case.descriptor.rule is None and expected.dtype.is_inexact
-
-
 def _built_in(name: str, text: str, method: Method) -> Allowance:
     return Allowance(used=RuleUsed(name=name, layer=BUILT_IN, text=text), method=method)
 
@@ -136,6 +136,28 @@ _EXACT_FLOATS = _built_in("exact", "one right answer: the exact result, rounded 
 _INTEGER_EXACT = _built_in(
     "integer-exact", "integer-exact inputs: every order of summation gives the exact sum, rounded once", Method.EXACT
 )
+
+
+_Stated = tuple[tuple[ToleranceLayer, ...], OperatorDescriptor, "Allowance | None"]
+_tolerances: dict[tuple[Any, ...], _Stated] = {}
+
+
+def _stated(
+    layers: tuple[ToleranceLayer, ...], descriptor: OperatorDescriptor, index: int, output: str, one_answer: bool
+) -> Allowance | None:
+    """:func:`stated_tolerance`, remembered for the layers that cases share.
+
+    Layers and descriptor are looked up by identity, which is why the entry keeps them alive.
+    """
+    key = (id(descriptor), index, output, one_answer, *map(id, layers))
+    cached = _tolerances.get(key)
+    if cached is not None:
+        return cached[2]
+    found = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer)
+    if len(_tolerances) >= REMEMBERED:
+        _tolerances.clear()
+    _tolerances[key] = (layers, descriptor, found)
+    return found
 
 
 def stated_tolerance(
@@ -227,16 +249,24 @@ def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
     return _TF32 if numerics.operands == "tf32" else dtype(numerics.operands)
 
 
-def _class_rule(
-    case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None
-) -> Allowance:
-    terms = expected.terms
-    if rule.kind is RuleClass.ACCUMULATE and not isinstance(terms, Terms):
-        raise NoRule(_without("Terms", case, expected))
-    if rule.kind is RuleClass.COMPOSED and not isinstance(terms, ErrorBudget):
+def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
+    terms, rule = expected.terms, case.descriptor.rule
+    assert rule is not None
+    if terms is None:
+        if rule.kind is not RuleClass.ULP:
+            raise NoRule(_without("Terms or an ErrorBudget", case, expected))
+        return _law(case, rule, expected, numerics, count=None, few=False)[0]
+    if rule.kind is RuleClass.ACCUMULATE:
+        if not isinstance(terms, Terms):
+            raise NoRule(_without("Terms", case, expected))
+        count = None if np.ndim(terms.count) else int(terms.count)
+        few = inputs is not None and few_values(inputs)
+        allowance, adds_up = _law(case, rule, expected, numerics, count=count, few=few)
+        return replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
+    if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
-    used, law, adds_up = _law(case, rule, expected, numerics, inputs)
-    return Allowance(used=used, method=Method.LAW, law=law, budget=budget_of(terms, numerics, adds_up=adds_up))
+    allowance, _ = _law(case, rule, expected, numerics, count=None, few=False)
+    return replace(allowance, budget=budget_of(terms, numerics, adds_up=False))
 
 
 def _without(wanted: str, case: TestCase, expected: Expected) -> str:
@@ -246,30 +276,27 @@ def _without(wanted: str, case: TestCase, expected: Expected) -> str:
     )
 
 
-_Found = tuple[RuleUsed, Law, bool]
+_Found = tuple[Allowance, bool]
 _laws: dict[tuple[Any, ...], tuple[Rule, Numerics, _Found]] = {}
 
 
-def _law(case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> _Found:
-    """The law of a class rule; the same one for every case with the same rule, dtypes, numerics and k.
+def _law(case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, *, count: int | None, few: bool) -> _Found:
+    """The allowance of a class rule without its budget, the same one for every case with the same rule, dtypes,
+    numerics and k; and whether errors add up.
 
     Rules and numerics are looked up by identity, which is why the entry keeps them alive.
     """
     terms = expected.terms
-    count: int | None = None
-    few = False
-    if isinstance(terms, Terms):
-        count = int(terms.count) if np.ndim(terms.count) == 0 else None
-        few = rule.kind is RuleClass.ACCUMULATE and inputs is not None and few_values(inputs)
-    shape_of_terms = (type(terms), isinstance(terms, ErrorBudget) and terms.variance is not None)
-    names = tuple(argument.spec.dtype.name for argument in case.inputs)
-    key = (id(rule), id(numerics), names, expected.dtype.name, count, few, shape_of_terms)
+    budgeted = terms is not None and (True if isinstance(terms, Terms) else terms.variance is not None)
+    names = [argument.spec.dtype.name for argument in case.inputs]
+    key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, *names)
     cached = _laws.get(key)
     if cached is not None:
         return cached[2]
     law = _make_law(case, rule, expected, numerics, count=count, few=few)
-    found = (RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text), law, few or numerics.accumulator_truncates)
-    if len(_laws) >= 4096:
+    used = RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text)
+    found = (Allowance(used=used, method=Method.LAW, law=law), few or numerics.accumulator_truncates)
+    if len(_laws) >= REMEMBERED:
         _laws.clear()
     _laws[key] = (rule, numerics, found)
     return found

@@ -11,7 +11,8 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.kernels import Outcome, compare
-from optest.compare.policy import Allowance, NoRule, resolve
+from optest.compare.policy import Allowance, Method, NoRule, resolve
+from optest.compare.small import SMALL, measure_small
 from optest.compare.statistic import distinct_values, limit
 from optest.numerics import Array, numpy_dtype, ulp
 from optest.spec import (
@@ -56,36 +57,43 @@ def judge(
     inputs: Sequence[Any] | None = None,
 ) -> Verdict:
     """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
-    measures: list[Measure] = []
+    if len(actual) == len(expected) == 1:
+        measure, finding = _judge_output(case, 0, actual[0], expected[0], numerics, every_measure, inputs)
+        if finding is None and measure is not None and measure.compared:
+            return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,))
+        return _sum_up(expected, [(measure, finding)], [])
     findings: list[_Finding] = []
-    notes: list[str] = []
     if len(actual) > len(expected):
         findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
     if not expected and not actual:
         findings.append((Reason.NOTHING_COMPARED, "there is no output, so nothing was compared"))
-    for index, wanted in enumerate(expected):
-        got = actual[index] if index < len(actual) else None
-        measure, finding = _judge_output(case, index, got, wanted, numerics, every_measure, inputs)
-        if measure is not None:
-            measures.append(measure)
-            if not measure.compared and finding is None:
-                notes.append(f"{wanted.name}: empty by declaration, {format_shape(wanted.shape)}")
-        if finding is not None:
-            findings.append(finding)
+    padded = [*actual, *[None] * (len(expected) - len(actual))]
+    judged = [
+        _judge_output(case, index, padded[index], wanted, numerics, every_measure, inputs)
+        for index, wanted in enumerate(expected)
+    ]
+    return _sum_up(expected, judged, findings)
+
+
+def _sum_up(
+    expected: Sequence[Expected], judged: Sequence[tuple[Measure | None, _Finding | None]], findings: list[_Finding]
+) -> Verdict:
+    measures = tuple(measure for measure, _ in judged if measure is not None)
+    findings = findings + [finding for _, finding in judged if finding is not None]
     if not findings:
-        return Verdict(
-            status=Status.PASSED,
-            evidence=Evidence.MEASURED,
-            measures=tuple(measures),
-            message="; ".join(notes),
-        )
+        notes = [
+            f"{wanted.name}: empty by declaration, {format_shape(wanted.shape)}"
+            for wanted, (measure, _) in zip(expected, judged, strict=True)
+            if measure is not None and not measure.compared
+        ]
+        return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=measures, message="; ".join(notes))
     findings.sort(key=lambda finding: _RANK[finding[0]])
     reason = findings[0][0]
     return Verdict(
         status=reason.status,
         reason=reason,
         message="; ".join(message for _, message in findings),
-        measures=tuple(measures),
+        measures=measures,
     )
 
 
@@ -164,6 +172,15 @@ def _judge_values(
     actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
 ) -> tuple[Measure, _Finding | None]:
     flush = numerics.denormals == "flush"
+    if (
+        actual.size <= SMALL
+        and wanted.dtype.is_float
+        and not flush
+        and allowance.method in (Method.TOLERANCE, Method.LAW)
+    ):
+        measure = measure_small(actual, reference, wanted, allowance)
+        if measure is not None:
+            return measure, None
     detailed = every_measure or actual.size < ALWAYS_DETAILED
     outcome = compare(actual, reference, wanted.dtype, allowance, flush=flush, detailed=detailed)
     statistic, ceiling = _statistic(outcome, allowance, reference)
@@ -244,14 +261,14 @@ def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict
         return None if flat < 0 else tuple(int(each) for each in np.unravel_index(flat, shape))
 
     def known(value: float, flat: int) -> float | None:
-        return None if flat < 0 or value < 0 else value
+        return None if flat < 0 or value < 0 else finite(value)
 
     return {
         "worst_index": place(outcome.worst_index),
         "worst_actual": plain(outcome.worst_actual),
         "worst_expected": plain(outcome.worst_target),
-        "worst_bound": outcome.worst_bound,
-        "worst_used": outcome.worst_used,
+        "worst_bound": finite(outcome.worst_bound),
+        "worst_used": finite(outcome.worst_used),
         "worst_ulp": _worst_ulp(outcome, wanted.dtype),
         "max_abs_error": known(outcome.error.value, outcome.error.index),
         "max_abs_index": place(outcome.error.index),
@@ -259,7 +276,7 @@ def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict
         "max_rel_index": place(outcome.relative.index) if outcome.relative.value >= 0 else None,
         "max_ulp_error": known(outcome.in_ulp.value, outcome.in_ulp.index),
         "max_ulp_index": place(outcome.in_ulp.index),
-        "rmse": math.sqrt(outcome.squared_error / outcome.finite) if outcome.finite else None,
+        "rmse": finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
         "cosine": _cosine(outcome),
         "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
     }
@@ -276,6 +293,11 @@ def _worst_ulp(outcome: Outcome, entry: DType) -> float | None:
 def _cosine(outcome: Outcome) -> float | None:
     norm = math.sqrt(outcome.actual_squared) * math.sqrt(outcome.target_squared)
     return outcome.product / norm if norm > 0 and math.isfinite(norm) else None
+
+
+def finite(value: float) -> float | None:
+    """The number, or None where it is none: a factor over a bound of 0, an error beyond float64."""
+    return value if math.isfinite(value) else None
 
 
 def plain(value: Any) -> float | int | str | None:

@@ -1,0 +1,200 @@
+"""The verdict over a handful of elements, without NumPy's cost per call; it can pass an output, never fail one.
+
+Whatever is not plainly right (not finite, near the overflow, out of its bound, a statistic too large) is left to
+:mod:`optest.compare.kernels`, which decides by the same formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from math import frexp, inf, ldexp, sqrt
+from typing import Any
+
+import numpy as np
+
+from optest.compare import Expected
+from optest.compare.bounds import Law, Statistic, scalar_ulp
+from optest.compare.policy import Allowance
+from optest.compare.statistic import LIMIT, limit
+from optest.numerics import Array
+from optest.spec import DType, Measure, dtype
+
+__all__ = ["SMALL", "measure_small"]
+
+SMALL = 16
+"""Elements up to which plain floats are faster than arrays."""
+
+_SHIFT = 1.5 * 2.0**52
+
+
+@cache
+def _spacing_of(name: str) -> Callable[[float], float]:
+    return scalar_ulp(dtype(name))
+
+
+def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: Allowance) -> Measure | None:
+    """Return the measure of a float output that is plainly right, else None."""
+    got: list[float] = actual.tolist() if actual.ndim == 1 else actual.reshape(-1).tolist()
+    want: list[float] = reference.tolist() if reference.ndim == 1 else reference.reshape(-1).tolist()
+    entry = wanted.dtype
+    top = entry.max_finite
+    if not (-top < min(got) and max(got) < top and -top < min(want) and max(want) < top):
+        return None
+    law = allowance.law
+    if law is not None:
+        return _by_law(got, want, actual.shape, wanted, allowance, law)
+    if entry.precision < 53 and reference.dtype != actual.dtype:
+        want = _rounded(want, entry)
+    rtol, atol = allowance.rtol, allowance.atol
+    return _measure(got, want, [atol + rtol * abs(each) for each in want], actual.shape, wanted, allowance, None, None)
+
+
+def _rounded(values: list[float], entry: DType) -> list[float]:
+    """Round to the nearest, ties to even: adding and subtracting 1.5·2^52 ulp leaves multiples of an ulp."""
+    if entry.precision >= 53:
+        return values
+    spacing = _spacing_of(entry.name)
+    rounded = []
+    for value in values:
+        shift = _SHIFT * spacing(abs(value))
+        rounded.append((value + shift) - shift)
+    return rounded
+
+
+def _numbers(values: Any, size: int) -> list[float] | None:
+    if isinstance(values, np.ndarray) and values.ndim:
+        if values.size != size:
+            return None
+        return values.tolist() if values.ndim == 1 else values.reshape(-1).tolist()  # type: ignore[no-any-return]
+    return [float(values)] * size
+
+
+def _by_law(
+    got: list[float], want: list[float], shape: tuple[int, ...], wanted: Expected, allowance: Allowance, law: Law
+) -> Measure | None:
+    size = len(want)
+    budget = allowance.budget
+    totals = _numbers(budget.total, size)
+    if totals is None or isinstance(budget.weight, np.ndarray):
+        return None
+    ulp_output = _spacing_of(wanted.dtype.name)
+    ulp_arithmetic = ulp_output if law.arithmetic is wanted.dtype else _spacing_of(law.arithmetic.name)
+    arithmetic, bounds = [], []
+    for value, total in zip(want, totals, strict=True):
+        magnitude = abs(value)
+        part = law.arithmetic_error(magnitude, total, ulp_arithmetic)
+        arithmetic.append(part)
+        bounds.append(law.bound(magnitude, part, ulp_output))
+    if law.statistic is Statistic.NONE:
+        return _measure(got, want, bounds, shape, wanted, allowance, None, None)
+    scatter, scattered = _scatter(got, want, arithmetic, wanted.dtype, law, budget)
+    if not scattered:
+        return _measure(got, want, bounds, shape, wanted, allowance, None, None)
+    z = sqrt(scatter / scattered)
+    ceiling = LIMIT
+    if law.statistic is Statistic.SUM:
+        draws = len(set(want))
+        ceiling = limit(math.isqrt(draws) if law.correlated else draws)
+    return _measure(got, want, bounds, shape, wanted, allowance, z, ceiling) if z <= ceiling else None
+
+
+def _scatter(
+    got: list[float], want: list[float], arithmetic: list[float], entry: DType, law: Law, budget: Any
+) -> tuple[float, int]:
+    """Σ error²/variance and over how many elements."""
+    ulp_output = _spacing_of(entry.name)
+    squares = _numbers(budget.squares, len(want))
+    if squares is None:
+        return inf, 1
+    rounded = _rounded(want, entry)
+    by_sum = law.statistic is Statistic.SUM
+    scatter, scattered = 0.0, 0
+    for index, value in enumerate(want):
+        spacing = ulp_output(abs(value))
+        leftover = rounded[index] - value
+        variance = max(spacing * spacing * (1.0 / 12.0), leftover * leftover)
+        if by_sum:
+            variance += law.sum_variance(value, squares[index], budget.weight)
+        elif leftover == 0.0 or not law.is_negligible(arithmetic[index], spacing):
+            continue
+        error = got[index] - value
+        scatter += error / max(variance, 1e-300) * error
+        scattered += 1
+    return scatter, scattered
+
+
+def _measure(
+    got: list[float],
+    want: list[float],
+    bounds: list[float],
+    shape: tuple[int, ...],
+    wanted: Expected,
+    allowance: Allowance,
+    statistic: float | None,
+    ceiling: float | None,
+) -> Measure | None:
+    """All numbers in one pass; None as soon as an element is not within a finite bound below the overflow."""
+    entry = wanted.dtype
+    top, precision, lowest = entry.max_finite, entry.precision, 2.0**entry.emin
+    lowest_exponent = entry.emin + 1
+    worst_used = max_error = max_relative = max_ulp = worst_ulp = -1.0
+    worst = error_at = relative_at = ulp_at = 0
+    squared = actual_squared = target_squared = product = 0.0
+    index = 0
+    for value, target, bound in zip(got, want, bounds):  # noqa: B905 - three lists of one length, made here
+        error = abs(value - target)
+        magnitude = abs(target)
+        if not (error <= bound and magnitude + bound < top):
+            return None
+        in_ulp = ldexp(error, precision - (frexp(magnitude)[1] if magnitude >= lowest else lowest_exponent))
+        used = error / bound if bound else 0.0
+        if used > worst_used:
+            worst_used, worst_ulp, worst = used, in_ulp, index
+        if in_ulp > max_ulp:
+            max_ulp, ulp_at = in_ulp, index
+        if error > max_error:
+            max_error, error_at = error, index
+        if magnitude and error > max_relative * magnitude:
+            max_relative, relative_at = error / magnitude, index
+        squared += error * error
+        actual_squared += value * value
+        target_squared += target * target
+        product += value * target
+        index += 1
+    norm = sqrt(actual_squared) * sqrt(target_squared)
+    related = max_relative >= 0.0
+    flat = len(shape) == 1
+    return Measure(
+        output=wanted.name,
+        dtype=entry.name,
+        shape=shape,
+        compared=index,
+        worst_index=(worst,) if flat else _place(worst, shape),
+        worst_actual=got[worst],
+        worst_expected=want[worst],
+        worst_bound=bounds[worst],
+        worst_used=worst_used,
+        worst_ulp=worst_ulp,
+        max_abs_error=max_error,
+        max_abs_index=(error_at,) if flat else _place(error_at, shape),
+        max_rel_error=max_relative if related else None,
+        max_rel_index=((relative_at,) if flat else _place(relative_at, shape)) if related else None,
+        max_ulp_error=max_ulp,
+        max_ulp_index=(ulp_at,) if flat else _place(ulp_at, shape),
+        rmse=sqrt(squared / index),
+        cosine=product / norm if 0.0 < norm < inf else None,
+        statistic=statistic,
+        statistic_limit=ceiling,
+        rule=allowance.used,
+    )
+
+
+def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of a flat position in row-major order."""
+    place = []
+    for size in reversed(shape):
+        flat, coordinate = divmod(flat, size)
+        place.append(coordinate)
+    return tuple(reversed(place))
