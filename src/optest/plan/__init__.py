@@ -11,6 +11,8 @@ from optest.registry import load_object
 
 if TYPE_CHECKING:
     from optest.plan.build import build_cases
+    from optest.plan.explain import explain_case
+    from optest.plan.repro import case_plan, command_line
     from optest.plan.request import (
         CaseRequest,
         parse_attribute,
@@ -19,32 +21,43 @@ if TYPE_CHECKING:
         parse_tolerance,
         request_from,
     )
-    from optest.plan.schema import PlanDocument, plan_schema, read_plan
+    from optest.plan.schema import PlanDocument, parse_plan, plan_schema, read_plan
+    from optest.plan.select import select
 
 __all__ = [
     "CaseRequest",
     "PlanDocument",
     "build_cases",
+    "case_plan",
+    "command_line",
+    "explain_case",
     "parse_attribute",
     "parse_dtypes",
+    "parse_plan",
     "parse_shape",
     "parse_tolerance",
     "plan_schema",
     "read_plan",
     "request_from",
+    "select",
 ]
 
 _HOMES = {
     "CaseRequest": "request",
     "PlanDocument": "schema",
     "build_cases": "build",
+    "case_plan": "repro",
+    "command_line": "repro",
+    "explain_case": "explain",
     "parse_attribute": "request",
     "parse_dtypes": "request",
+    "parse_plan": "schema",
     "parse_shape": "request",
     "parse_tolerance": "request",
     "plan_schema": "schema",
     "read_plan": "schema",
     "request_from": "request",
+    "select": "select",
 }
 
 

@@ -1,0 +1,72 @@
+"""The attributes of a case: layers merged under canonical names, checked by the operator, faults located."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.statement import KnownOperator, Place, Statement, below
+from optest.spec import UnfitArguments
+
+__all__ = ["applicable", "bind_attributes"]
+
+
+def bind_attributes(statement: Statement, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return all attributes with defaults filled in, None if something is wrong; ``options`` are the flags'."""
+    operator = statement.operator
+    layers: list[tuple[Place, Mapping[str, Any]]] = []
+    if "attributes" in statement.defaults:
+        layers.append((("defaults", "attributes"), applicable(operator, statement.defaults["attributes"])))
+    layers.append(((*statement.path, "attributes"), statement.entry.get("attributes", {})))
+    if options:
+        layers.append(("--attr", options))
+    stated = layers[0][1]
+    if len(layers) > 1:
+        if not _stated_once(statement, layers):
+            return None
+        names = operator.attribute_names
+        stated = {names.get(key, key): value for _, layer in layers for key, value in layer.items()}
+    try:
+        return operator.descriptor.bind(stated)
+    except (UnfitArguments, UsageError) as error:
+        _locate_faults(statement, layers, str(error))
+        return None
+
+
+def applicable(operator: KnownOperator, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Default attributes reach the operators that have them, so that one plan can hold several operators."""
+    is_open = operator.descriptor.open_attributes
+    return {key: value for key, value in defaults.items() if is_open or key in operator.attribute_names}
+
+
+def _stated_once(statement: Statement, layers: list[tuple[Place, Mapping[str, Any]]]) -> bool:
+    """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
+    good = True
+    for place, layer in layers:
+        seen: set[str] = set()
+        for key in layer:
+            name = statement.operator.attribute_names.get(key, key)
+            if name in seen:
+                statement.ledger.problem(below(place, key), f"attribute {name} is stated twice, also as {key}")
+                good = False
+            seen.add(name)
+    return good
+
+
+def _locate_faults(statement: Statement, layers: list[tuple[Place, Mapping[str, Any]]], message: str) -> None:
+    """Say which attributes are wrong: ``bind`` stops at the first and does not know where it was written."""
+    operator, ledger = statement.operator, statement.ledger
+    before = len(ledger.problems)
+    for place, layer in layers:
+        for key, value in layer.items():
+            if operator.descriptor.open_attributes and key not in operator.attribute_names:
+                continue
+            try:
+                operator.descriptor.attribute(key).read(value)
+            except UnknownName as error:
+                ledger.unknown(below(place, key), error)
+            except UnfitArguments as error:
+                ledger.problem(below(place, key), str(error))
+    if len(ledger.problems) == before:
+        ledger.problem(statement.place("attributes", "--attr"), message)

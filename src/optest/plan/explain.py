@@ -1,0 +1,94 @@
+"""Where every value of a case came from, for ``optest explain``."""
+
+from __future__ import annotations
+
+from optest.plan.forms import shown
+from optest.spec import Argument, Fill, TestCase
+
+__all__ = ["explain_case"]
+
+
+def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
+    """Return ``(what, value, origin)`` for everything that a case holds, in the order of a plan.
+
+    An origin is a place such as ``plan.yaml:14``, ``plan.yaml:3 defaults``, ``command line``, ``operator`` for what
+    the operator's descriptor says, or ``default``.
+    """
+    rows = [("op", case.descriptor.name, case.origins.get("op", case.where or "default"))]
+    rows += [("id", case.id, case.origins.get("name", "made from the case")), ("key", case.key, "signature and seed")]
+    for argument in case.inputs:
+        rows += _argument_rows(case, argument)
+    rows += [(f"output{index}", str(spec), _output_origin(case)) for index, spec in enumerate(case.outputs)]
+    rows += [(name, shown(value), _attribute_origin(case, name)) for name, value in case.attributes.items()]
+    for name, value in (("generator", case.generator), ("reference", case.reference)):
+        if value is not None:
+            rows.append((name, value, case.origins.get(name, "operator")))
+    rows += _tolerance_rows(case)
+    rows.append(("seed", str(case.seed), case.origins.get("seed", "default")))
+    rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))
+    for backend, options in case.backend_config.items():
+        origin = case.origins.get("backend_config", "default")
+        rows += [(f"backend_config.{backend}.{key}", shown(value), origin) for key, value in options.items()]
+    return rows + _expectation_rows(case)
+
+
+def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, str]]:
+    spec, path = argument.spec, argument.path
+    shape_origin = case.origins.get("shapes", "default")
+    rows = [
+        (f"{path}.name", argument.name, "operator"),
+        (f"{path}.dtype", spec.dtype.name, case.origins.get("dtypes", "operator")),
+        (f"{path}.shape", shown(list(spec.shape)), shape_origin),
+    ]
+    if not spec.is_dense:
+        rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
+        rows.append((f"{path}.offset", str(spec.offset), shape_origin))
+    if case.generator is None:
+        rows.append(
+            (f"{path}.fill", str(argument.fill), case.origins.get("generator", _fill_origin(case, argument.fill)))
+        )
+    return rows
+
+
+def _fill_origin(case: TestCase, fill: Fill) -> str:
+    return "operator" if case.descriptor.generator == fill.kind else "default"
+
+
+def _output_origin(case: TestCase) -> str:
+    return "operator" if case.descriptor.infer is not None else case.origins.get("shapes", "default")
+
+
+def _attribute_origin(case: TestCase, name: str) -> str:
+    """The layer that states attributes, unless the value is the operator's default."""
+    default = {each.name: each.default for each in case.descriptor.attributes}.get(name)
+    is_default = default == case.attributes[name] and name in {each.name for each in case.descriptor.attributes}
+    return "operator" if is_default else case.origins.get("attributes", "operator")
+
+
+def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
+    if not case.tolerances:
+        rule = case.descriptor.rule
+        return [("rule", rule.kind.value if rule is not None else "exact", "operator")]
+    ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
+    return [
+        ("tolerance", str(layer.tolerance), f"{layer.where or 'default'} ({layer.layer.phrase})") for layer in ordered
+    ]
+
+
+def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
+    rows = []
+    if case.timeout_s is not None:
+        rows.append(("timeout", f"{case.timeout_s:g} s", case.origins.get("timeout", "default")))
+    rows.append(("retries", str(case.retries), case.origins.get("retries", "default")))
+    if case.tags:
+        rows.append(("tags", ", ".join(case.tags), case.origins.get("tags", "operator")))
+    if case.skip is not None:
+        rows.append(("skip", case.skip.reason, case.origins.get("skip", "default")))
+    if case.xfail is not None:
+        rows.append(("xfail", f"{case.xfail.status.value}: {case.xfail.reason}", case.origins.get("xfail", "default")))
+    if case.expects_error is not None:
+        expected = f"{case.expects_error.type} with {case.expects_error.match!r}"
+        rows.append(("expects_error", expected, case.origins.get("expects_error", "default")))
+    if case.base_dir:
+        rows.append(("base_dir", case.base_dir, "default"))
+    return rows

@@ -1,0 +1,142 @@
+"""Who makes the inputs of a case: the layers of ``generator`` merged, and what a fill has to know of its operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.forms import GeneratorChoice, read_generator
+from optest.plan.operands import Indexed
+from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
+from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
+
+__all__ = ["FillCheck", "arguments_of", "default_fill"]
+
+
+@dataclass(slots=True)
+class FillCheck:
+    """Whether a fill exists, asked once for each fill without parameters."""
+
+    check: Callable[[Fill], object]
+    ledger: Ledger
+    good: set[str] = field(default_factory=set)
+
+    def require(self, fill: Fill, place: Place) -> None:
+        if not fill.parameters and fill.kind in self.good:
+            return
+        try:
+            self.check(fill)
+        except UnknownName as error:
+            self.ledger.unknown(place, error)
+        except UsageError as error:
+            self.ledger.problem(place, str(error))
+        else:
+            if not fill.parameters:
+                self.good.add(fill.kind)
+
+
+def arguments_of(
+    statement: Statement,
+    fills: FillCheck,
+    inputs: Indexed,
+    outputs: Sequence[TensorSpec],
+    attributes: Mapping[str, Any],
+) -> tuple[str | None, tuple[Argument, ...]]:
+    """Return the dotted path of a generator, or None, and the inputs with their fills."""
+    path, every, by_index = _choose(statement, fills, [index for index, _ in inputs])
+    descriptor = statement.operator.descriptor
+    specs = [spec for _, spec in inputs]
+    arguments = []
+    for index, spec in inputs:
+        fill = by_index.get(index, every)
+        if fill.kind == "integer-exact":
+            fill = _with_terms(fill, descriptor, specs, outputs, attributes)
+        name = descriptor.tensors.input_name(index)
+        arguments.append(Argument(name=name, path=f"input{index}", spec=spec, fill=fill))
+    return path, tuple(arguments)
+
+
+def _choose(statement: Statement, fills: FillCheck, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
+    """Merge the layers: a fill or path for all inputs replaces what stands below it, fills by input add up."""
+    path: str | None = None
+    every = Fill(kind=DEFAULT_FILL)
+    by_index: dict[int, Fill] = {}
+    for place, choice in _layers(statement):
+        if choice.path is not None:
+            path, every, by_index = choice.path, Fill(kind=DEFAULT_FILL), {}
+        elif choice.every is not None:
+            path, every, by_index = None, choice.every, {}
+            fills.require(every, place)
+        else:
+            by_index.update(_by_index(statement, fills, choice.by_tensor, place))
+    if path is None or not by_index:
+        return path, every, by_index
+    if any(index not in by_index for index in present):
+        message = f"fills by input leave inputs to {path}, which makes all inputs or none"
+        statement.ledger.problem(statement.place("generator", "--generator"), message, "state a fill for every input")
+    return None, every, by_index
+
+
+def _layers(statement: Statement) -> list[tuple[Place, GeneratorChoice]]:
+    layers: list[tuple[Place, GeneratorChoice]] = [("operator", statement.operator.generator)]
+    if "generator" in statement.defaults:
+        layers.append((("defaults", "generator"), statement.defaults["generator"]))
+    if "generator" in statement.entry:
+        layers.append(((*statement.path, "generator"), statement.entry["generator"]))
+    if statement.request.generator:
+        layers.append(("--generator", read_generator(statement.request.generator)))
+    return layers
+
+
+def _by_index(statement: Statement, fills: FillCheck, stated: Mapping[str, Fill], place: Place) -> dict[int, Fill]:
+    found: dict[int, Fill] = {}
+    for name, fill in stated.items():
+        here = below(place, name)
+        tensor = statement.locate(name, here)
+        if tensor is None:
+            continue
+        if tensor[0] == "output":
+            statement.ledger.problem(here, f"{name} is an output, but fills are for inputs")
+            continue
+        if tensor[1] in found:
+            statement.ledger.problem(here, f"the fill of input{tensor[1]} is stated twice")
+        fills.require(fill, here)
+        found[tensor[1]] = fill
+    return found
+
+
+def default_fill(kind: str, case: TestCase) -> Fill:
+    """The fill that a plan or flag means by its bare name in this case."""
+    fill = Fill(kind=kind)
+    if kind != "integer-exact":
+        return fill
+    return _with_terms(fill, case.descriptor, [each.spec for each in case.inputs], case.outputs, case.attributes)
+
+
+def _with_terms(
+    fill: Fill,
+    descriptor: OperatorDescriptor,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    attributes: Mapping[str, Any],
+) -> Fill:
+    """Tell the integer-exact fill how many terms a sum has, so that all sums stay within the accumulator."""
+    terms = None if "terms" in fill.parameters else _terms(descriptor, inputs, outputs, attributes)
+    return fill if terms is None else Fill(kind=fill.kind, parameters={**fill.parameters, "terms": terms})
+
+
+def _terms(
+    descriptor: OperatorDescriptor,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    attributes: Mapping[str, Any],
+) -> int | None:
+    """Length of the sum in each output element; None where the operator's category does not tell."""
+    if descriptor.category == "contraction" and inputs and inputs[0].rank:
+        is_transposed = inputs[0].rank > 1 and attributes.get("trans_a") is True
+        return inputs[0].shape[-2 if is_transposed else -1]
+    if descriptor.category == "reduction" and inputs and outputs:
+        return inputs[0].elements // max(outputs[0].elements, 1)
+    return None

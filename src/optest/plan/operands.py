@@ -1,0 +1,238 @@
+"""The tensors of a case: shapes, layouts and dtypes of its inputs, and the outputs that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from optest.plan.forms import Layout
+from optest.plan.statement import KnownOperator, Place, Statement, below
+from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
+
+__all__ = ["Indexed", "Layouts", "input_specs", "output_specs", "read_layouts"]
+
+Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
+"""By side and index: ``("input", 0)``."""
+Indexed: TypeAlias = list[tuple[int, TensorSpec]]
+"""Specs of the inputs that are there, each with its place in the call."""
+
+
+def read_layouts(statement: Statement) -> Layouts:
+    """Layouts by side and index; the command line's shapes replace the plan's of the same tensor.
+
+    For elementwise operators a required input without a shape of its own takes that of the first.
+    """
+    found: dict[tuple[str, int], Layout] = {}
+    for name, layout in statement.entry.get("shapes", {}).items():
+        place = (*statement.path, "shapes", name)
+        tensor = statement.locate(name, place)
+        if tensor in found:
+            statement.ledger.problem(place, f"the shape of {tensor[0]}{tensor[1]} is stated twice")
+        elif tensor is not None:
+            found[tensor] = layout
+    for name, shape in statement.request.shapes.items():
+        tensor = statement.locate(name, "--shape")
+        if tensor is not None:
+            found[tensor] = Layout(shape)
+    descriptor = statement.operator.descriptor
+    first = found.get(("input", 0))
+    if first is not None and descriptor.category in ("elementwise", "activation"):
+        for index in range(1, descriptor.tensors.required_inputs):
+            found.setdefault(("input", index), Layout(first.shape))
+    return found
+
+
+def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
+    """Where the shape of a tensor was written, under whichever of its names."""
+    locate = statement.operator.locate
+    if any(locate(name) == tensor for name in statement.request.shapes):
+        return "--shape"
+    for name in statement.entry.get("shapes", {}):
+        if locate(name) == tensor:
+            return (*statement.path, "shapes", name)
+    return statement.place("shapes", "--shape")
+
+
+def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
+    """Specs of the inputs that are stated, None if something is wrong."""
+    present = sorted(index for side, index in layouts if side == "input")
+    if not _are_complete(statement, present):
+        return None
+    dtypes = _dtypes(statement, present)
+    if dtypes is None:
+        return None
+    specs: Indexed = []
+    for index, each in zip(present, dtypes, strict=True):
+        shape, strides, offset = layouts["input", index]
+        try:
+            specs.append((index, TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)))
+        except ValueError as error:
+            statement.ledger.problem(_shape_place(statement, ("input", index)), str(error))
+    return specs if len(specs) == len(present) else None
+
+
+def _are_complete(statement: Statement, present: Sequence[int]) -> bool:
+    signature = statement.operator.descriptor.tensors
+    last = max(present, default=-1)
+    if last + 1 == len(present) >= signature.required_inputs:
+        return True
+    missing = [
+        index
+        for index in range(max(len(signature.inputs), last + 1))
+        if index not in present and _is_needed(statement.operator, index, last)
+    ]
+    if not missing:
+        return True
+    listed = ", ".join(f"input{index} ({signature.input_name(index)})" for index in missing)
+    every = sorted({*present, *missing})
+    if statement.path:
+        hint = "shapes: {" + ", ".join(f"input{index}: [2, 3]" for index in every) + "}"
+    else:
+        hint = "for example " + " ".join(f"--shape input{index}=2x3" for index in every)
+    place = statement.place("shapes", "--shape")
+    statement.ledger.problem(place, f"{statement.operator.name} needs a shape of {listed}", hint)
+    return False
+
+
+def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
+    """Whether an input has to be stated: a required one, or a variadic one that others follow."""
+    signature = operator.descriptor.tensors
+    if signature.is_variadic and index >= len(signature.inputs) - 1:
+        return index < last
+    return not signature.inputs[index].optional
+
+
+def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
+    """A dtype for each input that is there, None if something is wrong."""
+    operator = statement.operator
+    stated, place = statement.stated("dtypes", statement.request.dtypes or None, "--dtype")
+    found: tuple[DType, ...]
+    if stated is None:
+        found = _default_dtypes(operator, present, {})
+    elif isinstance(stated, dict):
+        by_index = _dtypes_by_index(statement, stated, place)
+        found = _default_dtypes(operator, present, by_index)
+    elif len(stated) == 1:
+        found = tuple(stated) * len(present)
+    elif len(stated) == len(present):
+        found = tuple(stated)
+    else:
+        inputs = ", ".join(f"input{index}" for index in present)
+        counts = "1 entry" if len(present) == 1 else f"1 entry or {len(present)}"
+        statement.ledger.problem(place, f"dtypes has {len(stated)} entries, but should have {counts} ({inputs})")
+        return None
+    names = tuple(each.name for each in found)
+    if not operator.admits(names) and "expects_error" not in statement.entry:
+        listed = "; ".join(", ".join(variant) for variant in operator.descriptor.dtype_variants)
+        message = f"{operator.name} is not defined for ({', '.join(names)})"
+        statement.ledger.problem(place, message, f"defined for: {listed}")
+        return None
+    return found
+
+
+def _dtypes_by_index(statement: Statement, stated: Mapping[str, DType], place: Place) -> dict[int, DType]:
+    found: dict[int, DType] = {}
+    for name, each in stated.items():
+        tensor = statement.locate(name, below(place, name))
+        if tensor is None or tensor[0] == "output":
+            continue
+        if tensor[1] in found:
+            statement.ledger.problem(below(place, name), f"the dtype of input{tensor[1]} is stated twice")
+        found[tensor[1]] = each
+    return found
+
+
+def _default_dtypes(operator: KnownOperator, present: Sequence[int], stated: Mapping[int, DType]) -> tuple[DType, ...]:
+    """The first variant that goes with the dtypes that are stated; without one, the first stated dtype for all."""
+    last = max(present, default=-1)
+    for variant in operator.descriptor.dtype_variants:
+        if 1 < len(variant) <= last:
+            continue
+        row = [variant[index if len(variant) > 1 else 0] for index in present]
+        if all(index not in stated or stated[index].name == name for index, name in zip(present, row, strict=True)):
+            return tuple(dtype(name) for name in row)
+    fallback = next(iter(stated.values()), dtype("float32"))
+    return tuple(stated.get(index, fallback) for index in present)
+
+
+def output_specs(
+    statement: Statement, layouts: Layouts, inputs: Indexed, attributes: Mapping[str, Any]
+) -> tuple[TensorSpec, ...]:
+    """What the operator's inference says; what the plan declares has to agree with it, or takes its place.
+
+    A case that expects an error may have shapes that do not fit; its outputs are then not known.
+    """
+    operator = statement.operator
+    if operator.infer is None:
+        return _declared_outputs(statement, layouts, inputs)
+    by_index = dict(inputs)
+    signature = operator.descriptor.tensors
+    last = max(by_index, default=-1)
+    count = last + 1 if signature.is_variadic else max(len(signature.inputs), last + 1)
+    try:
+        inferred = tuple(operator.infer([by_index.get(index) for index in range(count)], attributes))
+    except UnfitArguments as error:
+        _misfit(statement, str(error))
+        return ()
+    except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+        _misfit(statement, f"these inputs do not fit {operator.name}: {type(error).__name__}: {error}")
+        return ()
+    _compare_outputs(statement, layouts, inferred)
+    return inferred
+
+
+def _misfit(statement: Statement, message: str) -> None:
+    if "expects_error" not in statement.entry:
+        statement.ledger.problem(statement.place("shapes", "--shape"), message)
+
+
+def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[TensorSpec]) -> None:
+    name = statement.operator.name
+    for (side, index), layout in layouts.items():
+        if side == "output" and index < len(inferred) and layout.shape != inferred[index].shape:
+            got, want = format_shape(layout.shape), format_shape(inferred[index].shape)
+            place = _shape_place(statement, (side, index))
+            statement.ledger.problem(place, f"the shape of output{index} is {got}, but {name} makes {want}")
+    for index, (declared, place) in _output_dtypes(statement).items():
+        if index < len(inferred) and declared != inferred[index].dtype:
+            want = inferred[index].dtype.name
+            statement.ledger.problem(place, f"the dtype of output{index} is {declared}, but {name} makes {want}")
+
+
+def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -> tuple[TensorSpec, ...]:
+    """The outputs of an operator without inference: all of them are declared, or none."""
+    declared = {index: layout for (side, index), layout in layouts.items() if side == "output"}
+    stated = _output_dtypes(statement)
+    if not declared and not stated:
+        return ()
+    input_dtypes = {spec.dtype for _, spec in inputs}
+    common = next(iter(input_dtypes)) if len(input_dtypes) == 1 else None
+    specs = []
+    for index in range(len(statement.operator.descriptor.tensors.outputs)):
+        layout = declared.get(index)
+        each = stated[index][0] if index in stated else common
+        if layout is None:
+            place = statement.place("shapes", "--shape")
+            statement.ledger.problem(
+                place, f"the shape of output{index} is missing, but should be stated with the rest"
+            )
+        elif each is None:
+            place = statement.place("dtypes", "--dtype")
+            hint = f"dtypes: {{..., output{index}: float32}}"
+            statement.ledger.problem(place, f"the dtype of output{index} is missing, and the inputs differ", hint)
+        else:
+            specs.append(TensorSpec(dtype=each, shape=layout.shape))
+    return tuple(specs)
+
+
+def _output_dtypes(statement: Statement) -> dict[int, tuple[DType, Place]]:
+    """The dtypes that the plan states for outputs, and where; ``--dtype`` speaks of inputs alone."""
+    stated, place = statement.stated("dtypes", None, "--dtype")
+    if not isinstance(stated, dict):
+        return {}
+    found: dict[int, tuple[DType, Place]] = {}
+    for name, each in stated.items():
+        side, index = statement.operator.locate(name)
+        if side == "output":
+            found[index] = each, below(place, name)
+    return found

@@ -1,0 +1,270 @@
+"""One case, written so that it can be run again by itself: as a command line, or as a plan of one case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from optest.plan.fills import default_fill
+from optest.plan.request import format_attribute
+from optest.spec import (
+    REQUIRED,
+    Fill,
+    Layer,
+    RuleClass,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    format_shape,
+)
+
+__all__ = ["case_plan", "command_line"]
+
+
+def command_line(case: TestCase) -> list[str] | None:
+    """The arguments after ``optest`` that run exactly this case without a plan, None if flags cannot express it.
+
+    The options that are no part of a case (``--torch-device``) are the caller's to add.
+    """
+    if case.skip is not None or case.xfail is not None or case.expects_error is not None:
+        return None
+    if case.backend_config and case.base_dir:
+        return None  # relative paths in it start from the plan's folder
+    parts = (
+        ["run", "--op", case.descriptor.name],
+        _dtype_flags(case),
+        _shape_flags(case),
+        _attribute_flags(case),
+        _generator_flags(case),
+        _tolerance_flags(case),
+        _plain_flags(case),
+    )
+    if any(part is None for part in parts):
+        return None
+    return [word for part in parts for word in part or ()]
+
+
+def _dtype_flags(case: TestCase) -> list[str]:
+    return ["--dtype", ",".join(entry.name for entry in case.dtypes)] if case.inputs else []
+
+
+def _shape_flags(case: TestCase) -> list[str] | None:
+    if not all(argument.spec.is_dense for argument in case.inputs):
+        return None
+    flags = [f"{argument.path}={format_shape(argument.spec.shape)}" for argument in case.inputs]
+    if case.descriptor.infer is None and case.outputs:
+        if {spec.dtype for spec in case.outputs} != set(case.dtypes) or len(set(case.dtypes)) != 1:
+            return None
+        flags += [f"output{index}={format_shape(spec.shape)}" for index, spec in enumerate(case.outputs)]
+    return [word for flag in flags for word in ("--shape", flag)]
+
+
+def _attribute_flags(case: TestCase) -> list[str] | None:
+    stated = _stated_attributes(case)
+    if any(name.startswith("backend_config.") for name in stated):
+        return None
+    for backend, options in case.backend_config.items():
+        if any("." in step for step in (backend, *options)):
+            return None
+        stated |= {f"backend_config.{backend}.{key}": value for key, value in options.items()}
+    if any("=" in name or name != name.strip() for name in stated):
+        return None
+    texts = [format_attribute(name, value) for name, value in stated.items()]
+    return None if None in texts else [word for text in texts if text is not None for word in ("--attr", text)]
+
+
+def _stated_attributes(case: TestCase) -> dict[str, Any]:
+    """The attributes that a case has to state: those off their default, and those without one."""
+    defaults = {each.name: each.default for each in case.descriptor.attributes}
+    return {
+        name: value
+        for name, value in case.attributes.items()
+        if (default := defaults.get(name, REQUIRED)) is REQUIRED or default != value or type(default) is not type(value)
+    }
+
+
+def _generator_flags(case: TestCase) -> list[str] | None:
+    if case.generator is not None:
+        return ["--generator", case.generator]
+    kinds = {argument.fill.kind for argument in case.inputs}
+    if len(kinds) > 1:
+        return None
+    if any(argument.fill != default_fill(argument.fill.kind, case) for argument in case.inputs):
+        return None
+    default = case.descriptor.generator or "randn"
+    return ["--generator", kind] if (kind := next(iter(kinds), default)) != default else []
+
+
+def _tolerance_flags(case: TestCase) -> list[str] | None:
+    """One layer for all: a flag names the case, so it may relax exact results where a plan's default must not."""
+    if not case.tolerances:
+        return []
+    if any(layer.output is not None for layer in case.tolerances):
+        return None
+    names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
+    if not names_the_case and _is_exact(case):
+        return None
+    stated = _fields(merged_tolerance(case))
+    return ["--tolerance", ",".join(f"{name}={value!r}" for name, value in stated.items())]
+
+
+def _is_exact(case: TestCase) -> bool:
+    rule = case.descriptor.rule
+    exact_rule = rule is None or rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
+    exact_inputs = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
+    return exact_rule or exact_inputs or not case.outputs or any(not spec.dtype.is_inexact for spec in case.outputs)
+
+
+def merged_tolerance(case: TestCase) -> Tolerance:
+    """What the layers of a case state together: each field from the highest layer that has it."""
+    merged: dict[str, float] = {}
+    for layer in sorted(case.tolerances, key=lambda each: each.layer):
+        merged |= _fields(layer.tolerance)
+    return Tolerance(**merged)
+
+
+def _fields(tolerance: Tolerance) -> dict[str, float]:
+    values = {name: getattr(tolerance, name) for name in ("rtol", "atol", "mismatch_ratio")}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _plain_flags(case: TestCase) -> list[str]:
+    flags = ["--reference", case.reference] if case.reference is not None else []
+    if case.timeout_s is not None:
+        flags += ["--timeout", repr(float(case.timeout_s))]
+    if case.retries:
+        flags += ["--retries", str(case.retries)]
+    flags += ["--seed", str(case.seed), "--backend", case.backend.name]
+    return [*flags, "--chip", case.backend.chip] if case.backend.chip is not None else flags
+
+
+# The plan of one case
+
+
+def case_plan(case: TestCase) -> str:
+    """YAML of a plan that holds this case alone, wherever it is put: ``base_dir`` says where relative paths start."""
+    top: dict[str, Any] = {"version": 1, "backend": case.backend.name}
+    if case.backend.chip is not None:
+        top["chip"] = case.backend.chip
+    if case.base_dir:
+        top["base_dir"] = case.base_dir
+    layers = {layer.layer: layer.tolerance for layer in case.tolerances if layer.output is None}
+    lines = [f"{key}: {_flow(value)}" for key, value in top.items()]
+    if Layer.PLAN in layers:
+        lines += ["defaults:", f"  tolerance: {_flow(_fields(layers[Layer.PLAN]))}"]
+    entry = _entry(case)
+    own = [_fields(layers[layer]) for layer in (Layer.CASE, Layer.COMMAND_LINE) if layer in layers]
+    if own:
+        entry["tolerance"] = {name: value for fields in own for name, value in fields.items()}
+    lines.append("cases:")
+    lines += [
+        f"  {'-' if index == 0 else ' '} {key}: {_flow(value)}" for index, (key, value) in enumerate(entry.items())
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(case: TestCase) -> dict[str, Any]:
+    entry: dict[str, Any] = {"op": case.descriptor.name}
+    if case.name:
+        entry["name"] = case.name
+    if case.description:
+        entry["description"] = case.description
+    if case.tags:
+        entry["tags"] = list(case.tags)
+    entry["dtypes"] = _dtypes(case)
+    entry["shapes"] = _shapes(case)
+    if attributes := _stated_attributes(case):
+        entry["attributes"] = attributes
+    if case.generator is not None:
+        entry["generator"] = case.generator
+    else:
+        entry["generator"] = {argument.path: _fill(argument.fill) for argument in case.inputs}
+    if case.reference is not None:
+        entry["reference"] = case.reference
+    if case.backend_config:
+        entry["backend_config"] = case.backend_config
+    entry["seed"] = case.seed
+    if case.timeout_s is not None:
+        entry["timeout"] = case.timeout_s
+    if case.retries:
+        entry["retries"] = case.retries
+    if case.skip is not None:
+        entry["skip"] = case.skip.reason
+    if case.xfail is not None:
+        entry["xfail"] = {"reason": case.xfail.reason, "status": case.xfail.status.value}
+    if case.expects_error is not None:
+        entry["expects_error"] = {"type": case.expects_error.type}
+        if case.expects_error.match:
+            entry["expects_error"]["match"] = case.expects_error.match
+    return {key: value for key, value in entry.items() if value not in ({}, [])}
+
+
+def _dtypes(case: TestCase) -> list[str] | dict[str, str]:
+    names = [entry.name for entry in case.dtypes]
+    if case.descriptor.infer is not None or not case.outputs:
+        return names
+    outputs = {f"output{index}": spec.dtype.name for index, spec in enumerate(case.outputs)}
+    return {**{argument.path: argument.spec.dtype.name for argument in case.inputs}, **outputs}
+
+
+def _shapes(case: TestCase) -> dict[str, Any]:
+    shapes = {argument.path: _layout(argument.spec) for argument in case.inputs}
+    if case.descriptor.infer is None:
+        shapes |= {f"output{index}": list(spec.shape) for index, spec in enumerate(case.outputs)}
+    return shapes
+
+
+def _layout(spec: TensorSpec) -> Any:
+    if spec.is_dense:
+        return list(spec.shape)
+    layout: dict[str, Any] = {"shape": list(spec.shape)}
+    if spec.strides is not None:
+        layout["strides"] = list(spec.strides)
+    return {**layout, "offset": spec.offset}
+
+
+def _fill(fill: Fill) -> Any:
+    return {"fill": fill.kind, **fill.parameters} if fill.parameters else fill.kind
+
+
+def _flow(value: Any) -> str:
+    """A value on one line, which our own reader and every other YAML reader take alike."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _number(value)
+        case int():
+            return str(value)
+        case str():
+            return _quoted(value)
+        case Mapping():
+            return "{" + ", ".join(f"{_quoted(str(key))}: {_flow(each)}" for key, each in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_flow, value)) + "]"
+    raise TypeError(f"a plan cannot hold {value!r}")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return ".nan"
+    if math.isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    mantissa, exponent, power = repr(value).partition("e")
+    return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
+
+
+def _quoted(text: str) -> str:
+    return '"' + "".join(map(_quoted_character, text)) + '"'
+
+
+def _quoted_character(char: str) -> str:
+    code = ord(char)
+    if char in '"\\':
+        return f"\\{char}"
+    if 0x20 <= code < 0x7F:
+        return char
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,182 @@
+"""Which cases are run: globs over ids, tags, operators, and ``-k`` expressions. What matches nothing is an error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from optest.errors import UnknownName, UsageError, nearest
+from optest.spec import TestCase
+
+__all__ = ["parse_keyword", "select"]
+
+Predicate: TypeAlias = Callable[[str], bool]
+
+
+def select(
+    cases: Iterable[TestCase],
+    *,
+    keyword: str = "",
+    globs: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    skip_tags: Sequence[str] = (),
+    ops: Sequence[str] = (),
+) -> list[TestCase]:
+    """Return the cases that pass every filter, in order.
+
+    ``globs`` match whole ids, where ``*`` and ``?`` are the only wildcards (brackets are part of ids); ``tags`` keep
+    cases with one of them, ``skip_tags`` drop these; ``ops`` are names or aliases of operators.
+
+    Raises:
+        UnknownName: for a tag or operator that no case has, with the nearest that one has.
+        UsageError: for a glob that no id matches, or a ``-k`` expression that cannot be read.
+    """
+    kept = list(cases)
+    matches = parse_keyword(keyword) if keyword.strip() else None
+    _require_tags(kept, (*tags, *skip_tags))
+    wanted_ops = _canonical_ops(kept, ops)
+    wanted_ids = _ids(kept, globs)
+    if wanted_ops:
+        kept = [case for case in kept if case.descriptor.name in wanted_ops]
+    if globs:
+        kept = [case for case in kept if case.id in wanted_ids]
+    if tags:
+        kept = [case for case in kept if not set(tags).isdisjoint(case.tags)]
+    if skip_tags:
+        kept = [case for case in kept if set(skip_tags).isdisjoint(case.tags)]
+    if matches is not None:
+        kept = [case for case in kept if matches("\n".join((case.id, case.descriptor.name, *case.tags)).casefold())]
+    return kept
+
+
+def _require_tags(cases: Sequence[TestCase], wanted: Iterable[str]) -> None:
+    known = {tag for case in cases for tag in case.tags}
+    for tag in wanted:
+        if tag not in known:
+            raise UnknownName("tag", tag, known)
+
+
+def _canonical_ops(cases: Sequence[TestCase], wanted: Sequence[str]) -> set[str]:
+    if not wanted:
+        return set()
+    descriptors = {case.descriptor.name: case.descriptor for case in cases}
+    names = {alias: each.name for each in descriptors.values() for alias in (each.name, *each.aliases)}
+    for name in wanted:
+        if name not in names:
+            raise UnknownName("operator", name, descriptors)
+    return {names[name] for name in wanted}
+
+
+def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
+    if not globs:
+        return set()
+    ids = [case.id for case in cases]
+    found: set[str] = set()
+    for glob in globs:
+        pattern = _glob_pattern(glob)
+        matching = {each for each in ids if each == glob or pattern.fullmatch(each)}
+        if not matching:
+            near = nearest(glob, ids)
+            hint = f"did you mean {near!r}?" if near else "`optest list` shows the ids"
+            raise UsageError(f"no case matches --case {glob!r}; {hint}")
+        found |= matching
+    return found
+
+
+def _glob_pattern(glob: str) -> re.Pattern[str]:
+    wildcards = {"*": ".*", "?": "."}
+    return re.compile("".join(wildcards.get(char) or re.escape(char) for char in glob), re.DOTALL)
+
+
+_TOKEN = re.compile(r"""\s*(?P<token>[()]|"[^"]*"|'[^']*'|[^\s()"']+)""")
+
+
+def parse_keyword(expression: str) -> Predicate:
+    """Read ``matmul and not (fp16 or "64x128, 128x32")`` into a test of case-folded text.
+
+    A word, or text in quotes, holds if the text contains it in any case. ``not`` binds before ``and``, ``and``
+    before ``or``.
+
+    Raises:
+        UsageError: with a caret under the place that cannot be read.
+    """
+    return _KeywordParser(expression).parse()
+
+
+MAX_NESTING = 50
+
+
+class _KeywordParser:
+    """Recursive descent over the tokens, each with its column."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self.tokens: list[tuple[str, int]] = []
+        self.position = 0
+        self.depth = 0
+        at = 0
+        end = len(expression.rstrip())
+        while at < end:
+            match = _TOKEN.match(expression, at)
+            if match is None:
+                at += len(expression[at:]) - len(expression[at:].lstrip())
+                raise self._fault("a quote is not closed", at)
+            self.tokens.append((match["token"], match.start("token")))
+            at = match.end()
+
+    def parse(self) -> Predicate:
+        found = self._either()
+        if self.position < len(self.tokens):
+            raise self._fault("expected 'and' or 'or'")
+        return found
+
+    def _either(self) -> Predicate:
+        parts = [self._both()]
+        while self._take("or"):
+            parts.append(self._both())
+        return parts[0] if len(parts) == 1 else lambda text: any(part(text) for part in parts)
+
+    def _both(self) -> Predicate:
+        parts = [self._one()]
+        while self._take("and"):
+            parts.append(self._one())
+        return parts[0] if len(parts) == 1 else lambda text: all(part(text) for part in parts)
+
+    def _one(self) -> Predicate:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise self._fault(f"nesting is more than {MAX_NESTING} levels deep")
+        found = self._negation() if self._take("not") else self._group() if self._take("(") else self._word()
+        self.depth -= 1
+        return found
+
+    def _negation(self) -> Predicate:
+        inner = self._one()
+        return lambda text: not inner(text)
+
+    def _group(self) -> Predicate:
+        inner = self._either()
+        if not self._take(")"):
+            raise self._fault("expected ')'")
+        return inner
+
+    def _word(self) -> Predicate:
+        token = self.tokens[self.position][0] if self.position < len(self.tokens) else ""
+        if token in ("", ")", "and", "or"):
+            raise self._fault("expected a word, 'not' or '('")
+        self.position += 1
+        word = (token[1:-1] if token[0] in "\"'" else token).casefold()
+        return lambda text: word in text
+
+    def _take(self, token: str) -> bool:
+        if self.position < len(self.tokens) and self.tokens[self.position][0] == token:
+            self.position += 1
+            return True
+        return False
+
+    def _fault(self, message: str, column: int | None = None) -> UsageError:
+        if column is None:
+            at_end = self.position >= len(self.tokens)
+            column = len(self.expression) if at_end else self.tokens[self.position][1]
+        return UsageError(f"-k cannot be read: {message}\n  {self.expression}\n  {' ' * column}^")

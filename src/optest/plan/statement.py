@@ -1,0 +1,122 @@
+"""One case as it is stated, layer by layer, and the ledger of what is wrong with the statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from optest.errors import Problem, UnknownName
+from optest.plan.forms import GeneratorChoice, read_generator
+from optest.plan.request import CaseRequest
+from optest.plan.source import Path, format_path
+from optest.registry import load_object
+from optest.spec import OperatorDescriptor, TensorSpec
+
+if TYPE_CHECKING:
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["COMMAND_LINE", "DEFAULT_FILL", "Entry", "KnownOperator", "Ledger", "Place", "Statement", "below"]
+
+COMMAND_LINE = "command line"
+DEFAULT_FILL = "randn"
+
+Place: TypeAlias = "Path | str"
+"""Where a value was written: a path in the plan, or a flag."""
+Entry: TypeAlias = Mapping[str, Any]
+
+
+def below(place: Place, key: str) -> Place:
+    return place if isinstance(place, str) else (*place, key)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every problem found so far, each with its place in the plan or its flag."""
+
+    document: PlanDocument | None
+    problems: dict[Problem, None] = field(default_factory=dict)
+
+    def problem(self, place: Place, message: str, hint: str = "") -> None:
+        """Note a problem; one in the defaults or a flag, which every case meets again, is noted once."""
+        if isinstance(place, str) or self.document is None:
+            flag = place if isinstance(place, str) else ""
+            self.problems[Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)] = None
+            return
+        line = self.document.source.line_of(place)
+        found = Problem(message=message, file=self.document.path, line=line, path=format_path(place), hint=hint)
+        self.problems[found] = None
+
+    def unknown(self, place: Place, error: UnknownName) -> None:
+        near = f"did you mean {error.suggestion}? " if error.suggestion else ""
+        known = f"known: {', '.join(sorted(error.known))}" if error.known else ""
+        self.problem(place, f"unknown {error.kind} {error.name!r}", near + known)
+
+
+@dataclass(slots=True)
+class KnownOperator:
+    """What building needs to know of one operator again and again."""
+
+    descriptor: OperatorDescriptor
+    infer: Callable[..., Sequence[TensorSpec]] | None
+    attribute_names: dict[str, str]
+    """Canonical name by name and alias."""
+    generator: GeneratorChoice
+    _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, descriptor: OperatorDescriptor) -> KnownOperator:
+        infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+        names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
+        return cls(descriptor, infer, names, read_generator(descriptor.generator or DEFAULT_FILL))
+
+    @property
+    def name(self) -> str:
+        return self.descriptor.name
+
+    def locate(self, name: str) -> tuple[str, int]:
+        """As :meth:`Signature.locate`, remembered."""
+        found = self._tensors.get(name)
+        if found is None:
+            found = self._tensors[name] = self.descriptor.tensors.locate(name)
+        return found
+
+    def admits(self, names: tuple[str, ...]) -> bool:
+        found = self._admitted.get(names)
+        if found is None:
+            found = self._admitted[names] = self.descriptor.admits(names)
+        return found
+
+
+@dataclass(slots=True)
+class Statement:
+    """What plan, defaults and command line state about one case; ``path`` is () for a case made of flags."""
+
+    operator: KnownOperator
+    entry: Entry
+    path: Path
+    defaults: Entry
+    request: CaseRequest
+    ledger: Ledger
+
+    def stated(self, key: str, option: Any, flag: str) -> tuple[Any, Place]:
+        """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
+        if option is not None:
+            return option, flag
+        if key in self.entry:
+            return self.entry[key], (*self.path, key)
+        if key in self.defaults:
+            return self.defaults[key], ("defaults", key)
+        return None, self.place(key, flag)
+
+    def place(self, key: str, flag: str) -> Place:
+        return (*self.path, key) if self.path else flag
+
+    def locate(self, name: str, place: Place) -> tuple[str, int] | None:
+        """Side and index of a tensor; an unknown name goes into the ledger."""
+        try:
+            return self.operator.locate(name)
+        except UnknownName as error:
+            self.ledger.unknown(place, error)
+            return None
