@@ -6,12 +6,13 @@ No driver is imported before it is asked for; the stub is found by its name alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from optest.errors import UnknownName, UsageError
+from optest.errors import Unavailable, UnknownName, UsageError
 from optest.registry import Registry, load_object
-from optest.spec import BackendTarget, Fault, Numerics, Reason, TestCase
+from optest.spec import BackendTarget, Check, Fault, Numerics, Reason, TestCase
 
 __all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "backend_manager"]
 
@@ -20,7 +21,7 @@ class BackendDriver:
     """Executes one case on one kind of device.
 
     A driver sets ``kind`` (``cpu``, ``gpu``, ``npu`` …), ``name`` and ``chips``, and implements :meth:`run`
-    or :meth:`run_into`. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any.
+    or ``run_into``. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any.
 
     To say why no outputs could be made, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``,
     ``COMPILE``, ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Anything else that is raised becomes ``RAISED``.
@@ -54,6 +55,21 @@ class BackendDriver:
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
         return ()
 
+    def golden(self, case: TestCase) -> Sequence[Any] | None:  # noqa: ARG002 - part of the protocol
+        """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
+
+        Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
+        """
+        return None
+
+    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - part of the protocol
+        """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
+        return ()
+
+    def retries(self, case: TestCase) -> int:
+        """How often ``case`` is asked again after a crash, a deadline or a lost device."""
+        return case.retries
+
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 
@@ -77,18 +93,15 @@ class _Builtin:
     name: str
     path: str
     kind: str
-    chips: tuple[str, ...] = ()
     by_name_only: bool = False
 
 
 _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
-    _Builtin(name="stub", path="optest.backends.stub:StubBackend", kind="stub", chips=("*",), by_name_only=True),
+    _Builtin(name="stub", path="optest.backends.stub:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.backends.torch_eager:TorchBackend", kind="torch"),
-    _Builtin(
-        name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu", chips=("ascend910b", "ascend*")
-    ),
-    _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command", chips=("*",)),
+    _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
+    _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
 )
 
 
@@ -100,7 +113,6 @@ class BackendManager:
         self._kinds: dict[str, str] = {}
         self._by_name_only: set[str] = set()
         self._lazy: dict[str, str] = {}
-        self._in_process_only: set[str] = set()
         self._own = {builtin.name for builtin in builtins}
         for builtin in builtins:
             self._lazy[builtin.name] = builtin.path
@@ -112,12 +124,9 @@ class BackendManager:
         """Add a driver instance and return it.
 
         Raises:
-            UsageError: for a driver without a name or with an unknown ``api``, or if the name is taken.
+            UsageError: for something that is no driver or has a defect, or if the name is taken.
         """
-        if not driver.name:
-            raise UsageError(f"backend driver {type(driver).__name__} has no name; set the class attribute `name`")
-        if driver.api != 1:
-            raise UsageError(f"backend {driver.name} has api = {driver.api}, but should have 1")
+        _require_sound(driver)
         if driver.name in self._lazy:
             if not replace:
                 raise UsageError(f"backend {driver.name!r} is registered already; pass replace=True to override it")
@@ -128,7 +137,11 @@ class BackendManager:
         return driver
 
     def register_path(self, name: str, path: str) -> None:
-        """Add a driver that is imported when it is asked for: a class or an instance at ``module:attribute``."""
+        """Add a driver that is imported when it is asked for: a class or an instance at ``module:attribute``.
+
+        Raises:
+            UsageError: if the name is taken.
+        """
         if name in self._lazy or name in self._registry:
             raise UsageError(f"backend {name!r} is registered already")
         self._lazy[name] = path
@@ -142,15 +155,19 @@ class BackendManager:
         Raises:
             UnknownName: with the nearest known name.
             Unavailable: if it needs a package that is not installed.
+            UsageError: if what is found under the name is no sound driver of that name.
         """
         if name in self._lazy:
             found = load_object(self._lazy[name])
             driver = found() if isinstance(found, type) else found
+            _require_sound(driver)
+            if driver.name != name:
+                raise UsageError(f"backend {name!r} is registered for a driver that calls itself {driver.name!r}")
             del self._lazy[name]
             self._registry.register(name, driver)
             self._kinds[name] = driver.kind
         if name not in self._registry:
-            raise UnknownName("backend", name, (*self.names(), *sorted(set(self._kinds.values()))))
+            raise UnknownName("backend", name, self.names())
         return self._registry.get(name)
 
     def kind_of(self, name: str) -> str:
@@ -177,12 +194,9 @@ class BackendManager:
             driver = self.get(wanted)
             _require_chip(driver, chip)
             return driver
-        matching = [name for name, kind in self._kinds.items() if kind == wanted and name not in self._by_name_only]
-        matching = [name for name in matching if name not in self._own] or matching
-        if not matching:
-            raise UnknownName("backend", wanted, (*self.names(), *sorted(set(self._kinds.values()) - {"stub"})))
-        drivers = [self.get(name) for name in matching]
+        drivers = self._of_kind(wanted)
         able = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
+        able = [driver for driver in able if driver.name not in self._own] or able
         if not able:
             known = [each for driver in drivers for each in driver.chips]
             raise UnknownName(f"chip of backend {wanted}", chip or "", known)
@@ -191,6 +205,22 @@ class BackendManager:
             raise UsageError(f"backend kind {wanted!r} is {listed}; name one of them")
         return able[0]
 
+    def _of_kind(self, kind: str) -> list[BackendDriver]:
+        """Every driver of ``kind`` that may be chosen by it."""
+        for name in self.names():
+            if name not in self._kinds:  # registered by path, so its kind is known when it is loaded
+                self._load_if_possible(name)
+        names = [name for name, each in self._kinds.items() if each == kind and name not in self._by_name_only]
+        if not names:
+            kinds = {each for name, each in self._kinds.items() if name not in self._by_name_only}
+            raise UnknownName("backend", kind, (*self.names(), *sorted(kinds)))
+        return [self.get(name) for name in names]
+
+    def _load_if_possible(self, name: str) -> None:
+        """A plug-in whose framework is missing here does not stand in the way of the other backends."""
+        with suppress(Unavailable):
+            self.get(name)
+
     def target(self, driver: BackendDriver, chip: str | None = None) -> BackendTarget:
         return BackendTarget(name=driver.name, kind=driver.kind, chip=chip, device=driver.device())
 
@@ -198,6 +228,24 @@ class BackendManager:
 def _require_chip(driver: BackendDriver, chip: str | None) -> None:
     if chip is not None and not driver.accepts_chip(chip):
         raise UnknownName(f"chip of backend {driver.name}", chip, driver.chips or ("(it takes no chip)",))
+
+
+def _require_sound(driver: object) -> None:
+    """Raise UsageError for what would otherwise show up as a wrong choice or a strange error much later."""
+    if not isinstance(driver, BackendDriver):
+        what = f"the class {driver.__name__}" if isinstance(driver, type) else f"a {type(driver).__name__}"
+        raise UsageError(f"backend is {what}, but should be an instance of a class derived from BackendDriver")
+    title = type(driver).__name__
+    if not driver.name:
+        raise UsageError(f"backend driver {title} has no name; set the class attribute `name`")
+    if driver.api != 1:
+        raise UsageError(f"backend {driver.name} has api = {driver.api}, but should have 1")
+    if not driver.kind:
+        raise UsageError(f"backend {driver.name} has no kind; set the class attribute `kind`, such as 'gpu'")
+    if not isinstance(driver.chips, (tuple, list)):  # ("a100") is a string, and "a" would be in it
+        raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, but should have a tuple of names")
+    if type(driver).run is BackendDriver.run and not hasattr(driver, "run_into"):
+        raise UsageError(f"backend {driver.name} has neither `run` nor `run_into`")
 
 
 backend_manager = BackendManager(_BUILTINS)

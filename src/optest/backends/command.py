@@ -1,0 +1,327 @@
+"""Commands as a backend: inputs go into files, a program runs, outputs come from files it wrote.
+
+One driver under two names: ``command`` for any program, ``ascend`` (kind ``npu``) for Ascend run scripts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from optest.backends import BackendDriver
+from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, read_config
+from optest.backends.numpy_reference import reference_outputs
+from optest.backends.tensor_files import (
+    GoldenState,
+    golden_state,
+    locked,
+    read_golden,
+    read_tensor,
+    remove_file,
+    write_golden,
+    write_tensor,
+)
+from optest.backends.tokens import expand
+from optest.numerics import dtype_of, round_to
+from optest.process import CannotStart, Finished, run, signal_name
+from optest.settings import environment
+from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, format_shape
+
+__all__ = ["AscendBackendDriver", "CommandBackendDriver"]
+
+_CLEANUP_S = 30.0
+"""How long cleanup may take, beyond the case's deadline."""
+
+
+class CommandBackendDriver(BackendDriver):
+    """Runs the command of ``backend_config.<name>``; docs/backends.md has its keys and tokens."""
+
+    name = "command"
+    kind = "command"
+    chips: tuple[str, ...] = ("*",)
+    keeps_deadline = True
+
+    def __init__(self) -> None:
+        self._built: dict[tuple[str, Command], Fault | None] = {}
+        self._checks: dict[str, tuple[Check, ...]] = {}
+
+    def problems(self, case: TestCase) -> Sequence[str]:
+        return read_config(case, self.name)[1]
+
+    def retries(self, case: TestCase) -> int:
+        return max(case.retries, read_config(case, self.name)[0].retries)
+
+    def checks(self, case: TestCase) -> Sequence[Check]:
+        return self._checks.get(case.key, ())
+
+    def doctor(self) -> Sequence[str]:
+        return ("runs the commands that a plan names; needs nothing itself",)
+
+    def golden(self, case: TestCase) -> Sequence[Any] | None:
+        """Golden files to compare with: refused when stale, unless the plan also says where to dump new ones.
+
+        Raises:
+            Fault: BAD_CASE for golden files that are missing, of another case or of another size.
+        """
+        job = self._job(case)
+        if not job.config.golden_load:
+            return None
+        for file in job.config.golden_load:
+            state = golden_state(job.path(file), case.key)
+            if state not in (GoldenState.MISSING, GoldenState.STALE):
+                continue
+            if job.config.golden_dump:
+                return None
+            raise Fault(Reason.BAD_CASE, _not_golden(file, job.path(file), state, case))
+        return [read_golden(file, job.path(file)) for file in job.config.golden_load]
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        job = self._job(case)
+        with locked(job.workdir):
+            return self._run(job, inputs)
+
+    def _run(self, job: _Job, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run one case in a directory that is ours for as long as it takes."""
+        steps = _Steps(job)
+        self._build(job, steps)
+        for file in job.config.outputs:
+            remove_file(file, job.path(file))
+        try:
+            for file, array in zip(job.config.inputs, inputs, strict=True):
+                write_tensor(file, job.path(file), array)
+            for command in job.config.prepare:
+                steps.run("prepare", command)
+            finished = steps.run("command", job.config.command)
+            outputs = [_read(file, job, finished) for file in job.config.outputs]
+        finally:
+            steps.clean_up()
+            self._checks = {job.case.key: (*steps.checks, *_conversions(job, inputs), *_golden_checks(job))}
+        _dump_golden(job, inputs)
+        return outputs
+
+    def _build(self, job: _Job, steps: _Steps) -> None:
+        """Build once for a directory and command in this process; a build that failed fails for every case."""
+        for command in job.config.build:
+            key = (str(job.workdir), job.expanded(command))
+            if key not in self._built:
+                self._built[key] = steps.build_fault(command)
+            fault = self._built[key]
+            if fault is not None:
+                raise Fault(fault.reason, fault.message, status=fault.status, details=fault.details)
+
+    def _job(self, case: TestCase) -> _Job:
+        config, problems = read_config(case, self.name)
+        if problems:
+            raise Fault(Reason.BAD_CASE, "\n".join(problems))
+        return _Job.of(case, config)
+
+
+class AscendBackendDriver(CommandBackendDriver):
+    """The same for Ascend run scripts, configured under ``backend_config.ascend``; takes every Ascend chip."""
+
+    name = "ascend"
+    kind = "npu"
+    chips = ("ascend310", "ascend310b", "ascend310p", "ascend910", "ascend910a", "ascend910b", "ascend910c")
+
+    def accepts_chip(self, chip: str) -> bool:
+        return chip.casefold().startswith("ascend")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A case with its configuration, every token replaced."""
+
+    case: TestCase
+    config: CommandConfig
+    workdir: Path
+    tokens: Mapping[str, str]
+
+    @classmethod
+    def of(cls, case: TestCase, config: CommandConfig) -> _Job:
+        in_paths = _for_paths(case)
+        workdir = Path(case.base_dir, expand(config.workdir, in_paths)).absolute()
+        workdir.mkdir(parents=True, exist_ok=True)
+        files = (*config.inputs, *config.outputs)
+        paths = {file.tensor: str(workdir / expand(file.path, in_paths)) for file in files}
+        return cls(
+            case=case,
+            config=config,
+            workdir=workdir,
+            tokens={**case_tokens(case), **paths, "workdir": str(workdir)},
+        )
+
+    def path(self, file: TensorFile) -> Path:
+        return self.workdir / expand(file.path, _for_paths(self.case))
+
+    def expanded(self, command: Command) -> Command:
+        return tuple(expand(part, self.tokens) for part in command)
+
+    def environment(self) -> dict[str, str]:
+        stated = {name: expand(value, self.tokens) for name, value in self.config.env.items()}
+        return environment() | stated
+
+
+def _for_paths(case: TestCase) -> dict[str, str]:
+    """The case's tokens as parts of a path: its name may hold slashes and brackets."""
+    tokens = case_tokens(case)
+    return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The commands of one case, under one deadline."""
+
+    job: _Job
+    began: float = field(default_factory=time.monotonic)
+    checks: list[Check] = field(default_factory=list)
+
+    def run(self, step: str, command: Command) -> Finished:
+        """Run one command of the step.
+
+        Raises:
+            Fault: UNAVAILABLE, DEADLINE, SIGNAL or EXIT_CODE, with the ends of both streams.
+        """
+        argv = self.job.expanded(command)
+        try:
+            finished = self._finished(argv, self._left_s())
+        except CannotStart as error:
+            details = {"command": shlex.join(argv), "step": step}
+            raise Fault(Reason.UNAVAILABLE, f"{_called(step)}{error}", status=Status.ERROR, details=details) from error
+        if finished.strays and not finished.timed_out:
+            self._note("left nothing running", f"{finished.strays} processes that {step} left behind were killed")
+        fault = _fault_of(step, argv, finished, self.job.case.timeout_s)
+        if fault is not None:
+            raise fault
+        return finished
+
+    def build_fault(self, command: Command) -> Fault | None:
+        """Run a build command; a failure of it is COMPILE, whatever it was."""
+        try:
+            self.run("build", command)
+        except Fault as fault:
+            if fault.reason is Reason.DEADLINE:
+                return fault
+            return Fault(Reason.COMPILE, fault.message, details=fault.details)
+        return None
+
+    def clean_up(self) -> None:
+        """Run every cleanup command, each also after the failure of another; what fails is noted."""
+        for command in self.job.config.cleanup:
+            argv = self.job.expanded(command)
+            try:
+                finished = self._finished(argv, _CLEANUP_S)
+            except CannotStart as error:
+                self._note("cleanup", str(error))
+                continue
+            fault = _fault_of("cleanup", argv, finished, _CLEANUP_S)
+            if fault is not None:
+                self._note("cleanup", f"{fault.message}\n{fault.details['stderr_tail']}".strip())
+
+    def _finished(self, argv: Command, timeout_s: float | None) -> Finished:
+        return run(argv, cwd=self.job.workdir, env=self.job.environment(), timeout_s=timeout_s)
+
+    def _left_s(self) -> float | None:
+        limit = self.job.case.timeout_s
+        return None if limit is None else max(0.0, limit - (time.monotonic() - self.began))
+
+    def _note(self, name: str, detail: str) -> None:
+        self.checks.append(Check(name=name, state=CheckState.NOTE, detail=detail))
+
+
+def _called(step: str) -> str:
+    return "" if step == "command" else f"{step}: "
+
+
+def _fault_of(step: str, argv: Command, finished: Finished, timeout_s: float | None) -> Fault | None:
+    """What a command that did not end well amounts to."""
+    fault = partial(Fault, details=_details(step, argv, finished))
+    if finished.timed_out:
+        return fault(Reason.DEADLINE, f"{_called(step)}{argv[0]} did not end within {timeout_s:g} s and was killed")
+    if finished.signal is not None:
+        return fault(Reason.SIGNAL, f"{_called(step)}{argv[0]} was killed by {signal_name(finished.signal)}")
+    if finished.returncode:
+        how = f"exited with status {finished.returncode}{_meaning(finished.returncode)}"
+        return fault(Reason.EXIT_CODE, f"{_called(step)}{argv[0]} {how}")
+    return None
+
+
+def _meaning(status: int) -> str:
+    """What a shell means by a status beyond 125."""
+    if status == 126:
+        return " (a shell's word for a program that it cannot execute)"
+    if status == 127:
+        return " (a shell's word for a program that it cannot find)"
+    if status > 128 and not signal_name(status - 128).startswith("signal "):
+        return f" (a shell's word for {signal_name(status - 128)} in a program that it ran)"
+    return ""
+
+
+def _details(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "command": shlex.join(argv),
+        "step": step,
+        "stderr_tail": finished.stderr_tail,
+        "stdout_tail": finished.stdout_tail,
+        "stdout_bytes": finished.stdout_bytes,
+        "stderr_bytes": finished.stderr_bytes,
+        "strays_killed": finished.strays,
+        "wall_s": finished.wall_s,
+    }
+    if finished.signal is not None:
+        return details | {"signal": signal_name(finished.signal)}
+    return details | {"exit_code": finished.returncode}
+
+
+def _read(file: TensorFile, job: _Job, finished: Finished) -> Any:
+    """Read an output; if it is not as it should be, the ends of the command's streams say why."""
+    try:
+        return read_tensor(file, job.path(file))
+    except Fault as fault:
+        details = {**_details("command", job.expanded(job.config.command), finished), **fault.details}
+        raise Fault(fault.reason, fault.message, details=details) from None
+
+
+def _conversions(job: _Job, inputs: Sequence[Any]) -> list[Check]:
+    """A note for every input that is another number in its file than for the reference."""
+    found = []
+    for file, array in zip(job.config.inputs, inputs, strict=True):
+        given = dtype_of(array.dtype)
+        if given is not file.dtype:
+            detail = f"{file.tensor} is {given}, but was written as {file.dtype}; the reference saw {given}"
+            found.append(Check(name="inputs as generated", state=CheckState.NOTE, detail=detail))
+    return found
+
+
+def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
+    """Write the reference's outputs where a golden file is missing or stale, but never over a user's own."""
+    states = [golden_state(job.path(file), job.case.key) for file in job.config.golden_dump]
+    if not any(state in (GoldenState.MISSING, GoldenState.STALE) for state in states):
+        return
+    outputs = reference_outputs(job.case, inputs)
+    for file, state, value in zip(job.config.golden_dump, states, outputs, strict=True):
+        if state is not GoldenState.UNVOUCHED:
+            write_golden(file, job.path(file), round_to(value, file.dtype), job.case.key)
+
+
+def _golden_checks(job: _Job) -> list[Check]:
+    """A note for every golden file that nothing ties to this case's inputs."""
+    found = []
+    for file in job.config.golden_load:
+        state = golden_state(job.path(file), job.case.key)
+        if state is GoldenState.UNVOUCHED:
+            found.append(Check(name="golden file", state=CheckState.NOTE, detail=f"{job.path(file)} {state.value}"))
+    return found
+
+
+def _not_golden(file: TensorFile, path: Path, state: GoldenState, case: TestCase) -> str:
+    shape = format_shape(file.spec.shape)
+    return (
+        f"golden file {path} of {file.tensor} ({file.dtype}[{shape}]) {state.value}, but should be the expected output "
+        f"of {case.key}; name it under golden.dump to have it made from the reference"
+    )

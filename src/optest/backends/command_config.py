@@ -1,0 +1,328 @@
+"""What ``backend_config.command`` (or ``.ascend``) may say, read once and with everything that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from optest.backends.tokens import problems_of
+from optest.errors import UnknownName, nearest
+from optest.spec import DType, TensorSpec, TestCase, dtype, format_shape
+
+__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "read_config"]
+
+Command = tuple[str, ...]
+
+_KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "retries", "golden")
+_OTHER_NAMES = {
+    "pre_run": "call it 'prepare'",
+    "post_run": "call it 'cleanup'",
+    "cmd": "call it 'command'",
+    "timeout": "it belongs to the case, beside 'backend_config'",
+    "cwd": "call it 'workdir'",
+    "environment": "call it 'env'",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFile:
+    """One tensor of the case and the file it is exchanged in: raw, little-endian, row-major, without a header."""
+
+    tensor: str
+    spec: TensorSpec
+    path: str
+    dtype: DType
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.elements * self.dtype.itemsize_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandConfig:
+    """A section as it was read, tokens not yet replaced."""
+
+    workdir: str = "."
+    command: Command = ()
+    build: tuple[Command, ...] = ()
+    prepare: tuple[Command, ...] = ()
+    cleanup: tuple[Command, ...] = ()
+    inputs: tuple[TensorFile, ...] = ()
+    outputs: tuple[TensorFile, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
+    golden_load: tuple[TensorFile, ...] = ()
+    golden_dump: tuple[TensorFile, ...] = ()
+
+
+def read_config(case: TestCase, section: str) -> tuple[CommandConfig, list[str]]:
+    """Return ``backend_config.<section>`` of a case, and what is wrong with it; without problems it can be run."""
+    reader = _Reader(case, section)
+    return reader.config(), reader.problems
+
+
+class _Reader:
+    """Reads one section and collects what is wrong instead of stopping at it."""
+
+    def __init__(self, case: TestCase, section: str) -> None:
+        self.case = case
+        self.where = f"backend_config.{section}"
+        self.section: Mapping[str, Any] = {}
+        self.problems: list[str] = []
+        stated: Any = case.backend_config.get(section, {})
+        if isinstance(stated, Mapping):
+            self.section = stated
+        else:
+            self._say("", f"is {stated!r}, but should be a map with 'command' and other keys")
+        self.case_tokens = tuple(case_tokens(case))
+        self.all_tokens = (*self.case_tokens, "workdir", *_file_tokens(case))
+
+    def config(self) -> CommandConfig:
+        for key in self.section:
+            if key not in _KEYS:
+                self._unknown_key(key, "", _KEYS, _OTHER_NAMES)
+        inputs = self._files("inputs", self.section.get("inputs"), self._input_specs(), "input/{}.bin")
+        outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
+        self._no_path_twice((*inputs, *outputs))
+        load, dump = self._golden(outputs)
+        return CommandConfig(
+            workdir=self._workdir(),
+            command=self._command(),
+            build=self._commands("build"),
+            prepare=self._commands("prepare"),
+            cleanup=self._commands("cleanup"),
+            inputs=inputs,
+            outputs=outputs,
+            env=self._env(),
+            retries=self._retries(),
+            golden_load=load,
+            golden_dump=dump,
+        )
+
+    def _say(self, key: str, problem: str) -> None:
+        self.problems.append(f"{self.where}{'.' if key else ''}{key} {problem}")
+
+    def _unknown_key(self, key: str, inside: str, known: Sequence[str], others: Mapping[str, str]) -> None:
+        near = nearest(str(key), known)
+        hint = others.get(str(key)) or (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")
+        self._say(inside, f"has the unknown key {key!r}; {hint}")
+
+    def _text(self, key: str, value: Any, tokens: Sequence[str] = ()) -> str:
+        """A path, argument or value of the environment, with its tokens checked against ``tokens``, else all."""
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            self._say(key, f"is {value!r}, but should be a string")
+            return ""
+        for problem in problems_of(str(value), tokens or self.all_tokens):
+            self._say(key, problem)
+        if "{chip}" in str(value) and self.case.backend.chip is None:
+            self._say(key, f"{value!r}: {{chip}} is used, but no chip is asked for; set `chip:` or --chip")
+        return str(value)
+
+    def _workdir(self) -> str:
+        text = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
+        path = Path(self.case.base_dir, text)
+        if "{" not in text and not path.is_dir():
+            self._say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
+        return text
+
+    def _command(self) -> Command:
+        if "command" not in self.section:
+            self._say("command", "is missing; it should be a list such as [bash, run.sh]")
+            return ()
+        return self._one_command("command", self.section["command"])
+
+    def _one_command(self, key: str, value: Any) -> Command:
+        if isinstance(value, str):
+            words = _as_list(value)
+            self._say(key, f"is {value!r}, but should be a list, since no shell reads it: {words}")
+            return ()
+        if not isinstance(value, (list, tuple)) or not value:
+            self._say(key, f"is {value!r}, but should be a list such as [bash, run.sh]")
+            return ()
+        return tuple(self._text(f"{key}[{index}]", part) for index, part in enumerate(value))
+
+    def _commands(self, key: str) -> tuple[Command, ...]:
+        value = self.section.get(key)
+        if value is None or value == []:
+            return ()
+        if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
+            return tuple(self._one_command(f"{key}[{index}]", each) for index, each in enumerate(value))
+        if isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple)) for part in value):
+            self._say(key, "mixes words and lists, but should be one command or a list of commands")
+            return ()
+        return (self._one_command(key, value),)
+
+    def _env(self) -> dict[str, str]:
+        value = self.section.get("env", {})
+        if not isinstance(value, Mapping):
+            self._say("env", f"is {value!r}, but should be a map from names to values")
+            return {}
+        for name in value:
+            if not isinstance(name, str) or not name or "=" in name:
+                self._say("env", f"has the name {name!r}, but should have names of environment variables")
+        return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
+
+    def _retries(self) -> int:
+        value = self.section.get("retries", 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            self._say("retries", f"is {value!r}, but should be an integer of 0 or more")
+            return 0
+        return value
+
+    def _input_specs(self) -> dict[str, TensorSpec]:
+        return {argument.path: argument.spec for argument in self.case.inputs}
+
+    def _output_specs(self) -> dict[str, TensorSpec]:
+        names = self.case.descriptor.tensors.outputs
+        if len(self.case.outputs) != len(names):
+            self.problems.append(
+                f"case {self.case.id}: the shapes of the outputs are not known, but a file has to be read; "
+                f"state them under `shapes:`, as {', '.join(f'output{index}' for index in range(len(names)))}"
+            )
+            return {}
+        return {f"output{index}": spec for index, spec in enumerate(self.case.outputs)}
+
+    def _files(
+        self, key: str, value: Any, specs: Mapping[str, TensorSpec], default: str, *, partly: bool = False
+    ) -> tuple[TensorFile, ...]:
+        """The file of every tensor in ``specs``; one that is not mentioned has the ``default`` path, or none."""
+        stated: dict[str, Mapping[str, Any]] = {}
+        for where, name, entry in self._entries(key, value):
+            tensor = self._tensor(where, name, specs)
+            if tensor is None:
+                continue
+            if tensor in stated:
+                self._say(where, f"names {name!r}, which has a file already")
+            stated[tensor] = entry
+        return tuple(
+            self._file(key, tensor, spec, stated.get(tensor, {}), default)
+            for tensor, spec in specs.items()
+            if tensor in stated or not partly
+        )
+
+    def _entries(self, key: str, value: Any) -> list[tuple[str, str, Mapping[str, Any]]]:
+        """``(where, tensor's name, {path, dtype})`` for each entry of either form."""
+        if value is None:
+            return []
+        if isinstance(value, Mapping):
+            pairs = [(f"{key}.{name}", name, entry) for name, entry in value.items()]
+        elif isinstance(value, (list, tuple)):
+            pairs = [(f"{key}[{index}]", None, entry) for index, entry in enumerate(value)]
+        else:
+            self._say(
+                key, f"is {value!r}, but should be a list of {{tensor, path, dtype}} or a map from names to paths"
+            )
+            return []
+        found: list[tuple[str, str, Mapping[str, Any]]] = []
+        for where, name, entry in pairs:
+            if name is not None and isinstance(entry, str):
+                found.append((where, str(name), {"path": entry}))
+            elif not isinstance(entry, Mapping):
+                self._say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
+            else:
+                found += self._entry(where, name, entry)
+        return found
+
+    def _entry(self, where: str, name: Any, entry: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
+        known = ("path", "dtype") if name is not None else ("tensor", "path", "dtype")
+        for key in entry:
+            if key not in known:
+                self._unknown_key(key, where, known, {})
+        tensor = entry.get("tensor") if name is None else name
+        if not isinstance(tensor, str):
+            self._say(where, "has no tensor, but should name one, such as input0")
+            return []
+        return [(where, tensor, entry)]
+
+    def _tensor(self, where: str, name: str, specs: Mapping[str, TensorSpec]) -> str | None:
+        """The positional name of a tensor."""
+        signature = self.case.descriptor.tensors
+        try:
+            side, index = signature.locate(name)
+        except UnknownName as error:
+            self._say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
+            return None
+        tensor = f"{side}{index}"
+        if tensor not in specs and specs:
+            self._say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
+        return tensor if tensor in specs else None
+
+    def _file(self, key: str, tensor: str, spec: TensorSpec, entry: Mapping[str, Any], default: str) -> TensorFile:
+        where = f"{key}.{tensor}"
+        path = self._text(f"{where}.path", entry.get("path", default.format(tensor)), self.case_tokens)
+        kind = spec.dtype
+        stated = entry.get("dtype")
+        if stated is not None:
+            try:
+                kind = dtype(stated) if isinstance(stated, str) else kind
+            except UnknownName as error:
+                self._say(f"{where}.dtype", f"is not known: {error}")
+            if not isinstance(stated, str):
+                self._say(f"{where}.dtype", f"is {stated!r}, but should be the name of a dtype")
+        if key != "inputs" and kind is not spec.dtype:
+            self._say(
+                f"{where}.dtype",
+                f"is {kind}, but {self.case.descriptor.name} gives {spec.dtype} here; "
+                "the case's `dtypes:` decide what is computed",
+            )
+        return TensorFile(tensor=tensor, spec=spec, path=path, dtype=kind)
+
+    def _no_path_twice(self, files: Sequence[TensorFile]) -> None:
+        seen: dict[str, str] = {}
+        for file in files:
+            other = seen.setdefault(file.path, file.tensor)
+            if other != file.tensor:
+                self._say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
+
+    def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
+        value = self.section.get("golden")
+        specs = {file.tensor: file.spec for file in outputs}
+        if not isinstance(value, Mapping) or not set(value) & {"load", "dump"}:
+            both = self._golden_files("golden", value, specs)
+            return both, both
+        for key in value:
+            if key not in ("load", "dump"):
+                self._unknown_key(key, "golden", ("load", "dump"), {})
+        load = self._golden_files("golden.load", value.get("load"), specs)
+        return load, self._golden_files("golden.dump", value.get("dump"), specs)
+
+    def _golden_files(self, key: str, value: Any, specs: Mapping[str, TensorSpec]) -> tuple[TensorFile, ...]:
+        files = self._files(key, value, specs, "golden/{}.bin", partly=True)
+        if files and len(files) != len(specs):
+            self._say(key, f"has {', '.join(file.tensor for file in files)}, but should have every output")
+        return files
+
+
+def case_tokens(case: TestCase) -> dict[str, str]:
+    """The tokens that depend on the case alone, with their values; these may stand in paths too."""
+    kinds = [entry.name for entry in case.dtypes] or [spec.dtype.name for spec in case.outputs]
+    shapes = {argument.path.removeprefix("input"): argument.spec.shape for argument in case.inputs}
+    return {
+        "dtype": kinds[0] if kinds else "",
+        "dtypes": ",".join(kinds),
+        **{f"shape{index}": format_shape(shape) for index, shape in shapes.items()},
+        "case": case.id,
+        "chip": case.backend.chip or "",
+        "seed": str(case.seed),
+        "op": case.descriptor.name,
+    }
+
+
+def _file_tokens(case: TestCase) -> tuple[str, ...]:
+    """The tokens that stand for the absolute paths of files."""
+    outputs = (f"output{index}" for index in range(len(case.descriptor.tensors.outputs)))
+    return (*(argument.path for argument in case.inputs), *outputs)
+
+
+def _as_list(command: str) -> str:
+    """``[bash, run.sh, '-r', cpu]`` for the hint; the text itself if it cannot be split."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = [command]
+    plain = re.compile(r"[\w./][\w./=+-]*")
+    return "[" + ", ".join(word if plain.fullmatch(word) else repr(word) for word in words) + "]"

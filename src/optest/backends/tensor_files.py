@@ -1,0 +1,144 @@
+"""Tensors in raw binary files: little-endian, row-major, no header; 4-bit types take a whole byte each."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optest.backends.command_config import TensorFile
+from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.spec import Fault, Reason
+
+__all__ = [
+    "GoldenState",
+    "golden_state",
+    "locked",
+    "read_golden",
+    "read_tensor",
+    "remove_file",
+    "write_golden",
+    "write_tensor",
+]
+
+Array = np.ndarray[Any, Any]
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold ``directory`` for this process alone; the kernel lets go of it if the process dies."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_tensor(file: TensorFile, path: Path, array: Array) -> None:
+    """Write ``array`` in the file's dtype over what is there.
+
+    Raises:
+        Fault: BAD_CASE if a value does not exist in that dtype, or the file cannot be written.
+    """
+    if dtype_of(array.dtype) is not file.dtype:
+        array = _converted(file, array)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("r+b" if path.exists() else "wb") as stream:  # in place: twice as fast as a new file
+            stream.write(data.data)
+            stream.truncate()
+    except OSError as error:
+        raise Fault(Reason.BAD_CASE, f"{file.tensor} cannot be written: {error}") from error
+
+
+def _converted(file: TensorFile, array: Array) -> Array:
+    try:
+        return round_to(widen(array), file.dtype)
+    except (ValueError, TypeError) as error:
+        raise Fault(Reason.BAD_CASE, f"{file.tensor} cannot be written as {file.dtype}: {error}") from error
+
+
+def remove_file(file: TensorFile, path: Path) -> None:
+    """Remove what an earlier run left and make the directory, so that only this run can have made the file.
+
+    Raises:
+        Fault: BAD_CASE if that is not possible.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Fault(Reason.BAD_CASE, f"the old file of {file.tensor} cannot be removed: {error}") from error
+
+
+def read_tensor(file: TensorFile, path: Path) -> Array:
+    """Read a file that should hold exactly the elements of ``file``.
+
+    Raises:
+        Fault: MISSING_OUTPUT without such a file, SHAPE for another number of bytes.
+    """
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "was not written"
+        raise Fault(Reason.MISSING_OUTPUT, f"{file.tensor}: {path} {what}", details={"path": str(path)})
+    size = path.stat().st_size
+    if size != file.nbytes:
+        raise Fault(Reason.SHAPE, _wrong_size(file, path, size), details={"path": str(path), "bytes": size})
+    return np.fromfile(path, dtype=np.uint8).view(numpy_dtype(file.dtype)).reshape(file.spec.shape)
+
+
+def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
+    itemsize = file.dtype.itemsize_bytes
+    held = f"{size // itemsize} elements" if size % itemsize == 0 else f"{size / itemsize:.2f} elements"
+    shape = "x".join(map(str, file.spec.shape)) or "scalar"
+    return (
+        f"{file.tensor}: {path} has {size} bytes, but should have {file.nbytes} for {file.dtype}[{shape}]; "
+        f"it is {'too short' if size < file.nbytes else 'too long'}: {held} in place of {file.spec.elements}"
+    )
+
+
+class GoldenState(Enum):
+    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to."""
+
+    MISSING = "does not exist"
+    STALE = "belongs to another case or seed"
+    UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
+    FRESH = "belongs to this case"
+
+
+def golden_state(path: Path, key: str) -> GoldenState:
+    if not path.is_file():
+        return GoldenState.MISSING
+    if not _key_file(path).is_file():
+        return GoldenState.UNVOUCHED
+    vouched = _key_file(path).read_text(encoding="utf-8").strip() == key
+    return GoldenState.FRESH if vouched else GoldenState.STALE
+
+
+def read_golden(file: TensorFile, path: Path) -> Array:
+    """Read expected values, widened as a reference yields them.
+
+    Raises:
+        Fault: BAD_CASE for a file of another size.
+    """
+    try:
+        return widen(read_tensor(file, path))
+    except Fault as fault:
+        raise Fault(Reason.BAD_CASE, f"golden file of {fault.message}", details=fault.details) from None
+
+
+def write_golden(file: TensorFile, path: Path, array: Array, key: str) -> None:
+    """Write expected values and, beside them, the case key that they belong to."""
+    write_tensor(file, path, array)
+    _key_file(path).write_text(f"{key}\n", encoding="utf-8")
+
+
+def _key_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.key")
