@@ -9,9 +9,9 @@ import numpy as np
 
 from optest.backends import BackendDriver
 from optest.backends.arguments import at_their_places
-from optest.numerics import round_to
+from optest.numerics import dtype_of, round_to
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, Reason, TestCase
+from optest.spec import Fault, Numerics, Reason, TestCase, undeclared_output_dtype
 
 __all__ = ["NumpyBackend", "reference_outputs"]
 
@@ -27,11 +27,11 @@ class NumpyBackend(BackendDriver):
     numerics = Numerics(accumulator="float64")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Return one array for each output; a dtype that the case does not declare stays as the reference has it."""
+        """Return one array for each output, rounded to the dtype that is declared or follows from the inputs."""
         outputs = reference_outputs(case, inputs)
-        if not case.outputs or len(case.outputs) != len(outputs):
-            return outputs
-        return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
+        if len(case.outputs) == len(outputs):
+            return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
+        return [round_to(output, undeclared_output_dtype(dtype_of(output.dtype), case.dtypes)) for output in outputs]
 
     def unsupported(self, case: TestCase) -> str | None:
         if _stated_reference(case) is None:

@@ -13,7 +13,7 @@ from optest.compare import Expected
 from optest.core.border import Border
 from optest.numerics import dtype_of
 from optest.registry import load_object
-from optest.spec import DType, Fault, Reason, RuleClass, TensorSpec, TestCase
+from optest.spec import Fault, Reason, RuleClass, TensorSpec, TestCase, undeclared_output_dtype
 
 __all__ = ["expected_outputs"]
 
@@ -41,10 +41,7 @@ def expected_outputs(
         if reference is None:
             return []
         values = _call(_hook(reference), padded, case.attributes, "the reference")
-        terms = _terms(case, padded)
-    else:
-        terms = _terms(case, padded)
-    return _placed(case, inputs, values, terms)
+    return _placed(case, values, _terms(case, padded))
 
 
 def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
@@ -90,7 +87,7 @@ def _sequence(returned: Any) -> Sequence[Any]:
     return (returned,)
 
 
-def _placed(case: TestCase, inputs: Sequence[Array], values: Any, terms: Sequence[Any] | None) -> list[Expected]:
+def _placed(case: TestCase, values: Any, terms: Sequence[Any] | None) -> list[Expected]:
     outputs = _sequence(values)
     names = case.descriptor.tensors.outputs
     if values is None or len(outputs) != len(names):
@@ -100,16 +97,15 @@ def _placed(case: TestCase, inputs: Sequence[Array], values: Any, terms: Sequenc
         raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")
     declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
     return [
-        _one(name, np.asarray(value), spec, case, inputs, terms[index] if terms is not None else None)
+        _one(name, np.asarray(value), spec, case, terms[index] if terms is not None else None)
         for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
     ]
 
 
-def _one(
-    name: str, value: Array, spec: TensorSpec | None, case: TestCase, inputs: Sequence[Array], terms: Any
-) -> Expected:
+def _one(name: str, value: Array, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
     if spec is None:
-        return Expected(name=name, dtype=_output_dtype(value, inputs), shape=value.shape, value=value, terms=terms)
+        entry = undeclared_output_dtype(dtype_of(value.dtype), case.dtypes)
+        return Expected(name=name, dtype=entry, shape=value.shape, value=value, terms=terms)
     if value.shape != spec.shape:
         raise Fault(
             Reason.REFERENCE_FAILED,
@@ -117,14 +113,3 @@ def _one(
             f"but {case.descriptor.name} declares {list(spec.shape)}",
         )
     return Expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)
-
-
-def _output_dtype(value: Array, inputs: Sequence[Array]) -> DType:
-    """Where nothing declares it: a float64 reference stands for the dtype of the first inexact input."""
-    own = dtype_of(value.dtype)
-    if own.name in ("float64", "complex128"):
-        for array in inputs:
-            given = dtype_of(array.dtype)
-            if given.is_inexact:
-                return given
-    return own

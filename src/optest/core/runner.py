@@ -171,7 +171,7 @@ class TestRunner:
         """
         planned = [case if self.seed is None else replace(case, seed=self.seed) for case in cases]
         results: list[CaseResult] = []
-        for index, case in enumerate(planned, start=1):
+        for index, case in enumerate(planned):
             results.append(self._run_one(case))
             if on_result is not None:
                 on_result(results[-1], index, len(planned))

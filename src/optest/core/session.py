@@ -223,7 +223,7 @@ class Session:
             self.journal.result(result)
             self.results.append(result)
             self.bad += verdict.status in BAD_STATUSES
-            self.listener.on_case_result(result, len(self.results), len(self.cases) * self.policy.rounds)
+            self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail

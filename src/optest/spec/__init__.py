@@ -26,6 +26,7 @@ from optest.spec.operator import (
     Signature,
     Terms,
     UnfitArguments,
+    undeclared_output_dtype,
 )
 from optest.spec.outcome import (
     BAD_STATUSES,
@@ -89,4 +90,5 @@ __all__ = [
     "dtype",
     "dtype_names",
     "format_shape",
+    "undeclared_output_dtype",
 ]

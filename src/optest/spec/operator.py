@@ -24,6 +24,7 @@ __all__ = [
     "Signature",
     "Terms",
     "UnfitArguments",
+    "undeclared_output_dtype",
 ]
 
 
@@ -360,3 +361,13 @@ class OperatorDescriptor:
             tuple(dtypes) == variant or (len(variant) == 1 and all(name == variant[0] for name in dtypes))
             for variant in self.dtype_variants
         )
+
+
+def undeclared_output_dtype(reference: DType, inputs: Sequence[DType]) -> DType:
+    """The dtype of an output that neither plan nor inference declares.
+
+    A reference that yields float64 stands for the dtype of the first inexact input; any other dtype stands for itself.
+    """
+    if reference.name in ("float64", "complex128"):
+        return next((entry for entry in inputs if entry.is_inexact), reference)
+    return reference

@@ -96,7 +96,7 @@ class Heard:
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
         self.lines.append(f"{index}/{total} {result.status.value}")
-        if index >= self.interrupt_after:
+        if index + 1 >= self.interrupt_after:
             raise KeyboardInterrupt
 
     def on_complete(self, summary: RunSummary) -> None:
@@ -125,7 +125,7 @@ def session_of(
 def test_every_result_is_journaled_before_it_is_told() -> None:
     session, heard = session_of([case_named("a", 1), case_named("b", 2)], Scripted({"b": [FAIL]}))
     summary = session.run()
-    assert heard.lines == ["start", "on_start", "1/2 passed", "2/2 failed", "end", "on_complete"]
+    assert heard.lines == ["start", "on_start", "0/2 passed", "1/2 failed", "end", "on_complete"]
     assert summary.exit_status == 1
     assert summary.by_reason == {"VALUE": 1}
 
