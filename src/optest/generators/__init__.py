@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from optest.registry import load_object
+from optest.generators.fills import FILLS, check_fill
 from optest.spec import TestCase
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["FILLS", "Generator", "RandomTensorGenerator", "resolve_generator"]
+    from optest.generators.random_tensors import RandomTensorGenerator
+    from optest.generators.resolve import numpy_generator
 
-FILLS = (
-    "randn",
-    "uniform",
-    "randint",
-    "integer-exact",
-    "ones",
-    "zeros",
-    "full",
-    "arange",
-    "special",
-    "data",
-    "file",
-)
-"""Names that ``generator:`` and ``--generator`` take beside a dotted path."""
+__all__ = ["FILLS", "Generator", "RandomTensorGenerator", "check_fill", "numpy_generator", "resolve_generator"]
 
 
 class Generator(Protocol):
@@ -41,10 +29,15 @@ def resolve_generator(path: str | None) -> Generator:
     """Return the generator at a dotted path: an instance, a class (instantiated), or a function ``(case, rng)``.
 
     None is the built-in :class:`RandomTensorGenerator`.
+
+    Raises:
+        UsageError: if there is nothing at the path, or something that is none of them.
+        Unavailable: if its module needs a package that is not installed.
     """
     from optest.generators.resolve import resolve
 
-    return resolve(path, load_object)
+    generator: Generator = resolve(path)
+    return generator
 
 
 def __getattr__(name: str) -> Any:
@@ -52,8 +45,8 @@ def __getattr__(name: str) -> Any:
         from optest.generators.random_tensors import RandomTensorGenerator
 
         return RandomTensorGenerator
+    if name == "numpy_generator":
+        from optest.generators.resolve import numpy_generator
+
+        return numpy_generator
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if TYPE_CHECKING:
-    from optest.generators.random_tensors import RandomTensorGenerator

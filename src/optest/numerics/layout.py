@@ -63,4 +63,5 @@ def _span(array: Array) -> tuple[Array, int]:
     length = first + sum(max(0, reach) for reach in reaches) + array.itemsize
     lowest: Array = array[tuple(slice(-1 if stride < 0 else 0, None) for stride in array.strides)]
     corner: Array = lowest[(slice(0, 1),) * array.ndim].reshape(1).view(np.uint8)
-    return np.lib.stride_tricks.as_strided(corner, (length,), (1,)), first
+    memory: Array = np.lib.stride_tricks.as_strided(corner, (length,), (1,))
+    return memory, first

@@ -224,7 +224,7 @@ def _to_exact(array: Array, dtype: DType) -> Array:
         converted = array.astype(numpy_dtype(dtype))
         if not (converted != array).any():
             return converted
-    values = array if array.dtype.kind in "iubO" else widen(array)
+    values = _without_objects(array) if array.dtype.kind == "O" else widen(array)
     low, high = (0, 1) if dtype.kind is Kind.BOOL else (dtype.min_int, dtype.max_int)
     if values.size and values.dtype.kind != "b":
         _require_range(values, low, high, dtype)
@@ -235,8 +235,13 @@ def _to_exact(array: Array, dtype: DType) -> Array:
     return values.astype(numpy_dtype(dtype), copy=False)
 
 
+def _without_objects(array: Array) -> Array:
+    """Python integers as they are; with other numbers among them, all as float64."""
+    return array if all(isinstance(value, int) for value in array.flat) else array.astype(_FLOAT64)
+
+
 def _require_range(values: Array, low: int, high: int, dtype: DType) -> None:
-    if low <= values.min().item() and values.max().item() <= high:
+    if low <= np.asarray(values.min()).item() and np.asarray(values.max()).item() <= high:
         return
     outside = np.array([not low <= value <= high for value in values.reshape(-1).tolist()]).reshape(values.shape)
     _refuse(values, outside, dtype, f"from {low} to {high}")

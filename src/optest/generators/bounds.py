@@ -1,0 +1,83 @@
+"""How large integers may be drawn so that what the operator does with them stays exact or at least in range."""
+
+from __future__ import annotations
+
+import math
+
+from optest.generators.fills import fill_values
+from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
+
+__all__ = ["default_magnitude", "exact_magnitude"]
+
+_SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
+
+
+def default_magnitude(case: TestCase, argument: Argument) -> int:
+    """The largest magnitude that an integer input takes unless its fill says otherwise; at least 1.
+
+    Half the type's range, so that two can be added. For sums and contractions with random signs one where
+    the range of the result is six standard deviations; unsigned ones where no sum can leave it.
+    """
+    dtype = argument.spec.dtype
+    rule = case.descriptor.rule
+    if rule is None or rule.kind not in _SUMS:
+        return max(dtype.max_int // 2, 1)
+    terms = max(argument.spec.elements, 1)
+    spread = terms if dtype.kind is Kind.UINT else 2 * max(math.isqrt(terms), 1)
+    largest = _root(_largest_result(case, argument) // spread, min(2, len(case.inputs)))
+    return max(min(largest, dtype.max_int // 2), 1)
+
+
+def exact_magnitude(case: TestCase, argument: Argument) -> int:
+    """The largest factor for which sums of ``terms`` products of ``operands`` factors are exact in any order.
+
+    The sum of all magnitudes, with one more term for a bias, stays within the exact integers of the accumulator
+    (2**24 in float32, 2**53 for float64 inputs) and, if that is possible without 0, finite in the result. The
+    factor itself is one that its type holds exactly. Without ``terms``, one for each element of the input.
+
+    Raises:
+        Fault: BAD_CASE if so many stated terms are not exact even with factors of 1.
+    """
+    stated = fill_values(argument.fill)
+    dtype = argument.spec.dtype
+    exact = _exact_integers(dtype)
+    terms = argument.spec.elements if stated["terms"] is None else stated["terms"]
+    parts = 2 if dtype.is_complex else 1
+    if stated["terms"] is not None and terms * parts > exact:
+        raise Fault(
+            Reason.BAD_CASE,
+            f"{argument.name}: {terms} terms is too many for integer-exact, but should be at most {exact // parts} "
+            f"for {dtype}; use randn or uniform",
+        )
+    limit = min(exact, _largest_result(case, argument))
+    return max(1, min(_root(limit // (parts * (terms + 1)), stated["operands"]), _largest_factor(dtype)))
+
+
+def _exact_integers(dtype: DType) -> int:
+    if dtype.is_inexact:
+        return 2**53 if dtype.precision == 53 else 2**24
+    return max(dtype.max_int, 2**31 - 1)
+
+
+def _largest_factor(dtype: DType) -> int:
+    """Up to here a type holds every integer; draws of magnitudes take 31 bits."""
+    return min(2**dtype.precision if dtype.is_inexact else dtype.max_int, 2**31 - 1)
+
+
+def _largest_result(case: TestCase, argument: Argument) -> int:
+    results = [spec.dtype for spec in case.outputs if spec.dtype.kind is not Kind.BOOL] or [argument.spec.dtype]
+    return min(int(dtype.max_finite) if dtype.is_inexact else dtype.max_int for dtype in results)
+
+
+def _root(value: int, degree: int) -> int:
+    """The largest integer whose power of ``degree`` is not above ``value``."""
+    if degree == 1:
+        return value
+    if degree == 2:
+        return math.isqrt(value)
+    root: int = round(value ** (1 / degree))
+    while root**degree > value:
+        root -= 1
+    while (root + 1) ** degree <= value:
+        root += 1
+    return root

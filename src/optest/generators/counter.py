@@ -1,0 +1,84 @@
+"""Random bits by counter: word ``i`` of the argument ``path`` of a case is a function of (case key, path, i) alone.
+
+The bits are a promise: a case draws the same tensors in every version of optest and NumPy, on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+import numpy as np
+
+from optest.numerics import Array
+
+__all__ = ["BLOCK_WORDS", "Stream", "words"]
+
+BLOCK_WORDS = 1 << 13
+"""Words made at a time; 64 KiB stay in the cache, and so does what is drawn from them."""
+
+_HEAD_WORDS = 8
+_LITTLE = np.dtype("<u8")
+
+# The finaliser "variant 13" of Stafford and the increment of SplitMix64 (Steele, Lea, Flood 2014). The second
+# half of the key is added between the two multiplications, so streams are no windows into one sequence.
+_INCREMENT = 0x9E37_79B9_7F4A_7C15
+_FIRST = np.array(0xBF58_476D_1CE4_E5B9, np.uint64)
+_SECOND = np.array(0x94D0_49BB_1331_11EB, np.uint64)
+_SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
+_STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
+
+
+class Stream:
+    """The bits of one argument: its first eight words are a BLAKE2b hash, the others are mixed from a second one."""
+
+    __slots__ = ("_head", "_name", "_tail")
+
+    def __init__(self, case_key: str, path: str) -> None:
+        self._name = f"{case_key}/{path}".encode()
+        self._head = blake2b(self._name).digest()
+        self._tail: tuple[int, int] | None = None
+
+    def head(self, count: int) -> Array:
+        """The first ``count`` words, at most eight; read-only."""
+        return np.frombuffer(self._head, _LITTLE, count)
+
+    def tail(self) -> tuple[int, int]:
+        """The 128-bit key of the words after the eighth."""
+        if self._tail is None:
+            digest = blake2b(self._name, digest_size=16, person=b"optest tail").digest()
+            self._tail = (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
+        return self._tail
+
+
+def words(stream: Stream, count: int) -> Iterator[Array]:
+    """Yield words 0 to ``count - 1`` as uint64 arrays of ``BLOCK_WORDS``, the last one shorter.
+
+    An array is valid until the next one is asked for: its memory is used again.
+    """
+    if count <= _HEAD_WORDS:
+        yield stream.head(count)
+        return
+    block = np.empty(min(count, BLOCK_WORDS), np.uint64)
+    scratch = np.empty_like(block)
+    for start in range(0, count, BLOCK_WORDS):
+        size = min(BLOCK_WORDS, count - start)
+        _mix(stream, start, block[:size], scratch[:size])
+        if start == 0:
+            block[:_HEAD_WORDS] = stream.head(_HEAD_WORDS)
+        yield block[:size]
+
+
+def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
+    """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
+    first, second = stream.tail()
+    np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
+    np.right_shift(out, _SHIFTS[0], out=scratch)
+    np.bitwise_xor(out, scratch, out=out)
+    np.multiply(out, _FIRST, out=out)
+    np.add(out, np.array(second, np.uint64), out=out)
+    np.right_shift(out, _SHIFTS[1], out=scratch)
+    np.bitwise_xor(out, scratch, out=out)
+    np.multiply(out, _SECOND, out=out)
+    np.right_shift(out, _SHIFTS[2], out=scratch)
+    np.bitwise_xor(out, scratch, out=out)

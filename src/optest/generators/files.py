@@ -1,0 +1,183 @@
+"""Tensors in files: .npy, .npz, .bin, .pt (weights only) and .safetensors. No pickle, no guess at a type."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optest.errors import Unavailable, UnknownName
+from optest.numerics import Array, numpy_dtype
+from optest.spec import DType, Fault, Reason, TensorSpec, format_shape
+
+__all__ = ["read_tensor"]
+
+
+def read_tensor(path: str, key: str | None, spec: TensorSpec) -> Array:
+    """The tensor in a file, shaped and typed as ``spec`` says; the ending of ``path`` is its format.
+
+    ``key`` names one of several tensors. ``.bin`` has no header: its bytes are the elements, row-major and
+    little-endian.
+
+    Raises:
+        Fault: BAD_CASE if the file is missing, damaged, or holds something else.
+        UnknownName: for a key that is not in the file.
+        Unavailable: if reading it needs a package that is not installed.
+    """
+    read = _READERS.get(Path(path).suffix.lower())
+    if read is None:
+        raise _bad(path, f"ends in {Path(path).suffix!r}, but should end in {', '.join(_READERS)}")
+    if not Path(path).is_file():
+        raise _bad(path, "does not exist")
+    try:
+        array = read(path, key, spec)
+    except OSError as error:
+        raise _bad(path, f"cannot be read: {error.strerror or error}") from error
+    if array.shape != spec.shape:
+        raise _bad(path, f"holds the shape {format_shape(array.shape)}, but should hold {format_shape(spec.shape)}")
+    return array
+
+
+def _bad(path: str, what: str) -> Fault:
+    return Fault(Reason.BAD_CASE, f"file {path} {what}", details={"path": path})
+
+
+_RAW_IN_NUMPY = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2", "bfloat16")
+
+
+def _typed(array: Array, path: str, wanted: DType) -> Array:
+    """``array`` in the wanted type, which it has to have already.
+
+    NumPy files know bfloat16, float8 and int4 only as raw bytes (``V2``, ``V1``).
+    """
+    target = numpy_dtype(wanted)
+    if array.dtype.newbyteorder("=") == target:
+        return array.astype(target, copy=False)
+    if wanted.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
+        return array.view(target)
+    raise _bad(path, f"holds {array.dtype.name}, but should hold {wanted}")
+
+
+def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
+    if key is not None:
+        raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
+    return _typed(_loaded(path), path, spec.dtype)
+
+
+def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
+    archive = _loaded(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise _bad(path, "is no archive of arrays")
+    with archive:
+        name = _chosen(path, key, archive.files)
+        try:
+            return _typed(archive[name], path, spec.dtype)
+        except (ValueError, zipfile.BadZipFile) as error:
+            raise _bad(path, f"cannot be read: {error}") from error
+
+
+def _loaded(path: str) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise _bad(path, f"cannot be read: {error}") from error
+
+
+def _read_bin(path: str, key: str | None, spec: TensorSpec) -> Array:
+    if key is not None:
+        raise _bad(path, f"is raw bytes without names, but key is {key!r}")
+    raw = np.fromfile(path, np.uint8)
+    return _from_bytes(raw, path, spec)
+
+
+def _from_bytes(raw: Array, path: str, spec: TensorSpec) -> Array:
+    if raw.size != spec.nbytes:
+        raise _bad(path, f"has {raw.size} bytes, but should have {spec.nbytes} for {spec.dtype}[{_shape(spec)}]")
+    target = numpy_dtype(spec.dtype)
+    if spec.dtype.name == "bool" and (raw > 1).any():
+        raise _bad(path, f"holds the byte {int(raw.max())}, but bool should be 0 or 1")
+    return raw.view(target).reshape(spec.shape)
+
+
+def _shape(spec: TensorSpec) -> str:
+    return format_shape(spec.shape)
+
+
+def _read_pt(path: str, key: str | None, spec: TensorSpec) -> Array:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise Unavailable(f"reading {path}", "pip install optest[torch]") from None
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except (torch.serialization.pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise _bad(path, f"cannot be read as tensors alone (weights_only): {first}") from error
+    if isinstance(loaded, dict):
+        loaded = loaded[_chosen(path, key, [name for name in loaded if isinstance(loaded[name], torch.Tensor)])]
+    elif key is not None:
+        raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
+    if not isinstance(loaded, torch.Tensor):
+        raise _bad(path, f"holds a {type(loaded).__name__}, but should hold a tensor or a dictionary of tensors")
+    return _from_torch(torch, loaded, path, spec)
+
+
+def _from_torch(torch: Any, tensor: Any, path: str, spec: TensorSpec) -> Array:
+    held = str(tensor.dtype).removeprefix("torch.")
+    if held != spec.dtype.name:
+        raise _bad(path, f"holds {held}, but should hold {spec.dtype}")
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    raw: Array = dense.reshape(-1).view(torch.uint8).numpy()
+    return raw.view(numpy_dtype(spec.dtype)).reshape(tuple(tensor.shape))
+
+
+def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
+    try:
+        import safetensors
+    except ModuleNotFoundError:
+        raise Unavailable(f"reading {path}", "pip install optest[safetensors]") from None
+    try:
+        tensors: dict[str, Any] = dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError as error:
+        raise _bad(path, f"cannot be read: {error}") from error
+    found = tensors[_chosen(path, key, tensors)]
+    held = _SAFETENSORS.get(found["dtype"])
+    if held != spec.dtype.name:
+        raise _bad(path, f"holds {held or found['dtype']}, but should hold {spec.dtype}")
+    return np.frombuffer(found["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(found["shape"]))
+
+
+_SAFETENSORS = {
+    "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "BF16": "bfloat16",
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    **{
+        f"{letter}{bits}": f"{name}{bits}" for letter, name in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)
+    },
+}
+
+
+def _chosen(path: str, key: str | None, names: Iterable[str]) -> str:
+    known = list(names)
+    if key is not None and key not in known:
+        raise UnknownName(f"tensor in {path}", key, map(str, known))
+    if key is None and len(known) != 1:
+        raise _bad(path, f"holds {len(known)} tensors ({', '.join(map(str, known[:8]))}); state key: NAME")
+    return known[0] if key is None else key
+
+
+_READERS: dict[str, Callable[[str, str | None, TensorSpec], Array]] = {
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".bin": _read_bin,
+    ".pt": _read_pt,
+    ".safetensors": _read_safetensors,
+}

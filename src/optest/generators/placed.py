@@ -1,0 +1,69 @@
+"""Inputs whose values are given: written in the plan, or read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from optest.generators.constants import exact_scalar, stored
+from optest.generators.files import read_tensor
+from optest.numerics import Array, bits, numpy_dtype, view
+from optest.spec import Fault, Reason, TensorSpec, format_shape
+
+__all__ = ["from_data", "from_file"]
+
+
+def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
+    """The stated nested list, rounded to the element type, in the layout of ``spec``.
+
+    Raises:
+        Fault: BAD_CASE if its shape is another one or the type cannot hold a value.
+    """
+    values: list[Any] = []
+    shape = _flatten(stated["values"], values, name)
+    if shape != spec.shape and not (spec.elements == 0 and not values):
+        raise Fault(
+            Reason.BAD_CASE, f"data of {name} have the shape {format_shape(shape)}, but should have {_shown(spec)}"
+        )
+    numbers = [exact_scalar(value, spec.dtype) for value in values]
+    return _placed(stored(numbers, spec.dtype, f"data of {name}").reshape(spec.shape), spec, f"data of {name}")
+
+
+def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
+    """The tensor in the stated file, in the layout of ``spec``.
+
+    Raises:
+        Fault: BAD_CASE if the file cannot be read or holds another shape, type or number of bytes.
+        Unavailable: if reading it needs a package that is not installed.
+    """
+    return _placed(read_tensor(stated["path"], stated["key"], spec), spec, f"{stated['path']} ({name})")
+
+
+def _shown(spec: TensorSpec) -> str:
+    return format_shape(spec.shape)
+
+
+def _flatten(values: Any, into: list[Any], name: str) -> tuple[int, ...]:
+    """Append the scalars of a nested list in order and return its shape."""
+    if not isinstance(values, (list, tuple)):
+        if not isinstance(values, (bool, int, float, str)):
+            raise Fault(Reason.BAD_CASE, f"data of {name} hold {values!r}, but should hold numbers")
+        into.append(values)
+        return ()
+    shapes = {_flatten(each, into, name) for each in values}
+    if len(shapes) > 1:
+        listed = " and ".join(sorted(format_shape(shape) for shape in shapes))
+        raise Fault(Reason.BAD_CASE, f"data of {name} nest unevenly: rows of {listed} side by side")
+    return (len(values), *(shapes.pop() if shapes else ()))
+
+
+def _placed(values: Array, spec: TensorSpec, what: str) -> Array:
+    """A copy of ``values`` in the storage of ``spec``; gaps are 0."""
+    storage = np.zeros(spec.storage_elements, numpy_dtype(spec.dtype))
+    tensor = view(storage, spec)
+    tensor[...] = values
+    if spec.storage_elements < spec.elements + spec.offset and (bits(tensor) != bits(values)).any():
+        raise Fault(Reason.BAD_CASE, f"{what}: elements that share memory in strides {list(spec.strides or ())} differ")
+    return tensor

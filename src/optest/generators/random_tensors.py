@@ -1,0 +1,175 @@
+"""The built-in generator: each input of a case by its fill, as a function of (case key, argument path) alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from optest.generators import draws
+from optest.generators.bounds import default_magnitude, exact_magnitude
+from optest.generators.constants import CONSTANTS
+from optest.generators.counter import Stream
+from optest.generators.domains import integer_pieces, integers_within, legal_signs, real_pieces
+from optest.generators.fills import check_fill, fill_values
+from optest.generators.placed import from_data, from_file
+from optest.generators.special_values import special_values
+from optest.numerics import Array, numpy_dtype, view
+from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
+from optest.spec import dtype as dtype_called
+
+__all__ = ["RandomTensorGenerator", "input_of"]
+
+Maker = Callable[[str, str, int], Array]
+"""(case key, argument path, number of elements) to a new storage."""
+
+_SPECIAL_PATH = "#special"
+_PLAIN_INTEGERS = (-8, 7)
+"""What randint draws into float types unless told otherwise."""
+
+
+class RandomTensorGenerator:
+    """Draws every input by its :class:`Fill`, into its storage, and views it as the spec says.
+
+    Float types: ``randn`` and ``uniform`` are rounded once, from float64 (float32 ``randn`` is drawn in float32);
+    what lies outside the operator's domain for the input is mirrored at its border (:func:`domains.fold`).
+
+    Integer types: without parameters magnitudes go up to half the type's range, so that two of them can be added
+    (for sums and contractions: up to what the sum can hold); ``randn`` spreads them evenly over the number of
+    bits, ``uniform`` and ``randint`` over the range. Stated parameters mean what they say. Only legal values are
+    drawn. bool: both values evenly. Complex: both components are drawn.
+
+    ``special`` sprinkles values that float operators are asked about whatever their domain; into integers only
+    legal ones.
+    """
+
+    def generate(self, case: TestCase, rng: object = None) -> tuple[tuple[Array, ...], None]:  # noqa: ARG002
+        """Return ``(inputs, None)``; ``rng`` is not used: NumPy's streams may change between versions.
+
+        Raises:
+            UnknownName, UsageError: for a fill that does not exist or has wrong parameters.
+            Fault: BAD_CASE if it cannot be drawn for this tensor, or its file does not fit.
+        """
+        return tuple([input_of(case, argument) for argument in case.inputs]), None
+
+
+def input_of(case: TestCase, argument: Argument) -> Array:
+    """One input of ``case``, new and writeable."""
+    fill, spec = argument.fill, argument.spec
+    if fill.kind in ("data", "file"):
+        check_fill(fill)
+        placed = from_data if fill.kind == "data" else from_file
+        return placed(fill_values(fill), spec, argument.name)
+    interval = case.descriptor.domain.get(argument.name)
+    parameters = _frozen(fill) if fill.parameters else ()
+    make = _maker(fill.kind, parameters, spec.dtype.name, interval, _bound(case, argument))
+    if spec.strides is None and not spec.offset:
+        return make(case.key, argument.path, math.prod(spec.shape)).reshape(spec.shape)
+    return view(make(case.key, argument.path, spec.storage_elements), spec)
+
+
+def _bound(case: TestCase, argument: Argument) -> int:
+    """The largest magnitude to draw where the fill leaves it open; 0 where nothing needs to be known."""
+    if argument.fill.kind == "integer-exact":
+        check_fill(argument.fill)
+        return exact_magnitude(case, argument)
+    return default_magnitude(case, argument) if argument.spec.dtype.is_integer else 0
+
+
+def _frozen(fill: Fill) -> tuple[tuple[str, Any, str], ...]:
+    """The parameters as a key of a cache; the text keeps 0.0 and -0.0, 1 and True apart."""
+    check_fill(fill)
+    return tuple((name, value, repr(value)) for name, value in fill.parameters.items())
+
+
+@lru_cache(maxsize=1024)
+def _maker(
+    kind: str, parameters: tuple[tuple[str, Any, str], ...], dtype_name: str, interval: Interval | None, bound: int
+) -> Maker:
+    fill = Fill(kind=kind, parameters={name: value for name, value, _ in parameters})
+    check_fill(fill)
+    dtype = dtype_called(dtype_name)
+    stated = fill_values(fill)
+    if kind in CONSTANTS:
+        return CONSTANTS[kind](stated, dtype)
+    if dtype.kind is Kind.COMPLEX:
+        return _complex_maker(_maker(kind, parameters, _COMPONENT[dtype_name], interval, bound), dtype)
+    if kind == "special":
+        base = _maker(stated["base"], (), dtype_name, interval, bound)
+        return _special_maker(base, special_values(dtype, interval), stated["rate"])
+    draw = _draw(kind, stated, dtype, interval, bound)
+
+    def make(case_key: str, path: str, count: int) -> Array:
+        return draws.drawn(draw, Stream(case_key, path), count)
+
+    return make
+
+
+_COMPONENT = {"complex64": "float32", "complex128": "float64"}
+
+
+def _complex_maker(components: Maker, dtype: DType) -> Maker:
+    def make(case_key: str, path: str, count: int) -> Array:
+        return components(case_key, path, 2 * count).view(numpy_dtype(dtype))
+
+    return make
+
+
+def _special_maker(base: Maker, values: Array, rate: float) -> Maker:
+    def make(case_key: str, path: str, count: int) -> Array:
+        return draws.sprinkled(base(case_key, path, count), Stream(case_key, path + _SPECIAL_PATH), values, rate)
+
+    return make
+
+
+def _draw(kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int) -> draws.Draw:
+    if dtype.kind is Kind.BOOL:
+        return draws.booleans(dtype, only_true=kind == "integer-exact")
+    if kind == "integer-exact":
+        return draws.nonzero_integers(dtype, bound, legal_signs(interval, dtype))
+    if dtype.is_integer:
+        return _integer_draw(kind, stated, dtype, interval, bound)
+    if kind == "randint":
+        first, last = _stated_integers(stated) or _PLAIN_INTEGERS
+        return draws.integers(dtype, integers_within(first, last, real_pieces(_whole_numbers(interval, dtype), dtype)))
+    if kind == "randn":
+        mean, std = stated["mean"], stated["std"]
+        limited = interval is not None or mean is not None or std is not None
+        return draws.normal(dtype, mean, std, real_pieces(interval, dtype) if limited else None)
+    low, high = _stated_range(stated)
+    limited = interval is not None or max(abs(low), abs(high)) > 1
+    return draws.uniform(dtype, low, high, real_pieces(interval, dtype) if limited else None)
+
+
+def _integer_draw(
+    kind: str, stated: Mapping[str, Any], dtype: DType, interval: Interval | None, bound: int
+) -> draws.Draw:
+    pieces = integer_pieces(interval, dtype)
+    if kind == "randn":
+        mean, std = stated["mean"], stated["std"]
+        if mean is None and std is None:
+            return draws.integers_by_bits(dtype, bound, None if interval is None else pieces)
+        return draws.normal(dtype, mean, std, pieces)
+    low, high = _stated_integers(stated) or (-bound if dtype.min_int else 0, bound)
+    return draws.integers(dtype, integers_within(low, high, pieces))
+
+
+def _whole_numbers(interval: Interval | None, dtype: DType) -> Interval:
+    """The part of ``interval`` in which a float type holds every integer."""
+    stated, most = interval or Interval(), 2.0**dtype.precision
+    return Interval(low=max(stated.low, -most), high=min(stated.high, most), avoid=stated.avoid)
+
+
+def _stated_range(stated: Mapping[str, Any]) -> tuple[float, float]:
+    low = -1.0 if stated["low"] is None else float(stated["low"])
+    high = 1.0 if stated["high"] is None else float(stated["high"])
+    return low, high
+
+
+def _stated_integers(stated: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The first and last integer of the stated half-open range, None if none is stated."""
+    low, high = stated["low"], stated["high"]
+    if low is None and high is None:
+        return None
+    return math.ceil(0 if low is None else low), math.ceil(1 if high is None else high) - 1

@@ -1,0 +1,57 @@
+"""From what a plan calls a generator to something with ``generate``, and the randomness that a user's one gets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from optest.errors import UsageError
+from optest.generators.random_tensors import RandomTensorGenerator
+from optest.registry import load_object
+from optest.spec import TestCase
+
+__all__ = ["FunctionGenerator", "numpy_generator", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionGenerator:
+    """A plain function ``(case, rng)`` as a generator."""
+
+    function: Callable[[TestCase, np.random.Generator], Any]
+
+    def generate(self, case: TestCase, rng: np.random.Generator) -> Any:
+        return self.function(case, rng)
+
+
+@lru_cache(maxsize=256)
+def resolve(path: str | None) -> Any:
+    """The generator at a dotted path: an instance, a class, which is called without arguments, or a function.
+
+    Raises:
+        UsageError: if there is nothing at the path, or something that is none of them.
+        Unavailable: if its module needs a package that is not installed.
+    """
+    if path is None:
+        return RandomTensorGenerator()
+    found = load_object(path)
+    if isinstance(found, type):
+        found = found()
+    if callable(getattr(found, "generate", None)):
+        return found
+    if callable(found):
+        return FunctionGenerator(found)
+    raise UsageError(
+        f"generator {path!r} is a {type(found).__name__}, but should be a function (case, rng), "
+        f"or a class or object with generate(case, rng)"
+    )
+
+
+def numpy_generator(case: TestCase) -> np.random.Generator:
+    """A NumPy Generator that depends on the case key alone; its distributions may change with NumPy's version."""
+    digest = hashlib.blake2b(case.key.encode(), digest_size=32, person=b"optest numpy").digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
