@@ -54,7 +54,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             kind=RuleClass.ULP,
             ulp=0.5,
             source=f"correctly rounded: IEEE 754-2019 §5.4.1, {_CL}",
-            formula="alpha ≠ 1: |alpha·other| more",
+            formula="alpha ≠ 1: 2·|alpha·other| more",
         ),
         description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
     ),

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from optest.numerics import widen
-from optest.operators.inference import normalize_dim, reduced_dims
+from optest.numerics import round_to, widen
+from optest.operators.inference import infer_add, normalize_dim, reduced_dims
 from optest.operators.reference_impls import (
     affine_parameters,
     gemm_operands,
     moments,
+    spec_of,
     sum_over,
 )
 from optest.spec import ErrorBudget, Terms
@@ -38,6 +39,9 @@ Attributes = Mapping[str, Any]
 Hook = Callable[[Inputs, Attributes], tuple[Any, ...]]
 
 
+_FLOAT32_U = 2.0**-24
+
+
 def _quiet(function: Hook) -> Hook:
     @functools.wraps(function)
     def quiet(inputs: Inputs, attributes: Attributes) -> tuple[Any, ...]:
@@ -53,14 +57,21 @@ def _float64(array: Any) -> Array:
 
 @_quiet
 def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The addition itself is correctly rounded; alpha ≠ 1 adds the rounding of alpha and that of alpha · other."""
-    left, right = _float64(inputs[0]), _float64(inputs[1])
+    """The addition itself is correctly rounded; alpha ≠ 1 adds the rounding of alpha · other and that of alpha.
+
+    alpha may be read as a number of the result's dtype (torch on a CPU) or of the arithmetic (torch on a GPU): what
+    lies between the two is allowed for, which is nothing for 2 or 0.5.
+    """
+    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     alpha = attributes.get("alpha", 1.0)
-    shape = np.broadcast_shapes(left.shape, right.shape)
+    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     if alpha == 1:
-        return (ErrorBudget(np.zeros(shape), np.zeros(shape)),)
-    scaled = np.broadcast_to(np.abs(alpha * right), shape)
-    return (ErrorBudget(2.0 * scaled, 2.0 / 3.0 * scaled * scaled),)
+        return (ErrorBudget(np.zeros(result.shape)),)
+    other = np.broadcast_to(np.abs(_float64(right)), result.shape)
+    misread = 0.0
+    if result.dtype.is_float and result.dtype.bits < 32:
+        misread = abs(float(widen(round_to(np.float64(alpha), result.dtype))) - alpha) / _FLOAT32_U
+    return (ErrorBudget((2.0 * abs(alpha) + misread) * other),)
 
 
 @_quiet
@@ -143,7 +154,6 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
-_FLOAT32_U = 2.0**-24
 _VANISHING = 0.5 * _FLOAT32_U
 _SUBNORMAL = 4.0 * 2.0**-125
 """Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""

@@ -253,10 +253,17 @@ def promote_tensors(specs: Sequence[TensorSpec]) -> DType:
     if whole.is_complex:
         return whole
     if whole.is_float:
-        return promote_dtypes(whole, dtype("complex64")) if scalars.is_complex else whole
+        return _complex_of(whole) if scalars.is_complex else whole
     if whole.kind is Kind.BOOL or scalars.is_inexact:
         return promote_dtypes(whole, scalars)
     return whole
+
+
+def _complex_of(part: DType) -> DType:
+    names = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64"}
+    if part.name not in names:
+        raise UnfitArguments(f"the scalar beside {part} is complex, but should be real: there is no complex {part}")
+    return dtype(names[part.name])
 
 
 def _promoted(specs: Sequence[TensorSpec]) -> DType | None:

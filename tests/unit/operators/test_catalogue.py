@@ -1,0 +1,87 @@
+"""The descriptors themselves: names, hooks, domains, the page made from them."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.documentation import operators_page
+from optest.registry import load_object
+from optest.spec import OperatorDescriptor, RuleClass, UnfitArguments
+
+PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
+
+
+def test_the_twelve_are_there() -> None:
+    names = ["add", "div", "exp", "gelu", "cast", "relu", "sum", "matmul", "gemm", "softmax", "layer_norm", "transpose"]
+    assert list(operators.names())[:12] == names
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
+def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
+    for hook in (descriptor.infer, descriptor.reference, descriptor.terms):
+        if hook is not None:
+            assert callable(load_object(hook))
+    assert descriptor.rule is not None
+    assert descriptor.rule.source
+    assert descriptor.description
+    assert all(attribute.description for attribute in descriptor.attributes)
+    needs_terms = descriptor.rule.kind in (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
+    assert not needs_terms or descriptor.terms is not None
+    assert set(descriptor.domain) <= {parameter.name for parameter in descriptor.tensors.inputs}
+    assert descriptor.dtype_variants[0] == ("float32",)
+    assert len(set(descriptor.dtype_variants)) == len(descriptor.dtype_variants)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("elementwise_add", "add"),
+        ("Add", "add"),
+        ("elementwise_div", "div"),
+        ("Gelu", "gelu"),
+        ("Cast", "cast"),
+        ("vector_sum", "sum"),
+        ("reduce_sum", "sum"),
+        ("ReduceSum", "sum"),
+        ("MatMul", "matmul"),
+        ("Gemm", "gemm"),
+        ("LayerNormalization", "layer_norm"),
+        ("Transpose", "transpose"),
+    ],
+)
+def test_aliases(alias: str, name: str) -> None:
+    assert operators.get(alias) is operators.get(name)
+
+
+def test_attribute_aliases() -> None:
+    assert operators.get("ReduceSum").bind({"axes": [1], "keepdims": True}) == {"dim": (1,), "keepdim": True}
+    assert operators.get("Softmax").bind({"axis": 0}) == {"dim": 0}
+    assert operators.get("LayerNormalization").bind({"normalized_shape": 3, "epsilon": 1}) == {
+        "normalized_shape": (3,),
+        "eps": 1.0,
+    }
+    gemm = operators.get("Gemm").bind({"transA": True, "transB": False})
+    assert gemm == {"alpha": 1.0, "beta": 1.0, "trans_a": True, "trans_b": False}
+    with pytest.raises(UnfitArguments, match="needs the attribute dtype"):
+        operators.get("cast").bind({})
+
+
+def test_the_seeds_path_of_the_gemm_reference() -> None:
+    assert callable(load_object("optest.operators.reference_impls:gemm_reference"))
+
+
+def test_everything_exported_exists() -> None:
+    for name in ("catalogue", "documentation", "error_terms", "inference", "normal_tail", "reference_impls"):
+        module = importlib.import_module(f"optest.operators.{name}")
+        assert all(hasattr(module, each) for each in module.__all__)
+
+
+def test_the_page_is_made_from_the_descriptors() -> None:
+    assert PAGE.read_text(encoding="utf-8") == operators_page(), (
+        "docs/operators.md is out of date; write operators_page() to it"
+    )

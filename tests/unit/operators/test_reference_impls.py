@@ -1,0 +1,378 @@
+"""References against torch in float64, against exact integers, and on the values where operators go wrong."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.operators import operators
+from optest.operators.normal_tail import normal_tail
+from optest.registry import load_object
+from optest.spec import DTYPES, TensorSpec, dtype
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+NAN, INF = math.nan, math.inf
+
+
+def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
+    """The reference's output; its shape and kind are held against inference on the way."""
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    before = [None if each is None else each.copy() for each in inputs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (out,) = load_object(descriptor.reference)(inputs, bound)
+    for array, copy in zip(inputs, before, strict=True):
+        if array is not None:
+            assert array.tobytes() == copy.tobytes(), "the reference wrote to its input"
+    specs = [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
+    (spec,) = load_object(descriptor.infer)(specs, bound)
+    assert isinstance(out, np.ndarray)
+    assert out.shape == spec.shape
+    if operator == "transpose":
+        assert out.dtype == numpy_dtype(spec.dtype)
+    elif spec.dtype.is_float:
+        assert out.dtype == np.float64
+    elif spec.dtype.bits >= 8 and not spec.dtype.is_complex:
+        assert out.dtype == numpy_dtype(spec.dtype)
+    return out
+
+
+def drawn(shape: tuple[int, ...], name: str, seed: int = 0) -> Array:
+    rng = np.random.default_rng(seed)
+    entry = dtype(name)
+    if entry.is_float:
+        return round_to(rng.standard_normal(shape) * 3, entry)
+    if entry.kind.value == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.integers(max(entry.min_int, -100), 100, shape).astype(numpy_dtype(entry))
+
+
+def strided(array: Array) -> Array:
+    """The same values with a transposed, stepped layout."""
+    storage = np.zeros((*array.shape[::-1], 2), array.dtype)
+    view = storage[..., 0].T
+    view[...] = array
+    return view
+
+
+def to_torch(array: Array) -> Any:
+    torch = pytest.importorskip("torch")
+    name = dtype_of(array.dtype).name
+    if array.dtype.kind == "V" or name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        bits = np.ascontiguousarray(array).view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
+        return torch.from_numpy(bits.copy()).view(getattr(torch, name))
+    return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape).copy())
+
+
+def double(array: Array | None) -> Any:
+    """The operand as torch would get it in float64, from exactly the same values."""
+    return None if array is None else to_torch(widen(array).astype(np.float64))
+
+
+def close(got: Array, want: Any, scale: float = 1.0) -> None:
+    np.testing.assert_allclose(got, want.numpy(), rtol=2e-14, atol=2e-15 * scale, equal_nan=True)
+
+
+SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 17), (0,), (2, 0, 3)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_elementwise(name: str, shape: tuple[int, ...]) -> None:
+    import torch
+
+    x, y = strided(drawn(shape, name, 1)), drawn(shape, name, 2)
+    a, b = double(x), double(y)
+    close(expected("add", x, y), a + b)
+    close(expected("add", x, y, alpha=-0.3), torch.add(a, b, alpha=-0.3), 10)
+    close(expected("div", x, y), a / b)
+    close(expected("exp", x), a.exp())
+    close(expected("gelu", x), torch.nn.functional.gelu(a))
+    close(expected("gelu", x, approximate="tanh"), torch.nn.functional.gelu(a, approximate="tanh"))
+    close(expected("relu", x), a.relu())
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+def test_broadcasting(name: str) -> None:
+    x, y = drawn((4, 1, 3), name), drawn((5, 1), name, 1)
+    close(expected("add", x, y), double(x) + double(y))
+    close(expected("div", x, y), double(x) / double(y))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("shape", "dim"), [((), None), ((7,), 0), ((3, 5), 1), ((2, 3, 17), (0, 2)), ((2, 0), 1)])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sum(name: str, shape: tuple[int, ...], dim: Any, keepdim: bool) -> None:
+    x = strided(drawn(shape, name))
+    close(expected("sum", x, dim=dim, keepdim=keepdim), double(x).sum(dim=dim, keepdim=keepdim), 100)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((5,), (5,)), ((5,), (5, 3)), ((3, 5), (5,)), ((3, 5), (5, 1)), ((2, 1, 3, 5), (4, 5, 2)), ((3, 0), (0, 2))],
+)
+def test_matmul(name: str, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    a, b = strided(drawn(left, name)), drawn(right, name, 1)
+    close(expected("matmul", a, b), double(a) @ double(b), 100)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("c_shape", [None, (), (4,), (3, 1), (3, 4)])
+def test_gemm(name: str, trans_a: bool, trans_b: bool, c_shape: tuple[int, ...] | None) -> None:
+    import torch
+
+    a, b = drawn((5, 3) if trans_a else (3, 5), name), strided(drawn((4, 5) if trans_b else (5, 4), name, 1))
+    c = None if c_shape is None else drawn(c_shape, name, 2)
+    left, right = double(a).T if trans_a else double(a), double(b).T if trans_b else double(b)
+    want = torch.addmm(torch.zeros(()).double() if c is None else double(c), left, right, alpha=0.7, beta=-1.5)
+    close(expected("gemm", a, b, c, alpha=0.7, beta=-1.5, trans_a=trans_a, trans_b=trans_b), want, 100)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("shape", "dim"), [((), 0), ((7,), 0), ((3, 5), 0), ((2, 3, 17), 1), ((2, 0), 1), ((2, 0), 0)])
+def test_softmax(name: str, shape: tuple[int, ...], dim: int) -> None:
+    x = strided(drawn(shape, name))
+    close(expected("softmax", x, dim=dim), double(x).softmax(dim))
+    shifted = round_to(widen(x) + 200.0, dtype(name))
+    close(expected("softmax", shifted, dim=dim), double(shifted).softmax(dim))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("shape", "trailing"), [((7,), 1), ((3, 5), 1), ((2, 3, 17), 2), ((0, 3), 1), ((2, 0), 1)])
+@pytest.mark.parametrize("parameters", ["neither", "weight", "bias", "both"])
+def test_layer_norm(name: str, shape: tuple[int, ...], trailing: int, parameters: str) -> None:
+    import torch
+
+    normalized = shape[len(shape) - trailing :]
+    x = strided(drawn(shape, name))
+    weight = drawn(normalized, name, 1) if parameters in ("weight", "both") else None
+    bias = drawn(normalized, name, 2) if parameters in ("bias", "both") else None
+    got = expected("layer_norm", x, weight, bias, normalized_shape=list(normalized), eps=1e-3)
+    want = torch.nn.functional.layer_norm(double(x), normalized, double(weight), double(bias), eps=1e-3)
+    close(got, want, 100)
+
+
+def test_layer_norm_of_a_constant_is_the_bias_exactly() -> None:
+    x = np.full((2, 1000), 0.1, np.float32)
+    bias = drawn((1000,), "float32")
+    got = expected("layer_norm", x, None, bias, normalized_shape=[1000])
+    assert np.array_equal(got, np.broadcast_to(bias.astype(np.float64), got.shape))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("entry", [each.name for each in DTYPES if each.bits >= 8])
+def test_transpose_moves_bits(entry: str) -> None:
+    codes = np.random.default_rng(0).integers(0, 256, 3 * 4 * 5 * 16, dtype=np.uint8)
+    x = codes.view(numpy_dtype(dtype(entry)))[: 3 * 4 * 5].reshape(3, 4, 5)
+    if entry == "bool":
+        x = (codes[:60] & 1).astype(bool).reshape(3, 4, 5)
+    got = expected("transpose", x, dim0=0, dim1=-1)
+    assert got.tobytes() == np.ascontiguousarray(x.transpose(2, 1, 0)).tobytes()
+    assert expected("transpose", strided(x), dim0=0, dim1=-1).tobytes() == got.tobytes()
+    assert expected("transpose", x[0, 0, 0].reshape(()), dim0=0, dim1=-1).tobytes() == x[0, 0, 0].tobytes()
+    assert expected("transpose", x[:0], dim0=1, dim1=0).shape == (4, 0, 5)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool", "float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])
+@pytest.mark.parametrize("target", [*FLOATS, *INTEGERS, "bool", "float8_e4m3fn", "float8_e5m2", "uint16", "uint32"])
+def test_cast_as_torch(name: str, target: str) -> None:
+    x = drawn((5, 37), name)
+    if dtype(name).is_float:
+        # Through float32, as torch goes to the narrow types; positive, as unsigned targets take nothing else.
+        x = round_to(np.abs(drawn((5, 37), "float32").astype(np.float64)) * 9.7, dtype(name))
+        if dtype(target).kind.value in ("int", "float"):
+            x = np.where(np.arange(37) % 2 == 0, x, -x).astype(x.dtype)
+    got = round_to(expected("cast", x, dtype=target), dtype(target))
+    import torch
+
+    want = to_torch(x).to(getattr(torch, target))
+    assert got.tobytes() == want.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+def test_cast_truncates_towards_zero() -> None:
+    x = np.array([-1.9, -0.5, -0.0, 0.5, 1.9, 126.99], np.float32)
+    assert expected("cast", x, dtype="int8").tolist() == [-1, 0, 0, 0, 1, 126]
+    assert expected("cast", np.array([2.0**63, 2.0**64 - 2048]), dtype="uint64").tolist() == [2**63, 2**64 - 2048]
+
+
+def test_cast_of_integers_wraps_and_rounds_once() -> None:
+    x = np.array([300, -1, 128, 2**31, 2**63 - 1], np.int64)
+    assert expected("cast", x, dtype="int8").tolist() == [44, -1, -128, 0, -1]
+    assert expected("cast", x, dtype="uint4").tolist() == [12, 15, 0, 0, 15]
+    assert expected("cast", x, dtype="int4").tolist() == [-4, -1, 0, 0, -1]
+    # 2**54 + 2**30 + 1 lies above the tie between two float32; through float64 it would fall on it and go down.
+    tie = 2**54 + 2**30 + 1
+    got = round_to(expected("cast", np.array([tie, -tie]), dtype="float32"), dtype("float32"))
+    above = Fraction(2**54 + 2**31)
+    assert [Fraction(float(each)) for each in got] == [above, -above]
+
+
+def test_cast_to_bool_and_from_it() -> None:
+    x = np.array([0.0, -0.0, 1e-40, NAN, -INF], np.float32)
+    assert expected("cast", x, dtype="bool").tolist() == [False, False, True, True, True]
+    assert expected("cast", np.array([True, False]), dtype="float16").tolist() == [1.0, 0.0]
+
+
+def test_cast_saturates_only_when_asked() -> None:
+    x = np.array([1e6, -1e6, INF, NAN, 1.0], np.float32)
+    kept = expected("cast", x, dtype="float8_e5m2", saturate=True)
+    assert np.array_equal(kept, [57344.0, -57344.0, 57344.0, NAN, 1.0], equal_nan=True)
+    lost = widen(round_to(expected("cast", x, dtype="float8_e4m3fn"), dtype("float8_e4m3fn")))
+    assert np.array_equal(lost, [NAN, NAN, NAN, NAN, 1.0], equal_nan=True)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_as_torch(name: str) -> None:
+    import torch
+
+    rng = np.random.default_rng(3)
+    entry = numpy_dtype(dtype(name))
+    low, high = np.iinfo(entry).min, np.iinfo(entry).max
+    a, b, c = (rng.integers(low, high, shape, dtype=entry, endpoint=True) for shape in ((7, 9), (9, 5), (7, 5)))
+    left, right, added = to_torch(a), to_torch(b), to_torch(c)
+    assert np.array_equal(expected("matmul", a, b), (left @ right).numpy())
+    assert np.array_equal(expected("add", c, c, alpha=3), torch.add(added, added, alpha=3).numpy())
+    assert np.array_equal(expected("relu", a), left.relu().numpy())
+    assert np.array_equal(expected("sum", a, dim=1), left.sum(1).numpy())
+    got = expected("gemm", a, b, c, alpha=2.0, beta=3.0)
+    assert np.array_equal(got, torch.addmm(added, left, right, alpha=2, beta=3).numpy())
+
+
+def test_integers_are_exact_beyond_float64() -> None:
+    big = np.array([[2**53 + 1, 3], [-(2**60) + 1, 7]], np.int64)
+    wrapped = [[(v + 2**63) % 2**64 - 2**63 for v in row] for row in (big.astype(object) @ big.astype(object)).tolist()]
+    assert expected("matmul", big, big).tolist() == wrapped
+    assert expected("sum", big).tolist() == int(big.astype(object).sum())
+    assert expected("add", big, big[:, ::-1]).tolist() == (big.astype(object) + big[:, ::-1].astype(object)).tolist()
+    lowest = np.array([-(2**63)], np.int64)
+    assert expected("matmul", lowest, np.array([1], np.int64)).tolist() == -(2**63)
+
+
+def test_bool_adds_as_or_and_sums_as_integers() -> None:
+    x = np.array([True, False, True])
+    assert expected("add", x, np.array([True, False, False])).tolist() == [True, False, True]
+    assert expected("sum", x).tolist() == 2
+    assert expected("add", x, x, alpha=0.0).tolist() == x.tolist()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [*INTEGERS, "bool"])
+def test_integers_become_float32_before_division_and_exp(name: str) -> None:
+    import torch
+
+    x, y = drawn((9,), name), np.ones(9, numpy_dtype(dtype(name)))
+    assert np.array_equal(expected("div", x, y), (to_torch(x) / to_torch(y)).double().numpy())
+    small = x if name == "bool" else np.abs(x.astype(np.int64) % 20).astype(x.dtype)
+    close(expected("exp", small), to_torch(small).to(torch.float32).double().exp())
+    odd = np.array([2**24 + 1], np.int64)
+    assert expected("div", odd, np.array([1], np.int64)).tolist() == [2.0**24]
+
+
+@pytest.mark.torch
+def test_mixed_operands_are_rounded_to_the_common_dtype_first() -> None:
+    x = np.array([2049, -2051, 7], np.int32)
+    y = drawn((3,), "float16")
+    got = round_to(expected("add", x, y), dtype("float16"))
+    assert np.array_equal(got, (to_torch(x) + to_torch(y)).numpy())
+
+
+SPECIAL = np.array([NAN, INF, -INF, 0.0, -0.0, 1.0, -2.0, 1e-320, 1e308, -1e308, 710.0, -800.0])
+
+
+@pytest.mark.torch
+def test_special_values_as_torch() -> None:
+    import torch
+
+    x = np.repeat(SPECIAL, len(SPECIAL))
+    y = np.tile(SPECIAL, len(SPECIAL))
+    a, b = double(x), double(y)
+    gelu = torch.nn.functional.gelu
+    for got, want in (
+        (expected("add", x, y), a + b),
+        (expected("add", x, y, alpha=-0.5), torch.add(a, b, alpha=-0.5)),
+        (expected("div", x, y), a / b),
+        (expected("exp", x), a.exp()),
+        (expected("relu", x), a.relu()),
+        (expected("gelu", x), gelu(a)),
+        (expected("gelu", x, approximate="tanh"), gelu(a, approximate="tanh")),
+        (expected("sum", x.reshape(12, 12), dim=1), a.reshape(12, 12).sum(1)),
+        (expected("softmax", np.stack([x, y])[:, :140].T, dim=1), torch.stack([a, b])[:, :140].T.softmax(1)),
+    ):
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-300, equal_nan=True)
+
+
+@pytest.mark.torch
+def test_softmax_of_masked_rows() -> None:
+    x = np.array([[-INF, 0.0, -INF], [-INF, -INF, -INF], [INF, 0.0, 1.0], [NAN, 0.0, 1.0]], np.float32)
+    close(expected("softmax", x), double(x).softmax(-1))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_a_factor_of_zero_leaves_operands_unread(bad: float) -> None:
+    import torch
+
+    a, b = np.ones((2, 3)), np.ones((3, 2))
+    c = np.full((2, 2), bad)
+    assert expected("gemm", a, b, c, beta=0.0).tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    assert np.array_equal(expected("gemm", a * bad, b, c, beta=0.0), c, equal_nan=True)
+    clean = np.ones((2, 2))
+    got = expected("gemm", a * bad, b, clean, alpha=0.0)
+    assert np.array_equal(got, torch.addmm(double(clean), double(a * bad), double(b), alpha=0.0).numpy())
+
+
+def test_left_out_inputs_may_be_none_or_missing() -> None:
+    a, b = drawn((2, 3), "float32"), drawn((3, 2), "float32", 1)
+    assert np.array_equal(expected("gemm", a, b), expected("gemm", a, b, None))
+    assert np.array_equal(
+        expected("layer_norm", a, normalized_shape=[3]), expected("layer_norm", a, None, None, normalized_shape=[3])
+    )
+
+
+def test_double_sums_do_not_lose_what_double_holds() -> None:
+    if np.finfo(np.longdouble).nmant <= 52:
+        pytest.skip("long double is no wider than float64 here")
+    x = np.array([1e16, 1.0, -1e16] * 100)
+    assert expected("sum", x).tolist() == 100.0
+
+
+def test_normal_tail_holds_to_the_last_bits() -> None:
+    x = np.concatenate([np.linspace(0.0, 5.0, 20001), np.logspace(-300, -1, 300)])
+    oracle = np.array([0.5 * math.erfc(each / math.sqrt(2.0)) for each in x])
+    # math.erfc itself sees an argument that is off by half an ulp: x² of it in the result.
+    assert np.max(np.abs(normal_tail(x) / oracle - 1.0) / (1.0 + x * x)) < 5e-16
+    exact_twice = np.array([0.5 * math.erfc(4.0), 0.5 * math.erfc(20.0)])
+    arguments = np.sqrt([32.0, 800.0])  # rounded, so the result is off by x · (error of the root)
+    drift = np.array([float(Fraction(a) ** 2 - Fraction(t)) for a, t in zip(arguments, (32, 800), strict=True)])
+    assert np.allclose(normal_tail(arguments) * np.exp(0.5 * drift), exact_twice, rtol=1e-14, atol=0.0)
+    assert np.isnan(normal_tail(np.array([NAN]))).all()
+    assert normal_tail(np.array([0.0, INF])).tolist() == [0.5, 0.0]
+
+
+def test_gelu_keeps_its_tail() -> None:
+    x = np.linspace(-37.0, 0.0, 2000)
+    oracle = np.array([each * 0.5 * math.erfc(-each / math.sqrt(2.0)) for each in x])
+    got = expected("gelu", x)
+    assert np.max(np.abs(got - oracle) / ((2.0 + x * x) * np.abs(oracle) + 1e-320)) < 5e-16
