@@ -12,7 +12,8 @@ from optest.backends import BackendDriver, backend_manager
 from optest.errors import UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from, select
+from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from
+from optest.plan.select import select
 from optest.settings import Settings, resolve
 from optest.spec import BackendTarget, TestCase
 
@@ -53,9 +54,10 @@ def asked(given: Mapping[str, Any]) -> Asked:
         document,
         _request(settings),
         operators=operators,
-        target=target,
+        target_of=lambda _name, _chip: target,
         check_fill=check_fill,
         check_backend=driver.problems,
+        backend_names=backend_manager.names(),
     )
     chosen = select(
         cases,
