@@ -62,7 +62,7 @@ def build_cases(
     """
     if document is None and not request.ops:
         raise UsageError("nothing to run: name a plan with --plan FILE or an operator with --op NAME")
-    ledger = Ledger(document)
+    ledger = Ledger(document.source if document is not None else None)
     with collection_paused():
         shared = _shared(document, request, ledger, target_of)
         known = _KnownOperators(operators, ledger)
@@ -323,27 +323,26 @@ def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[st
 
 
 def _where(statement: Statement) -> str:
-    document = statement.ledger.document
-    if document is None or not statement.path:
+    source = statement.ledger.source
+    if source is None or not statement.path:
         return COMMAND_LINE
-    return f"{document.path}:{document.source.case_lines[int(statement.path[1])]}"
+    return f"{source.file}:{source.case_lines[int(statement.path[1])]}"
 
 
 def _where_key(statement: Statement, key: str) -> str:
     """Where a key of the case stands; one that was merged in has the line of the case."""
-    document = statement.ledger.document
-    assert document is not None
+    source = statement.ledger.source
+    assert source is not None
     index = int(statement.path[1])
-    source = document.source
-    return f"{document.path}:{source.case_key_lines[index].get(key, source.case_lines[index])}"
+    return f"{source.file}:{source.case_key_lines[index].get(key, source.case_lines[index])}"
 
 
 def _origins(statement: Statement, shared: _Shared) -> dict[str, str]:
     """Where each stated value came from; what is not in it is the operator's or optest's default."""
     origins = dict(shared.default_origins)
-    document = statement.ledger.document
-    if document is not None and statement.path:
-        source, index, file = document.source, int(statement.path[1]), document.path
+    source = statement.ledger.source
+    if source is not None and statement.path:
+        index, file = int(statement.path[1]), source.file
         start, lines = source.case_lines[index], source.case_key_lines[index]
         for key in statement.entry:
             origins[key] = f"{file}:{lines.get(key, start)}"

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from optest.errors import Problem, UnknownName
 from optest.plan.forms import GeneratorChoice, read_generator
 from optest.plan.request import CaseRequest
-from optest.plan.source import Path, format_path
+from optest.plan.source import Path, Source, format_path
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, TensorSpec
-
-if TYPE_CHECKING:
-    from optest.plan.schema import PlanDocument
 
 __all__ = ["COMMAND_LINE", "DEFAULT_FILL", "Entry", "KnownOperator", "Ledger", "Place", "Statement", "below"]
 
@@ -34,17 +31,18 @@ def below(place: Place, key: str) -> Place:
 class Ledger:
     """Every problem found so far, each with its place in the plan or its flag."""
 
-    document: PlanDocument | None
+    source: Source | None
+    """The plan's lines; None without a plan."""
     problems: dict[Problem, None] = field(default_factory=dict)
 
     def problem(self, place: Place, message: str, hint: str = "") -> None:
         """Note a problem; one in the defaults or a flag, which every case meets again, is noted once."""
-        if isinstance(place, str) or self.document is None:
+        if isinstance(place, str) or self.source is None:
             flag = place if isinstance(place, str) else ""
             self.problems[Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)] = None
             return
-        line = self.document.source.line_of(place)
-        found = Problem(message=message, file=self.document.path, line=line, path=format_path(place), hint=hint)
+        line = self.source.line_of(place)
+        found = Problem(message=message, file=self.source.file, line=line, path=format_path(place), hint=hint)
         self.problems[found] = None
 
     def unknown(self, place: Place, error: UnknownName) -> None:
