@@ -1,0 +1,8 @@
+"""The module beside these tests is importable without a package around it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

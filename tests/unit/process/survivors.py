@@ -1,0 +1,73 @@
+"""Programs that try to get away, and how to see in /proc whether one did."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+
+ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+_RUNAWAY = """
+import os, signal, sys, time
+mark, ways, first_parent = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
+is_first = True
+for way in ways:
+    if way == "fork":
+        if os.fork():
+            if is_first:
+                time.sleep(600 if first_parent == "stay" else 0.3)
+            os._exit(0)
+        is_first = False
+    elif way == "setsid":
+        os.setsid()
+    elif way == "ignore":
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+    elif way == "clear":
+        os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", mark], {})
+time.sleep(600)
+"""
+
+
+def runaway(ways: str, *, parent: str = "stay") -> tuple[list[str], str]:
+    """A command that goes through ``ways`` (fork, setsid, ignore, clear) and sleeps, and the mark in its argv.
+
+    After every fork the child goes on and its parent ends, but the first parent, which may ``stay`` or ``exit`` later.
+    """
+    mark = f"mark-{uuid.uuid4().hex}"
+    return [sys.executable, "-c", _RUNAWAY, mark, ways, parent], mark
+
+
+def alive(mark: str) -> list[int]:
+    """Living processes with ``mark`` among their arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if mark.encode() in arguments:
+            found.append(int(entry.name))
+    return found
+
+
+def gone(mark: str, within_s: float = 5.0) -> bool:
+    """Whether no marked process is left, at the latest after ``within_s``."""
+    deadline = time.monotonic() + within_s
+    while alive(mark):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def wait_until_alive(mark: str, count: int = 1, within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while len(alive(mark)) < count:
+        assert time.monotonic() < deadline, f"{mark} never ran"
+        time.sleep(0.01)

@@ -1,0 +1,235 @@
+"""Channels, guarded children and forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from survivors import ENVIRONMENT, alive, gone, runaway, wait_until_alive
+
+from optest.process import Channel, Child, adopt_orphans, end_children, fork_and_run, start_child
+
+WORKER = """
+import os, signal, subprocess, sys, time
+from optest.process import Channel
+channel = Channel(int(sys.argv[-2]), int(sys.argv[-1]))
+while (message := channel.receive()) is not None:
+    word, _, rest = message.decode().partition(" ")
+    if word == "echo":
+        channel.send(rest.encode())
+    elif word == "die":
+        os.kill(os.getpid(), int(rest))
+    elif word == "exit":
+        os._exit(int(rest))
+    elif word == "say":
+        print(rest, flush=True)
+        print("error " + rest, file=sys.stderr, flush=True)
+        channel.send(b"said")
+    elif word == "noise":
+        for _ in range(int(rest)):
+            sys.stdout.write("x" * 999_999 + chr(10))
+        sys.stdout.flush()
+        channel.send(b"done")
+    elif word == "spawn":
+        subprocess.Popen(eval(rest))
+        channel.send(b"spawned")
+    elif word == "hang":
+        time.sleep(600)
+"""
+
+
+@pytest.fixture
+def child(tmp_path: Path):
+    started = start_child([sys.executable, "-c", WORKER], env=os.environ | ENVIRONMENT, stderr_path=tmp_path / "log")
+    with started:
+        yield started
+
+
+def pair() -> tuple[Channel, Channel]:
+    a_in, b_out = os.pipe()
+    b_in, a_out = os.pipe()
+    return Channel(a_in, a_out), Channel(b_in, b_out)
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=15))
+def test_messages_arrive_whole_and_in_order(messages: list[bytes]) -> None:
+    one, other = pair()
+    for message in messages:
+        one.send(message)
+    assert [other.receive(1) for _ in messages] == messages
+    with pytest.raises(TimeoutError):
+        other.receive(0)
+    one.close()
+    assert other.receive(1) is None
+    other.close()
+
+
+def test_a_message_larger_than_the_pipe() -> None:
+    one, other = pair()
+    big = os.urandom(3_000_000)
+    sender = threading.Thread(target=one.send, args=(big,))
+    sender.start()
+    assert other.receive(10) == big
+    sender.join()
+    one.close()
+    other.close()
+
+
+def test_half_a_message_is_kept_until_the_rest_comes_and_lost_with_the_sender() -> None:
+    read, write = os.pipe()
+    spare = os.open(os.devnull, os.O_WRONLY)
+    channel = Channel(read, spare)
+    os.write(write, b"\x05\x00\x00\x00he")
+    with pytest.raises(TimeoutError, match="no message came"):
+        channel.receive(0.01)
+    os.write(write, b"llo\x02\x00")
+    assert channel.receive(1) == b"hello"
+    os.close(write)
+    assert channel.receive(1) is None
+    channel.close()
+
+
+def test_a_child_answers_and_ends_when_it_is_closed(child: Child) -> None:
+    child.send(b"echo hello")
+    assert child.receive(20) == b"hello"
+    child.close()
+    assert child.wait() == (-signal.SIGKILL, signal.SIGKILL)
+    assert not Path(f"/proc/{child.pid}").exists()
+
+
+def test_what_a_child_prints_does_not_get_into_the_messages(child: Child) -> None:
+    child.send(b"say something")
+    assert child.receive(20) == b"said"
+    child.send(b"exit 3")
+    assert child.receive(20) is None
+    assert child.wait() == (3, None)
+    assert child.stderr_tail() == "something\nerror something\n"
+    assert child.stderr_tail(5) == "hing\n"
+
+
+def test_a_childs_log_stays_small(child: Child) -> None:
+    child.send(b"noise 20")
+    assert child.receive(60) == b"done"
+    child.send(b"say end")
+    assert child.receive(20) == b"said"
+    child.kill()
+    assert child.stderr_tail().endswith("end\nerror end\n")
+    assert child.stderr_path.stat().st_size <= 1 << 20
+
+
+def test_a_childs_death_is_seen_at_once(child: Child) -> None:
+    began = time.monotonic()
+    child.send(b"die 11")
+    assert child.receive(60) is None
+    assert child.wait() == (-signal.SIGSEGV, signal.SIGSEGV)
+    assert time.monotonic() - began < 20
+    with pytest.raises(BrokenPipeError):
+        child.send(b"echo x")
+
+
+def test_a_hanging_child_is_killed_with_what_it_started(child: Child) -> None:
+    argv, mark = runaway("fork,setsid,fork,clear")
+    child.send(f"spawn {argv!r}".encode())
+    assert child.receive(20) == b"spawned"
+    wait_until_alive(mark, 2)
+    child.send(b"hang")
+    with pytest.raises(TimeoutError):
+        child.receive(0.05)
+    with pytest.raises(TimeoutError):
+        child.wait(0.05)
+    assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+    assert alive(mark) == []
+    assert child.strays >= 1
+    assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+
+
+def test_what_a_dead_child_started_does_not_survive_it(child: Child) -> None:
+    argv, mark = runaway("fork,setsid")
+    child.send(f"spawn {argv!r}".encode())
+    assert child.receive(20) == b"spawned"
+    wait_until_alive(mark, 2)
+    child.send(b"die 9")
+    assert child.receive(20) is None
+    assert child.wait() == (-9, 9)
+    assert gone(mark, within_s=1)
+
+
+def test_two_children_are_independent(tmp_path: Path) -> None:
+    start = [sys.executable, "-c", WORKER]
+    environment = os.environ | ENVIRONMENT
+    with (
+        start_child(start, env=environment, stderr_path=tmp_path / "a") as one,
+        start_child(start, env=environment, stderr_path=tmp_path / "b") as other,
+    ):
+        one.send(b"hang")
+        one.kill()
+        other.send(b"echo still here")
+        assert other.receive(20) == b"still here"
+
+
+def test_a_fork_gives_back_what_its_function_returns() -> None:
+    data = os.urandom(300_000)
+    fork = fork_and_run(lambda: data)
+    assert fork.read(20) == data
+    assert fork.end() == (0, None)
+
+
+def test_a_fork_that_raises_exits_with_1_and_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    def broken() -> bytes:
+        raise ValueError("no luck")
+
+    fork = fork_and_run(broken)
+    assert fork.read(20) == b""
+    assert fork.end() == (1, None)
+    assert "ValueError: no luck" in capfd.readouterr().err
+
+
+def test_a_fork_that_dies_or_hangs() -> None:
+    fork = fork_and_run(lambda: os.kill(os.getpid(), signal.SIGUSR1) or b"")
+    assert fork.read(20) == b""
+    assert fork.end() == (-signal.SIGUSR1, signal.SIGUSR1)
+    fork = fork_and_run(lambda: time.sleep(600) or b"")
+    with pytest.raises(TimeoutError, match="did not end"):
+        fork.read(0.05)
+    assert fork.end() == (-signal.SIGKILL, signal.SIGKILL)
+
+
+def test_what_a_fork_leaves_behind_ends_with_end_children() -> None:
+    """In a process of its own, since ending all children is nothing for a test runner."""
+    argv, mark = runaway("fork,setsid")
+    script = f"""
+import os, subprocess
+from optest.process import adopt_orphans, end_children, fork_and_run
+adopt_orphans()
+kept = subprocess.Popen(["sleep", "600"])
+def leave():
+    subprocess.Popen({argv!r}, start_new_session=True)
+    import time; time.sleep(0.4)
+    return b"left"
+fork = fork_and_run(leave)
+assert fork.read(20) == b"left"
+assert fork.end() == (0, None)
+killed, clean = end_children(frozenset([kept.pid]))
+assert clean and killed == 2, (killed, clean)
+assert kept.poll() is None
+assert end_children() == (1, True)
+"""
+
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    assert alive(mark) == []
+
+
+def test_end_children_without_children() -> None:
+    script = "from optest.process import end_children; assert end_children() == (0, True)"
+
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    assert callable(adopt_orphans)
+    assert callable(end_children)
