@@ -111,12 +111,13 @@ class Session:
         An error of optest itself, such as a full disk, ends the run; it is kept in ``failure``.
         """
         began = time.monotonic()
-        self.results.extend(self.earlier.values())
         interrupted = False
         try:
             with self.interruption.watched():
                 self.journal.start(self.info)
                 self.listener.on_start(self.info)
+                for result in self.earlier.values():
+                    self._tell(result)
                 self._run_all(self._remaining())
         except KeyboardInterrupt:
             interrupted = True
@@ -221,9 +222,12 @@ class Session:
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
             )
             self.journal.result(result)
-            self.results.append(result)
-            self.bad += verdict.status in BAD_STATUSES
-            self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
+            self._tell(result)
+
+    def _tell(self, result: CaseResult) -> None:
+        self.results.append(result)
+        self.bad += result.status in BAD_STATUSES
+        self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail
