@@ -118,6 +118,7 @@ class Session:
                 self.listener.on_start(self.info)
                 for result in self.earlier.values():
                     self._tell(result)
+                self.bad = 0  # --maxfail counts what this sitting finds
                 self._run_all(self._remaining())
         except KeyboardInterrupt:
             interrupted = True

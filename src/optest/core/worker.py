@@ -6,6 +6,7 @@ parent reads the phase page to know whose fault that was.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
 from optest.process import Channel, adopt_orphans, end_children, fork_and_run
+from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
 
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> None:
         channel.send(encode(Ready()))
         if hello.fresh:
             adopt_orphans()
+            _warm_up()
         while (message := channel.receive()) is not None:
             if hello.fresh:
                 _answer_in_fresh_process(message, hello, driver, phases, channel)
@@ -50,6 +53,20 @@ def _load(hello: Hello) -> BackendDriver:
     driver = backend_manager.get(hello.driver)
     driver.configure(hello.options)
     return driver
+
+
+def _warm_up() -> None:
+    """Do once, before the first fork, what every fork would do again: imports, tables, caches of one small case."""
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    descriptor = operators.get("add")
+    arguments = tuple(
+        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
+        for index, name in enumerate(("input", "other"))
+    )
+    case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
+    encode(Ran(list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
+    gc.collect()
+    gc.freeze()
 
 
 def _broken(error: OptestError) -> Broken:
