@@ -7,6 +7,7 @@ begins with ``$`` gets a second ``$``. Tuples inside free-form mappings come bac
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import numbers
@@ -52,10 +53,11 @@ def decode(line: bytes, noun: type[Noun]) -> Noun:
     Raises:
         msgspec.DecodeError: for text that is no JSON or not of this type.
     """
-    if any(mark in line for mark in _MARKS):
-        return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
-    decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
-    return decoder.decode(line)
+    if not any(mark in line for mark in _MARKS):
+        decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
+        with contextlib.suppress(msgspec.ValidationError):
+            return decoder.decode(line)
+    return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
 
 
 def plain(value: Any) -> Any:
@@ -164,12 +166,18 @@ def _revive(value: Any, noun: Any) -> Any:
 
 def _revive_field(value: Any, kind: Any) -> Any:
     if kind is float:
-        return _FLOATS.get(value, value) if isinstance(value, str) else value
+        return _number(value)
     if kind is Mapping:
         return _untag(value)
     if isinstance(value, list):
         return [_revive(each, kind) for each in value]
     return _revive(value, kind)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        return int(value)  # the worst element of a bool output
+    return _FLOATS.get(value, value) if isinstance(value, str) else value
 
 
 @cache
@@ -207,8 +215,14 @@ def _untag(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and _TAG in value:
-        return _FLOATS[value[_TAG]]
+        return _tagged(value[_TAG])
     return {_unescape(key): _untag(each) for key, each in value.items()}
+
+
+def _tagged(word: Any) -> float:
+    if isinstance(word, str) and word in _FLOATS:
+        return _FLOATS[word]
+    raise msgspec.ValidationError(f"{_TAG} is {word!r}, but should be one of {', '.join(_FLOATS)}")
 
 
 def _unescape(key: str) -> str:

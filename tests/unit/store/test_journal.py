@@ -1,0 +1,231 @@
+"""A journal survives its writer: torn lines, a second writer, a full disk, newer versions."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.errors import UsageError
+from optest.spec import CaseResult, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
+from optest.store import Journal, JournalError, JournalWriter, read_journal
+
+INFO = RunInfo(run_id="r", started_at="2026-01-31T00:00:00+00:00", total=3, target="numpy", seed=0)
+
+
+def a_result(name: str, **changes: Any) -> CaseResult:
+    verdict = Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED)
+    return CaseResult(
+        id=name, key="k1:0", operator="add", target="numpy", reference="numpy", mode="forward", seed=0,
+        **{"verdict": verdict, **changes},
+    )  # fmt: skip
+
+
+RESULTS = tuple(a_result(f"case {number} é\n") for number in range(3))
+SUMMARY = RunSummary.of(RESULTS, total=3, duration_s=0.5)
+
+
+def write(path: Path) -> bytes:
+    with JournalWriter(path) as writer:
+        writer.start(INFO)
+        for result in RESULTS:
+            writer.result(result)
+        writer.end(SUMMARY)
+    return path.read_bytes()
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "j")
+    assert read_journal(tmp_path / "j") == Journal(info=INFO, results=RESULTS, summary=SUMMARY, starts=1)
+
+
+def test_every_line_is_on_disk_before_the_next(tmp_path: Path) -> None:
+    with JournalWriter(tmp_path / "j") as writer:
+        writer.start(INFO)
+        for count, result in enumerate(RESULTS, 1):
+            writer.result(result)
+            assert len(read_journal(tmp_path / "j").results) == count
+
+
+def test_cut_at_every_byte_nothing_whole_is_lost_and_writing_goes_on(tmp_path: Path) -> None:
+    data = write(tmp_path / "whole")
+    ends = [place + 1 for place, byte in enumerate(data) if byte == ord("\n")]
+    for cut in range(len(data) + 1):
+        path = tmp_path / "j"
+        path.write_bytes(data[:cut])
+        whole = sum(end <= cut for end in ends)
+        found = read_journal(path)
+        kept = RESULTS[: max(0, min(3, whole - 1))]
+        assert found.results == kept
+        assert found.torn == (cut not in (0, *ends))
+        with JournalWriter(path) as writer:
+            writer.result(a_result("after"))
+        again = read_journal(path)
+        assert again.results == (*kept, a_result("after"))
+        assert not again.torn
+
+
+@given(noise=st.binary(min_size=1, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_a_last_line_of_noise_is_torn_and_cut_off(noise: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("noise") / "j"
+    write(path)
+    with path.open("ab") as file:
+        file.write(noise.replace(b"\n", b"") + b"?\n")
+    assert read_journal(path).torn
+    assert read_journal(path).results == RESULTS
+    with JournalWriter(path) as writer:
+        writer.start(INFO)
+    assert read_journal(path) == Journal(info=INFO, results=RESULTS, summary=None, starts=2)
+
+
+def test_a_torn_line_longer_than_a_block_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        writer.result(RESULTS[0])
+        writer.result(a_result("x" * 200_000))
+    path.write_bytes(path.read_bytes()[:-5])
+    with JournalWriter(path) as writer:
+        writer.result(RESULTS[1])
+    assert read_journal(path).results == RESULTS[:2]
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [
+        b"",
+        b"not json",
+        b'{"type":"result"}',
+        b'{"type":"other","schema_version":1}',
+        b'{"type":"result","schema_version":1}',
+        b'{"type":"result","schema_version":1,"result":{"id":1}}',
+        b'{"type":"result","schema_version":1,"result":{"attributes":{"$float":"x"}}}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_garbled_line_before_the_last_is_an_error_with_its_number(garbled: bytes, tmp_path: Path) -> None:
+    lines = write(tmp_path / "j").split(b"\n")
+    lines[2] = garbled
+    (tmp_path / "j").write_bytes(b"\n".join(lines))
+    with pytest.raises(UsageError, match=r"journal line is garbled: .*\n  at .*/j:3\n"):
+        read_journal(tmp_path / "j")
+
+
+def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(write(path).replace(b'"schema_version":1', b'"schema_version":2'))
+    with pytest.raises(UsageError, match="schema_version 2, but should have 1 or less"):
+        read_journal(path)
+    with pytest.raises(UsageError, match="schema_version 2"):
+        JournalWriter(path)
+    assert b'"schema_version":2' in path.read_bytes()
+
+
+def test_fields_of_a_later_version_of_the_same_schema_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(write(path).replace(b'"key":"k1:0"', b'"key":"k1:0","news":[1]'))
+    assert read_journal(path).results == RESULTS
+
+
+def test_a_resumed_run_has_not_ended_until_it_ends_again(tmp_path: Path) -> None:
+    write(tmp_path / "j")
+    with JournalWriter(tmp_path / "j") as writer:
+        writer.start(INFO)
+        assert read_journal(tmp_path / "j").summary is None
+        writer.end(SUMMARY)
+    found = read_journal(tmp_path / "j")
+    assert (found.starts, found.summary) == (2, SUMMARY)
+
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from optest.store import JournalWriter
+writer = JournalWriter(Path(sys.argv[1]))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_there_is_one_writer_over_all_processes(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with subprocess.Popen([sys.executable, "-c", _HOLDER, str(path)], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"ready\n"
+            with pytest.raises(UsageError, match="is being written by another process"):
+                JournalWriter(path)
+        finally:
+            other.kill()  # as kill -9: the lock goes with the process
+        other.wait(20)
+        JournalWriter(path).close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_said_in_one_sentence() -> None:
+    with JournalWriter(Path("/dev/full")) as writer:
+        with pytest.raises(JournalError, match="No space left on device") as caught:
+            writer.start(INFO)
+        assert caught.value.errno == errno.ENOSPC
+        assert caught.value.exit_status == 3
+        with pytest.raises(JournalError):
+            writer.result(RESULTS[0])
+
+
+def test_a_piece_of_a_line_is_taken_back_when_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j"
+    with JournalWriter(path) as writer:
+        writer.start(INFO)
+        writer.result(RESULTS[0])
+        room = [100]
+        real = os.write
+
+        def short(file: int, data: Any) -> int:
+            if not room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            count = real(file, bytes(data)[: room[0]])
+            room[0] -= count
+            return count
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(JournalError):
+                writer.result(RESULTS[1])
+        assert not read_journal(path).torn
+        writer.result(RESULTS[2])  # there is room again
+    assert read_journal(path).results == (RESULTS[0], RESULTS[2])
+
+
+def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:7]))
+    write(tmp_path / "j")
+    assert read_journal(tmp_path / "j").results == RESULTS
+
+
+def test_a_journal_that_cannot_be_opened_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
+        JournalWriter(tmp_path / "no" / "j")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_journal(tmp_path / "no")
+
+
+def test_a_nan_in_the_journal_is_strict_json(tmp_path: Path) -> None:
+    failed = Verdict(status=Status.ERROR, reason=Reason.RAISED, details={"x": float("nan")})
+    with JournalWriter(tmp_path / "j") as writer:
+        writer.result(a_result("a", verdict=failed))
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    json.loads((tmp_path / "j").read_text(), parse_constant=refuse)
+    value = read_journal(tmp_path / "j").results[0].verdict.details["x"]
+    assert value != value
