@@ -29,20 +29,22 @@ __all__ = [
 
 _U16, _U32, _U64 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
 # Arrays without dimensions: as operands they cost a third of what Python's integers do.
-_ONE, _EIGHT, _SIXTEEN, _FORTY_EIGHT, _SIXTY_THREE, _BYTE, _SIGN = (
-    np.array(value, np.uint64) for value in (1, 8, 16, 48, 63, 0xFF, 0x100)
-)
+_ONE, _EIGHT, _SIXTY_THREE, _BYTE, _SIGN = (np.array(value, np.uint64) for value in (1, 8, 63, 0xFF, 0x100))
 _HALF, _LOW_HALF = np.array(32, np.uint64), np.array(2**32 - 1, np.uint64)
 _ONE_32 = np.array(1, np.uint32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """How elements are made of words: each takes ``width`` bits (16, 32 or 64), in order, lowest bits first."""
+    """How elements are made of words: each takes ``width`` bits (16, 32 or 64), in order, lowest bits first.
+
+    ``into``, where a draw has it, writes into given memory and may destroy the words; it saves a copy.
+    """
 
     width: int
     dtype: DType
     of: Callable[[Array], Array]
+    into: Callable[[Array, Array], object] | None = None
 
 
 _LANES = Draw(width=32, dtype=dtype_called("uint32"), of=lambda block: block.view(_U32))
@@ -54,49 +56,58 @@ def drawn(draw: Draw, stream: Stream, count: int) -> Array:
     needed = -(-count // per_word)
     if needed <= 8:
         return draw.of(stream.head(needed))[:count]
-    out = np.empty(count, numpy_dtype(draw.dtype))
+    out = np.empty(needed * per_word, numpy_dtype(draw.dtype))
     start = 0
     for block in words(stream, needed):
-        values = draw.of(block)[: count - start]
-        out[start : start + values.size] = values
-        start += values.size
-    return out
+        part = out[start : start + block.size * per_word]
+        if draw.into is None:
+            part[...] = draw.of(block)
+        else:
+            draw.into(block, part)
+        start += part.size
+    return out[:count]
 
 
 def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces | None) -> Draw:
     """Normal values, |x - mean| <= 4.33 std; in an integer type the nearest integers.
 
-    16 bits choose one of 65,536 quantiles. In float32 and float64 the 16 bits that follow (of the neighbour, or of
-    the first element of the word) move it by less than a cell, so that values hardly repeat. The standard normal
-    of 16- and 8-bit types comes from a table in that type. ``pieces`` None is "no limits".
+    16 bits choose one of 65,536 quantiles. In float32 and float64 the bits of another element of the same word,
+    turned around, move it by less than a cell, so that values hardly repeat. The standard normal of 16- and 8-bit
+    types comes from a table in that type. ``pieces`` None is "no limits".
     """
     if mean is None and std is None and pieces is None:
         if dtype.bits < 32:
             table = normal_table(dtype.name)
-            return Draw(width=16, dtype=dtype, of=lambda block: table.take(block.view(_U16), mode="wrap"))
-        return Draw(width=16, dtype=dtype, of=_standard(dtype.name))
-    standard = _standard("float64")
+            return Draw(
+                width=16,
+                dtype=dtype,
+                of=lambda block: table.take(block.view(_U16), mode="wrap"),
+                into=lambda block, out: table.take(block.view(_U16), out=out, mode="wrap"),
+            )
+        of, into = _standard(dtype.name)
+        return Draw(width=16, dtype=dtype, of=of, into=into)
+    standard, _ = _standard("float64")
     centre, scale = float(mean or 0), float(1 if std is None else std)
 
-    def of(block: Array) -> Array:
-        return _legal(standard(block) * scale + centre, dtype, pieces)
-
-    return Draw(width=16, dtype=dtype, of=of)
+    return Draw(width=16, dtype=dtype, of=lambda block: _legal(standard(block) * scale + centre, dtype, pieces))
 
 
 @cache
-def _standard(name: str) -> Callable[[Array], Array]:
-    """The standard normal in float32 or float64."""
+def _standard(name: str) -> tuple[Callable[[Array], Array], Callable[[Array, Array], None]]:
+    """The standard normal in float32 or float64: what makes a new array, and what writes into one."""
     table = normal_table(name)
     cell = np.array(2.0**-31, table.dtype)
 
     def of(block: Array) -> Array:
         values: Array = table.take(block.view(_U16), mode="wrap")
-        turned = (block >> _SIXTEEN) | (block << _FORTY_EIGHT)
-        values += turned.view(_U16) * cell
+        values += block.byteswap().view(_U16) * cell
         return values
 
-    return of
+    def into(block: Array, out: Array) -> None:
+        table.take(block.view(_U16), out=out, mode="wrap")
+        out += block.byteswap(inplace=True).view(_U16) * cell
+
+    return of, into
 
 
 def _legal(values: Array, dtype: DType, pieces: Pieces | None) -> Array:
@@ -138,7 +149,7 @@ def _below(total: int, block: Array) -> Array:
     if total <= 2**32:
         return (block.view(_U32) * np.array(total, np.uint64)) >> _HALF
     if total == 2**64:
-        return block
+        return block.copy()
     upper, lower = np.array(total >> 32, np.uint64), np.array(total & (2**32 - 1), np.uint64)
     high_half, low_half = block >> _HALF, block & _LOW_HALF
     middle = high_half * lower + ((low_half * lower) >> _HALF)
@@ -148,12 +159,12 @@ def _below(total: int, block: Array) -> Array:
 
 def _stored(values: Array, dtype: DType) -> Array:
     """Integers modulo 2**64, each one that ``dtype`` holds, as that type."""
-    signed = values if dtype.kind is Kind.UINT else values.view(np.int64)
+    stored: Array = values if dtype.kind is Kind.UINT else values.view(np.int64)
     if dtype.bits == 4:
-        signed = signed.astype(np.int8)
+        stored = stored.astype(np.int8)
     elif dtype.is_float:
-        signed = signed.astype(np.float64)
-    stored: Array = signed.astype(numpy_dtype(dtype), copy=False)
+        stored = stored.astype(np.float64)
+    stored = stored.astype(numpy_dtype(dtype), copy=False)
     return stored
 
 

@@ -61,15 +61,14 @@ def widen(array: Array) -> Array:
     Integers of 8 bits and more and bool come back as they are; every value is exact.
     """
     entry = dtype_of(array.dtype)
-    if entry.kind is Kind.COMPLEX:
-        return array.astype(np.complex128, copy=False)
     if entry.bits == 4:
         return array.astype(np.uint8 if entry.kind is Kind.UINT else np.int8)
-    if entry.kind is not Kind.FLOAT:
+    if not entry.is_inexact or array.dtype == np.float64 or array.dtype == np.complex128:
         return array
     if entry.bits == 8:
         return np.asarray(_values_of_all_codes(entry.name).take(array.view(np.uint8)))
-    return array.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):  # a signalling NaN, which foreign memory may well hold
+        return array.astype(np.float64 if entry.kind is Kind.FLOAT else np.complex128)
 
 
 @cache

@@ -49,10 +49,12 @@ def private_copy(array: Array) -> Array:
 
     What lies in the gaps of a strided array is copied too.
     """
+    copy: Array
     if array.flags.c_contiguous or array.size == 0:
-        return array.copy()
+        copy = array.copy()
+        return copy
     memory, first = _span(array)
-    copy: Array = np.ndarray(array.shape, array.dtype, buffer=memory.copy(), offset=first, strides=array.strides)
+    copy = np.ndarray(array.shape, array.dtype, buffer=memory.copy(), offset=first, strides=array.strides)
     return copy
 
 
