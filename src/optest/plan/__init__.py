@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         request_from,
     )
     from optest.plan.schema import PlanDocument, parse_plan, plan_schema, read_plan
-    from optest.plan.select import select
 
 __all__ = [
     "CaseRequest",
@@ -39,7 +38,6 @@ __all__ = [
     "plan_schema",
     "read_plan",
     "request_from",
-    "select",
 ]
 
 _HOMES = {
@@ -57,7 +55,6 @@ _HOMES = {
     "plan_schema": "schema",
     "read_plan": "schema",
     "request_from": "request",
-    "select": "select",
 }
 
 

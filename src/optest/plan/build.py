@@ -460,14 +460,19 @@ def _with_unique_ids(cases: list[TestCase]) -> list[TestCase]:
     unique = []
     for case in cases:
         if not case.name:
-            identifier = name = case.identifier()
+            identifier = case.identifier()
             count = counts.get(identifier, 0) + 1
+            name = _numbered(identifier, count)
             while name in taken:
                 count += 1
-                name = f"{identifier}#{count}"
+                name = _numbered(identifier, count)
             counts[identifier] = count
             taken.add(name)
             if name != identifier:
                 case = dataclasses.replace(case, name=name)
         unique.append(case)
     return unique
+
+
+def _numbered(identifier: str, count: int) -> str:
+    return identifier if count == 1 else f"{identifier}#{count}"

@@ -23,6 +23,7 @@ __all__ = [
     "read_shape",
     "read_skip",
     "read_tolerance",
+    "read_version",
     "read_xfail",
     "shown",
     "unknown_key",
@@ -91,6 +92,13 @@ def _only_keys(value: Mapping[str, Any], known: Sequence[str], *, of: str) -> No
     for key in value:
         if key not in known:
             raise unknown_key(key, known, of=of)
+
+
+def read_version(value: Any) -> int:
+    """Read the version of the plan format; True, which equals 1 in Python, is none."""
+    if type(value) is not int or value != 1:
+        raise _wanted("version", value, "1")
+    return value
 
 
 _SHAPE_FORM = "a list of sizes such as [2, 3], 2x3, or {shape: [2, 3], strides: [3, 1], offset: 0}"

@@ -44,11 +44,11 @@ def read_layouts(statement: Statement) -> Layouts:
 
 def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
     """Where the shape of a tensor was written, under whichever of its names."""
-    locate = statement.operator.locate
-    if any(locate(name) == tensor for name in statement.request.shapes):
+    operator = statement.operator
+    if any(operator.knows(name) and operator.locate(name) == tensor for name in statement.request.shapes):
         return "--shape"
     for name in statement.entry.get("shapes", {}):
-        if locate(name) == tensor:
+        if operator.knows(name) and operator.locate(name) == tensor:
             return (*statement.path, "shapes", name)
     return statement.place("shapes", "--shape")
 
@@ -56,7 +56,9 @@ def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
 def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     """Specs of the inputs that are stated, None if something is wrong."""
     present = sorted(index for side, index in layouts if side == "input")
-    if not _are_complete(statement, present):
+    missing = _missing(statement, present)
+    if missing:
+        _report_missing(statement, present, missing)
         return None
     dtypes = _dtypes(statement, present)
     if dtypes is None:
@@ -71,18 +73,21 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     return specs if len(specs) == len(present) else None
 
 
-def _are_complete(statement: Statement, present: Sequence[int]) -> bool:
+def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
     signature = statement.operator.descriptor.tensors
     last = max(present, default=-1)
     if last + 1 == len(present) >= signature.required_inputs:
-        return True
-    missing = [
-        index
-        for index in range(max(len(signature.inputs), last + 1))
-        if index not in present and _is_needed(statement.operator, index, last)
-    ]
-    if not missing:
-        return True
+        return []
+    every = range(max(len(signature.inputs), last + 1))
+    return [index for index in every if index not in present and _is_needed(statement.operator, index, last)]
+
+
+def _report_missing(statement: Statement, present: Sequence[int], missing: Sequence[int]) -> None:
+    """Say what is missing, unless a misspelt name says so already."""
+    shapes = (*statement.entry.get("shapes", {}), *statement.request.shapes)
+    if not all(statement.operator.knows(name) for name in shapes):
+        return
+    signature = statement.operator.descriptor.tensors
     listed = ", ".join(f"input{index} ({signature.input_name(index)})" for index in missing)
     every = sorted({*present, *missing})
     if statement.path:
@@ -91,7 +96,6 @@ def _are_complete(statement: Statement, present: Sequence[int]) -> bool:
         hint = "for example " + " ".join(f"--shape input{index}=2x3" for index in every)
     place = statement.place("shapes", "--shape")
     statement.ledger.problem(place, f"{statement.operator.name} needs a shape of {listed}", hint)
-    return False
 
 
 def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
@@ -111,6 +115,8 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
         found = _default_dtypes(operator, present, {})
     elif isinstance(stated, dict):
         by_index = _dtypes_by_index(statement, stated, place)
+        if by_index is None:
+            return None
         found = _default_dtypes(operator, present, by_index)
     elif len(stated) == 1:
         found = tuple(stated) * len(present)
@@ -130,16 +136,20 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
     return found
 
 
-def _dtypes_by_index(statement: Statement, stated: Mapping[str, DType], place: Place) -> dict[int, DType]:
-    found: dict[int, DType] = {}
+def _dtypes_by_index(statement: Statement, stated: Mapping[str, DType], place: Place) -> dict[int, DType] | None:
+    """The inputs' dtypes by index, None if a name is unknown or stated twice."""
+    found: dict[tuple[str, int], DType] = {}
+    good = True
     for name, each in stated.items():
         tensor = statement.locate(name, below(place, name))
-        if tensor is None or tensor[0] == "output":
-            continue
-        if tensor[1] in found:
-            statement.ledger.problem(below(place, name), f"the dtype of input{tensor[1]} is stated twice")
-        found[tensor[1]] = each
-    return found
+        if tensor is None:
+            good = False
+        elif tensor in found:
+            statement.ledger.problem(below(place, name), f"the dtype of {tensor[0]}{tensor[1]} is stated twice")
+            good = False
+        else:
+            found[tensor] = each
+    return {index: each for (side, index), each in found.items() if side == "input"} if good else None
 
 
 def _default_dtypes(operator: KnownOperator, present: Sequence[int], stated: Mapping[int, DType]) -> tuple[DType, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from optest.plan.fills import default_fill
 from optest.plan.request import format_attribute
+from optest.plan.scalars import number_text, quoted
 from optest.spec import (
     REQUIRED,
     Fill,
@@ -236,35 +236,13 @@ def _flow(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return _number(value)
+            return number_text(value)
         case int():
             return str(value)
         case str():
-            return _quoted(value)
+            return quoted(value)
         case Mapping():
-            return "{" + ", ".join(f"{_quoted(str(key))}: {_flow(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{quoted(str(key))}: {_flow(each)}" for key, each in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
     raise TypeError(f"a plan cannot hold {value!r}")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return ".nan"
-    if math.isinf(value):
-        return ".inf" if value > 0 else "-.inf"
-    mantissa, exponent, power = repr(value).partition("e")
-    return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power
-
-
-def _quoted(text: str) -> str:
-    return '"' + "".join(map(_quoted_character, text)) + '"'
-
-
-def _quoted_character(char: str) -> str:
-    code = ord(char)
-    if char in '"\\':
-        return f"\\{char}"
-    if 0x20 <= code < 0x7F:
-        return char
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -11,7 +10,8 @@ from typing import Any
 
 from optest.errors import UsageError
 from optest.plan.forms import Misfit, read_dtypes, read_shape, read_tolerance
-from optest.spec import DType, Tolerance, format_shape
+from optest.plan.scalars import number_text, quoted
+from optest.spec import DType, Tolerance
 
 __all__ = [
     "CaseRequest",
@@ -195,35 +195,16 @@ def _format_value(value: Any) -> str | None:
         case int():
             return str(value)
         case float():
-            return _format_float(value)
+            return number_text(value)
         case str():
             return _format_text(value)
         case list() | tuple():
-            parts = [json.dumps(each) if isinstance(each, str) else _format_value(each) for each in value]
+            parts = [quoted(each) if isinstance(each, str) else _format_value(each) for each in value]
             return None if None in parts else f"[{','.join(part for part in parts if part is not None)}]"
     return None
 
 
-def _format_float(value: float) -> str:
-    if math.isnan(value):
-        return ".nan"
-    if math.isinf(value):
-        return ".inf" if value > 0 else "-.inf"
-    return repr(value)
-
-
-def _format_text(value: str) -> str | None:
-    if not value.isprintable() or not value.isascii():
-        return None
-    if value and value == value.strip() and _attribute_value(_harmless(value)) == value:
-        return value
-    return json.dumps(value)
-
-
-def _harmless(value: str) -> str:
-    """Text that begins like a list or quote is always quoted, so it need not be parsed to find out."""
-    return '"?"' if value[0] in "[{\"'" else value
-
-
-def format_shape_flag(path: str, shape: tuple[int, ...]) -> str:
-    return f"{path}={format_shape(shape)}"
+def _format_text(value: str) -> str:
+    """As it is where that reads back as text, else in quotes."""
+    plain = value.isascii() and value.isprintable() and value == value.strip() and value[:1] not in ("", *"[{\"'")
+    return value if plain and _attribute_value(value) == value else quoted(value)

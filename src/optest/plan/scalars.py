@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from math import isfinite
+from math import isfinite, isinf, isnan
 from typing import Any
 
-__all__ = ["MERGE", "plain_scalar"]
+__all__ = ["MERGE", "number_text", "plain_scalar", "quoted"]
 
 MERGE = ("<<",)
 _WORDS = {
@@ -59,3 +59,27 @@ def _based_hint(text: str) -> str:
 
 def _trap(text: str, fault: str, hint: str) -> tuple[str, str, str]:
     return text, fault, hint
+
+
+def quoted(text: str) -> str:
+    """``text`` in double quotes, in ASCII, as YAML of every version reads it."""
+    return '"' + "".join(map(_quoted_character, text)) + '"'
+
+
+def _quoted_character(char: str) -> str:
+    code = ord(char)
+    if char in '"\\':
+        return f"\\{char}"
+    if 0x20 <= code < 0x7F:
+        return char
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def number_text(value: float) -> str:
+    """A float that YAML of every version reads as that float: 1.1 wants a dot before the exponent."""
+    if isnan(value):
+        return ".nan"
+    if isinf(value):
+        return ".inf" if value > 0 else "-.inf"
+    mantissa, exponent, power = repr(value).partition("e")
+    return (mantissa if "." in mantissa else f"{mantissa}.0") + exponent + power

@@ -110,6 +110,7 @@ ExpectedErrorForm = Annotated[
     ),
 ]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Version = Annotated[int, PlainValidator(forms.read_version), WithJsonSchema({"const": 1})]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 
 
@@ -162,7 +163,7 @@ class PlanDocument(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, title="optest plan")
 
-    version: Literal[1] = Field(default=1, description="Version of this format.")
+    version: Version = Field(default=1, description="Version of this format.")
     name: str = Field(default="", description="Name of the plan.")
     description: str = Field(default="", description="What the plan is for.")
     backend: str = Field(default="", description="Backend that makes the actual outputs, by name or kind.")
@@ -306,7 +307,8 @@ def _misfit(detail: Mapping[str, Any], path: Path, source: Source) -> forms.Misf
         should_be = str(context["expected"]).replace("'", "")
     if kind in _BOUNDS:
         word, key = _BOUNDS[kind]
-        should_be = f"{word} {context[key]}"
+        bound = context[key]
+        should_be = f"{word} {bound:g}" if isinstance(bound, float) else f"{word} {bound}"
     if should_be is None:
         return forms.Misfit(f"{name} is {forms.shown(got)}: {detail['msg']}")
     text = source.text_at(path)

@@ -80,6 +80,14 @@ class KnownOperator:
             found = self._tensors[name] = self.descriptor.tensors.locate(name)
         return found
 
+    def knows(self, name: str) -> bool:
+        """Whether the operator has a tensor of this name."""
+        try:
+            self.locate(name)
+        except UnknownName:
+            return False
+        return True
+
     def admits(self, names: tuple[str, ...]) -> bool:
         found = self._admitted.get(names)
         if found is None:

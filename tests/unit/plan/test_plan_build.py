@@ -1,0 +1,574 @@
+"""Cases from a plan and the command line: layers, defaults, and every fault with its line."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plan_kit import build, case_of, cases_of, plan, write
+
+from optest.errors import PlanError, UsageError
+from optest.plan import CaseRequest, read_plan, request_from
+from optest.spec import Layer, TestCase, Tolerance, dtype
+
+
+def problems(text: str, request: CaseRequest | None = None, **more: Any) -> list[tuple[str, int, str, str]]:
+    with pytest.raises(PlanError) as raised:
+        cases_of(text, request, **more)
+    return [(each.file, each.line, each.path, each.message) for each in raised.value.problems]
+
+
+def one_problem(text: str, request: CaseRequest | None = None) -> tuple[int, str, str]:
+    ((file, line, path, message),) = problems(text, request)
+    assert file == "plan.yaml"
+    return line, path, message
+
+
+def flag_problem(request: CaseRequest, text: str | None = None) -> tuple[str, str, str]:
+    """Flag, message and hint of the one problem of a request."""
+    with pytest.raises(PlanError) as raised:
+        build(plan(text) if text is not None else None, request)
+    (problem,) = raised.value.problems
+    assert (problem.file, problem.line) == ("command line", 0)
+    return problem.path, problem.message, problem.hint
+
+
+def names(case: TestCase) -> list[str]:
+    return [each.name for each in case.dtypes]
+
+
+# What a plan means
+
+
+def test_a_case_from_a_plan() -> None:
+    case = case_of(
+        """\
+        version: 1
+        seed: 3
+        cases:
+          - op: elementwise_add
+            name: first
+            description: words
+            tags: [x]
+            dtypes: half
+            shapes: {input0: 2x3, other: [2, 3], output0: [2, 3]}
+            attributes: {alpha: 2}
+            tolerance: {rtol: 1e-3}
+            timeout: 5
+            retries: 2
+        """
+    )
+    assert case.descriptor.name == "add"
+    assert [(each.name, each.path) for each in case.inputs] == [("input", "input0"), ("other", "input1")]
+    assert names(case) == ["float16", "float16"]
+    assert case.shapes == {"input0": (2, 3), "input1": (2, 3)}
+    assert [str(spec) for spec in case.outputs] == ["float16[2x3]"]
+    assert case.attributes == {"alpha": 2.0}
+    assert (case.seed, case.name, case.description, case.timeout_s, case.retries) == (3, "first", "words", 5, 2)
+    assert case.tags == ("x", "pointwise")
+    assert case.where == "plan.yaml:4"
+    assert [(each.layer, each.where) for each in case.tolerances] == [(Layer.CASE, "plan.yaml:11")]
+    assert case.origins["dtypes"] == "plan.yaml:8"
+    assert case.origins["seed"] == "plan.yaml:2"
+    assert case.inputs[0].fill.kind == "randn"
+
+
+def test_layers_of_seed_timeout_and_retries() -> None:
+    top = "seed: 1\n{defaults}cases: [{{op: relu, shapes: {{input0: 2}}{case}}}]\n"
+    defaults = "defaults: {seed: 2, timeout: 2, retries: 2}\n"
+
+    def values(case: TestCase) -> tuple[int, float | None, int]:
+        return case.seed, case.timeout_s, case.retries
+
+    assert values(case_of("cases: [{op: relu, shapes: {input0: 2}}]")) == (0, None, 0)
+    assert values(case_of(top.format(defaults="", case=""))) == (1, None, 0)
+    assert values(case_of(top.format(defaults=defaults, case=""))) == (2, 2, 2)
+    stated = top.format(defaults=defaults, case=", seed: 0, timeout: 3, retries: 0")
+    assert values(case_of(stated)) == (0, 3, 0)
+    assert values(case_of(stated, CaseRequest(seed=9, timeout_s=4, retries=1))) == (9, 4, 1)
+    assert case_of(stated, CaseRequest(seed=9)).origins["seed"] == "command line"
+    assert case_of(top.format(defaults=defaults, case="")).origins["seed"] == "plan.yaml:2 defaults"
+
+
+def test_layers_of_the_tolerance() -> None:
+    text = """\
+    defaults: {tolerance: {rtol: 1e-2}}
+    cases:
+      - {op: relu, shapes: {input0: 2}}
+      - {op: relu, shapes: {input0: 2}, tolerance: {atol: 1}}
+    """
+    first, second = cases_of(text, CaseRequest(tolerance=Tolerance(rtol=0)))
+    assert [(each.layer, each.where) for each in first.tolerances] == [
+        (Layer.PLAN, "plan.yaml:1"),
+        (Layer.COMMAND_LINE, "--tolerance"),
+    ]
+    assert [each.layer for each in second.tolerances] == [Layer.PLAN, Layer.CASE, Layer.COMMAND_LINE]
+    assert second.tolerances[1].where == "plan.yaml:4"
+
+
+def test_backend_config_is_merged_key_by_key() -> None:
+    text = """\
+    backend: ascend
+    chip: Ascend910B
+    defaults: {backend_config: {ascend: {workdir: a, command: [x]}, torch: {threads: 1}}}
+    cases:
+      - {op: relu, shapes: {input0: 2}, backend_config: {ascend: {command: [y]}}}
+    """
+    flags = {"backend_config.ascend.env.A": "1", "backend_config.ascend.workdir": "b"}
+    case = case_of(text)
+    assert case.backend_config == {"ascend": {"workdir": "a", "command": ["y"]}, "torch": {"threads": 1}}
+    assert (case.backend.name, case.backend.chip) == ("ascend", "Ascend910B")
+    case = case_of(text, CaseRequest(attributes=flags))
+    assert case.backend_config["ascend"] == {"workdir": "b", "command": ["y"], "env": {"A": "1"}}
+
+
+def test_default_attributes_reach_the_operators_that_have_them() -> None:
+    text = """\
+    defaults: {attributes: {alpha: 2, axis: 0}}
+    cases:
+      - {op: add, shapes: {input0: 2}}
+      - {op: sum, shapes: {input0: 2x3}}
+      - {op: sum, shapes: {input0: 2x3}, attributes: {dim: 1}}
+      - {op: relu, shapes: {input0: 2}}
+    """
+    assert [case.attributes for case in cases_of(text)] == [{"alpha": 2.0}, {"dim": (0,)}, {"dim": (1,)}, {}]
+    line, path, message = one_problem(text.replace("axis", "axes"))
+    assert (line, path) == (1, "$.defaults.attributes.axes")
+    assert message == "unknown attribute of any operator in the plan 'axes'"
+
+
+@pytest.mark.parametrize(
+    ("stated", "wanted"),
+    [
+        ("", ["float32", "float32"]),
+        ("dtypes: float16", ["float16", "float16"]),
+        ("dtypes: [f16, fp32]", ["float16", "float32"]),
+        ('dtypes: "f16,f32"', ["float16", "float32"]),
+        ("dtypes: {input0: int32}", ["int32", "int32"]),
+        ("dtypes: {other: float16}", ["float16", "float16"]),
+        ("dtypes: {input0: float16, other: float32}", ["float16", "float32"]),
+    ],
+)
+def test_dtypes(stated: str, wanted: list[str]) -> None:
+    assert names(case_of(f"cases: [{{op: add, shapes: {{input0: 2}}, {stated}}}]")) == wanted
+
+
+def test_optional_inputs() -> None:
+    text = "cases: [{op: norm, shapes: {input0: 4x8, SHAPES}, attributes: {eps: 1e-5}, dtypes: float32}]"
+    case = case_of(text.replace("SHAPES", "weight: 8"))
+    assert [(each.name, each.path) for each in case.inputs] == [("input", "input0"), ("weight", "input1")]
+    case = case_of(text.replace("SHAPES", "bias: 8"))
+    assert [each.path for each in case.inputs] == ["input0", "input2"]
+    case = case_of(text.replace("SHAPES", "weight: 8, bias: 8").replace("dtypes: float32", "dtypes: {input: f16}"))
+    assert names(case) == ["float16", "float32", "float32"]
+
+
+def test_variadic_inputs() -> None:
+    case = case_of("cases: [{op: cat, shapes: {input0: 2x3, input1: 4x3}}]")
+    assert [each.name for each in case.inputs] == ["tensors0", "tensors1"]
+    assert case.outputs[0].shape == (6, 3)
+    assert one_problem("cases: [{op: cat, shapes: {input0: 2x3, input2: 4x3}}]") == (
+        1, "$.cases[0].shapes", "cat needs a shape of input1 (tensors1)",
+    )  # fmt: skip
+
+
+def test_layouts() -> None:
+    text = "cases: [{op: relu, shapes: {input0: {shape: [2, 3], strides: [1, 2], offset: 4}}}]"
+    spec = case_of(text).inputs[0].spec
+    assert (spec.shape, spec.strides, spec.offset) == ((2, 3), (1, 2), 4)
+    assert one_problem(text.replace("[1, 2]", "[1]"))[:2] == (1, "$.cases[0].shapes.input0")
+    assert "reach 5 elements before the storage" in one_problem(text.replace("[1, 2]", "[-9, 0]"))[2]
+
+
+def test_scalars_and_empty_tensors() -> None:
+    assert case_of("cases: [{op: relu, shapes: {input0: []}}]").outputs[0].shape == ()
+    assert case_of("cases: [{op: relu, shapes: {input0: [0, 3]}}]").outputs[0].shape == (0, 3)
+
+
+def test_fills() -> None:
+    text = """\
+    defaults: {generator: {fill: uniform, low: -1, high: 1}}
+    cases:
+      - {op: add, shapes: {input0: 2}}
+      - {op: add, shapes: {input0: 2}, generator: {other: ones}}
+      - {op: add, shapes: {input0: 2}, generator: ones}
+      - {op: add, shapes: {input0: 2}, generator: my.gen:Gen}
+    """
+    uniform = "uniform(low=-1, high=1)"
+    found = [[str(each.fill) for each in case.inputs] for case in cases_of(text)]
+    assert found == [[uniform, uniform], [uniform, "ones"], ["ones", "ones"], ["randn", "randn"]]
+    assert [case.generator for case in cases_of(text)] == [None, None, None, "my.gen:Gen"]
+    for case in cases_of(text, CaseRequest(generator="ones")):
+        assert (case.generator, {each.fill.kind for each in case.inputs}) == (None, {"ones"})
+
+
+def test_an_operators_own_generator() -> None:
+    assert case_of("cases: [{op: drawn, shapes: {x: 2}}]").generator == "my.gen:Gen"
+    assert case_of("cases: [{op: drawn, shapes: {x: 2}, generator: ones}]").generator is None
+    case = case_of("cases: [{op: drawn, shapes: {x: 2}, generator: {x: ones}}]")
+    assert (case.generator, case.inputs[0].fill.kind) == (None, "ones")
+
+
+def test_fills_by_input_and_a_generator_of_all_inputs_exclude_each_other() -> None:
+    text = """\
+    defaults: {generator: my.gen:Gen}
+    cases:
+      - {op: add, shapes: {input0: 2}, generator: {input0: ones}}
+      - {op: add, shapes: {input0: 2}, generator: {input0: ones, input1: ones}}
+    """
+    assert one_problem(text) == (
+        3, "$.cases[0].generator", "fills by input leave inputs to my.gen:Gen, which makes all inputs or none",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "terms"),
+    [
+        ("op: matmul, shapes: {input0: 3x5, input1: 5x2}", 5),
+        ("op: matmul, shapes: {input0: 5x3, input1: 5x2}, attributes: {transA: true}", 5),
+        ("op: sum, shapes: {input0: 3x5}", 15),
+        ("op: sum, shapes: {input0: 3x5}, attributes: {dim: 1}", 5),
+        ("op: sum, shapes: {input0: [0, 5]}", 0),
+        ("op: add, shapes: {input0: 3x5}", None),
+    ],
+)
+def test_integer_exact_inputs_know_the_length_of_the_sums(case: str, terms: int | None) -> None:
+    found = case_of(f"cases: [{{{case}, generator: integer-exact}}]")
+    assert {each.fill.parameters.get("terms") for each in found.inputs} == {terms}
+    stated = case_of(f"cases: [{{{case}, generator: {{fill: integer-exact, terms: 99}}}}]")
+    assert {each.fill.parameters["terms"] for each in stated.inputs} == {99}
+
+
+def test_outputs_of_an_operator_without_inference() -> None:
+    text = "cases: [{op: mine, shapes: {x: 2, y: 3SHAPES}, attributes: {k: 1, other: [1, a]}, dtypes: DTYPES}]"
+
+    def stated(shapes: str, dtypes: str) -> str:
+        return text.replace("SHAPES", shapes).replace("DTYPES", dtypes)
+
+    assert case_of(stated("", "float16")).outputs == ()
+    case = case_of(stated(", a: 2, output1: 4", "float16"))
+    assert [str(spec) for spec in case.outputs] == ["float16[2]", "float16[4]"]
+    assert case.attributes == {"k": 1, "other": [1, "a"]}
+    case = case_of(stated(", a: 2, b: 4", "{x: float16, y: int8, a: bool, b: int4}"))
+    assert [str(spec) for spec in case.outputs] == ["bool[2]", "int4[4]"]
+    assert "the shape of output1 is missing" in one_problem(stated(", a: 2", "float16"))[2]
+    found = [message for *_, message in problems(stated(", a: 2, b: 4", "[float16, int8]"))]
+    assert found == [f"the dtype of output{index} is missing, and the inputs differ" for index in (0, 1)]
+
+
+def test_expected_errors_may_have_arguments_that_do_not_fit() -> None:
+    text = "cases: [{op: matmul, shapes: {input0: 2x3, input1: 4x5}, dtypes: [f16, i8], EXPECT}]"
+    assert case_of(text.replace("EXPECT", "expects_error: {type: ValueError}")).outputs == ()
+    with pytest.raises(PlanError):
+        cases_of(text.replace("EXPECT", ""))
+
+
+def test_ids_are_unique() -> None:
+    text = """\
+    cases:
+      - {op: relu, shapes: {input0: 2}}
+      - {op: relu, shapes: {input0: 2}, seed: 1}
+      - {op: relu, shapes: {input0: 2}, name: "relu[float32](2)#3"}
+      - {op: relu, shapes: {input0: 2}, seed: 2}
+    """
+    base = "relu[float32](2)"
+    assert [case.id for case in cases_of(text)] == [base, f"{base}#2", f"{base}#3", f"{base}#4"]
+
+
+def test_relative_paths_stay_as_written_and_the_case_knows_where_they_start(tmp_path: Path) -> None:
+    text = "cases: [{op: relu, shapes: {input0: 2}, generator: {fill: file, path: x.npy}}]"
+    (case,) = build(read_plan(write(tmp_path, text)))
+    assert case.inputs[0].fill.parameters == {"path": "x.npy"}
+    assert case.base_dir == str(tmp_path)
+    assert case.key == case_of(text).key
+
+
+def test_building_leaves_the_collector_as_it_was() -> None:
+    assert gc.isenabled()
+    cases_of("cases: [{op: relu, shapes: {input0: 2}}]")
+    with pytest.raises(PlanError):
+        cases_of("cases: [{op: rel}]")
+    assert gc.isenabled()
+
+
+def test_merged_keys_have_the_line_of_the_case() -> None:
+    text = """\
+    defaults: &d {tolerance: {rtol: 1}}
+    cases:
+      - {op: relu, shapes: {input0: 2}}
+      - <<: *d
+        op: relu
+        shapes: {input0: 3}
+    """
+    assert cases_of(text)[1].tolerances[1].where == "plan.yaml:4"
+
+
+# The command line
+
+
+def test_one_case_from_flags() -> None:
+    request = request_from(
+        {
+            "op": ["add"],
+            "dtype": "f16,f32",
+            "shape": ["input0=2x3"],
+            "attr": ["alpha=2"],
+            "seed": 7,
+            "backend": "torch",
+            "tolerance": "rtol=1e-3",
+        }
+    )
+    (case,) = build(None, request)
+    assert case.identifier() == "add[float16,float32](2x3, 2x3, alpha=2.0)"
+    assert (case.seed, case.backend.name, case.where, case.base_dir) == (7, "torch", "command line", "")
+    assert case.tolerances[0].layer is Layer.COMMAND_LINE
+    assert case.origins["dtypes"] == "command line"
+
+
+def test_operators_filter_the_plan_and_are_added_to_it() -> None:
+    text = """\
+    cases:
+      - {op: relu, shapes: {input0: 2}, name: a}
+      - {op: add, shapes: {input0: 2}, name: b}
+      - {op: elementwise_add, shapes: {input0: 3}, name: c}
+    """
+    assert [case.id for case in cases_of(text, CaseRequest(ops=("add",)))] == ["b", "c"]
+    request = CaseRequest(ops=("elementwise_add", "add", "sum"), shapes={"input0": (5,)})
+    found = cases_of(text, request)
+    assert [case.id for case in found] == ["b", "c", "sum[float32](5)"]
+    assert [case.where for case in found] == ["plan.yaml:3", "plan.yaml:4", "command line"]
+
+
+def test_flags_win_over_the_plan() -> None:
+    text = "cases: [{op: add, shapes: {input0: 2}, dtypes: int32, attributes: {alpha: 1}, reference: a:b}]"
+    request = CaseRequest(
+        dtypes=(dtype("float16"),), shapes={"input": (4,), "other": (4,)}, attributes={"alpha": 3}, reference="c:d"
+    )
+    case = case_of(text, request)
+    assert case.identifier() == "add[float16](4, 4, alpha=3.0)"
+    assert case.reference == "c:d"
+
+
+def test_nothing_to_run() -> None:
+    with pytest.raises(UsageError, match="nothing to run"):
+        build(None)
+    assert cases_of("cases: []") == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "place", "message"),
+    [
+        (CaseRequest(ops=("ad",)), "--op", "unknown operator 'ad'"),
+        (CaseRequest(ops=("matmul",)), "--shape", "matmul needs a shape of input0 (input), input1 (other)"),
+        (
+            CaseRequest(ops=("matmul",), shapes={"input0": (2, 3)}),
+            "--shape",
+            "matmul needs a shape of input1 (other)",
+        ),
+        (CaseRequest(ops=("relu",), shapes={"input9": (2,)}), "--shape", "unknown tensor 'input9'"),
+        (
+            CaseRequest(ops=("matmul",), shapes={"input0": (2, 3), "input1": (4, 5)}),
+            "--shape",
+            "inner sizes are 3 and 4, but should be equal",
+        ),
+        (
+            CaseRequest(ops=("relu",), shapes={"input0": (2,)}, dtypes=(dtype("f16"),) * 2),
+            "--dtype",
+            "dtypes has 2 entries, but should have 1 entry (input0)",
+        ),
+        (
+            CaseRequest(ops=("add",), shapes={"input0": (2,)}, attributes={"alpa": 1}),
+            "--attr",
+            "unknown attribute of add 'alpa'",
+        ),
+        (
+            CaseRequest(ops=("add",), shapes={"input0": (2,)}, attributes={"alpha": "x"}),
+            "--attr",
+            "attribute alpha is 'x', but should be a number",
+        ),
+        (
+            CaseRequest(ops=("relu",), shapes={"input0": (2,)}, attributes={"backend_config.ascend": 1}),
+            "--attr",
+            "backend_config.ascend should name a backend and a key",
+        ),
+        (
+            CaseRequest(ops=("relu",), shapes={"input0": (2,)}, attributes={"backend_config.ascnd.x": 1}),
+            "--attr",
+            "unknown backend 'ascnd'",
+        ),
+        (CaseRequest(ops=("relu",), shapes={"input0": (2,)}, generator="onse"), "--generator", "unknown fill 'onse'"),
+        (
+            CaseRequest(ops=("relu",), shapes={"input0": (2,)}, reference="f"),
+            "--reference",
+            "reference is 'f', but should be an import path: package.module:name",
+        ),
+        (CaseRequest(ops=("relu",), shapes={"input0": (2,)}, backend="numpi"), "--backend", "unknown backend 'numpi'"),
+        (
+            CaseRequest(ops=("relu",), shapes={"input0": (2,)}, chip="a100"),
+            "--chip",
+            "unknown chip of backend numpy 'a100'",
+        ),
+        (CaseRequest(ops=("norm",), shapes={"input0": (2,)}), "--attr", "norm needs the attribute eps"),
+    ],
+)
+def test_wrong_flags(request_: CaseRequest, place: str, message: str) -> None:
+    assert flag_problem(request_)[:2] == (place, message)
+
+
+def test_missing_shapes_come_with_an_example() -> None:
+    _, _, hint = flag_problem(CaseRequest(ops=("matmul",)))
+    assert hint == "for example --shape input0=2x3 --shape input1=2x3"
+
+
+def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
+    text = "cases: [{op: relu, shapes: {input0: 2}}, {op: relu, shapes: {input0: 3}}]"
+    assert flag_problem(CaseRequest(generator="onse"), text)[1] == "unknown fill 'onse'"
+
+
+# What is wrong with a plan
+
+
+@pytest.mark.parametrize(
+    ("case", "path", "message"),
+    [
+        ("op: reluu", "op", "unknown operator 'reluu'"),
+        ("op: relu", "shapes", "relu needs a shape of input0 (input)"),
+        ("op: relu, shapes: {inptu: 2}", "shapes.inptu", "unknown tensor 'inptu'"),
+        ("op: relu, shapes: {input: 2, input0: 2}", "shapes.input0", "the shape of input0 is stated twice"),
+        ("op: relu, shapes: {input: 2, out: 3}", "shapes.out", "the shape of output0 is 3, but relu makes 2"),
+        (
+            "op: relu, shapes: {input: 2}, dtypes: {input: f16, output0: f32}",
+            "dtypes.output0",
+            "the dtype of output0 is float32, but relu makes float16",
+        ),
+        ("op: add, shapes: {input0: 2}, dtypes: [f16, f16, f16]", "dtypes", "dtypes has 3 entries, but should have"),
+        ("op: add, shapes: {input0: 2}, dtypes: int8", "dtypes", "add is not defined for (int8, int8)"),
+        ("op: add, shapes: {input0: 2}, dtypes: {inp: f16}", "dtypes.inp", "unknown tensor 'inp'"),
+        ("op: add, shapes: {input0: 2}, dtypes: {input: f16, input0: f16}", "dtypes.input0", "the dtype of input0 is"),
+        ("op: add, shapes: {input0: 2}, attributes: {alpha: yep}", "attributes.alpha", "attribute alpha is 'yep', but"),
+        ("op: add, shapes: {input0: 2}, attributes: {beta: 1}", "attributes.beta", "unknown attribute of add 'beta'"),
+        ("op: sum, shapes: {input0: 2}, attributes: {dim: 0, axis: 0}", "attributes", "attribute dim is stated twice"),
+        ("op: norm, shapes: {input0: 2}", "attributes", "norm needs the attribute eps"),
+        ("op: add, shapes: {input0: 2, input1: 3}", "shapes", "shapes differ: [(2,), (3,)]"),
+        ("op: matmul, shapes: {input0: 2, input1: 3}", "shapes", "these inputs do not fit matmul: ValueError: "),
+        ("op: relu, shapes: {input0: 2}, generator: rand", "generator", "unknown fill 'rand'"),
+        ("op: relu, shapes: {input0: 2}, generator: {inp: ones}", "generator.inp", "unknown tensor 'inp'"),
+        ("op: relu, shapes: {input0: 2}, generator: {out: ones}", "generator.out", "out is an output, but fills are"),
+        (
+            "op: relu, shapes: {input0: 2}, generator: {input: ones, input0: ones}",
+            "generator.input0",
+            "the fill of input0 is stated twice",
+        ),
+        (
+            "op: relu, shapes: {input0: 2}, generator: {input0: {fill: uniform, low: a}}",
+            "generator.input0",
+            "low is 'a', but should be a number",
+        ),
+        ("op: relu, shapes: {input0: 2}, reference: ref", "reference", "reference is 'ref', but should be an import"),
+        ("op: relu, shapes: {input0: 2}, backend_config: {ascnd: {}}", "backend_config.ascnd", "unknown backend 'asc"),
+    ],
+)
+def test_what_is_wrong_has_a_line_and_a_path(case: str, path: str, message: str) -> None:
+    line, found_path, found = one_problem(f"version: 1\ncases:\n\n  - {{{case}}}\n")
+    assert (line, found_path) == (4, f"$.cases[0].{path}")
+    assert found.startswith(message)
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(PlanError) as raised:
+        cases_of("cases: [{op: reluu, shapes: {input0: 2}}]")
+    assert raised.value.problems[0].hint.startswith("did you mean relu? known: add, cat, ")
+
+
+def test_all_faults_of_all_cases_are_said_at_once() -> None:
+    text = """\
+    backend: nmupy
+    cases:
+      - {op: relu, shapes: {input0: 2}, name: a}
+      - {op: rel, shapes: {input0: 2}}
+      - op: add
+        name: a
+        shapes: {input0: 2, inptu1: 2}
+        attributes: {alfa: 2}
+        dtypes: int8
+        reference: f
+    """
+    assert [(line, path) for _, line, path, _ in problems(text)] == [
+        (1, "$.backend"),
+        (4, "$.cases[1].op"),
+        (6, "$.cases[2].name"),
+        (7, "$.cases[2].shapes.inptu1"),
+        (8, "$.cases[2].attributes.alfa"),
+        (9, "$.cases[2].dtypes"),
+        (10, "$.cases[2].reference"),
+    ]
+
+
+def test_unknown_chip_in_a_plan() -> None:
+    text = "backend: torch\nchip: a100\ncases: [{op: relu, shapes: {input0: 2}}]"
+    assert one_problem(text) == (2, "$.chip", "unknown chip of backend torch 'a100'")
+
+
+def test_what_the_driver_says_about_its_options() -> None:
+    text = "backend: ascend\ncases:\n  - {op: relu, shapes: {input0: 2}}\n"
+    assert one_problem(text) == (3, "$.cases[0]", "command is missing")
+
+
+def test_places_of_driver_options() -> None:
+    more = {"check_backend": lambda case: ["wrong"]}
+    case = "{op: relu, shapes: {input0: 2}}"
+    own = "cases:\n  - {op: relu, shapes: {input0: 2}, backend_config: {numpy: {}}}\n"
+    assert problems(own, **more)[0][:3] == ("plan.yaml", 2, "$.cases[0].backend_config.numpy")
+    shared = f"defaults: {{backend_config: {{numpy: {{}}}}}}\ncases:\n  - {case}\n  - {case}\n"
+    assert problems(shared, **more) == [("plan.yaml", 1, "$.defaults.backend_config.numpy", "wrong")]
+    flags = CaseRequest(ops=("relu",), shapes={"input0": (2,)})
+    with pytest.raises(PlanError) as raised:
+        build(None, flags, **more)
+    assert raised.value.problems[0].path == "--attr"
+
+
+def test_untrusted_plans_run_nothing_of_their_own() -> None:
+    text = """\
+    backend: ascend
+    defaults:
+      backend_config: {ascend: {prepare: [[make, clean]], workdir: x}}
+      generator: my.gen:Gen
+    cases:
+      - {op: relu, shapes: {input0: 2}, reference: my.ref:f}
+      - {op: relu, shapes: {input0: 2}, backend_config: {ascend: {command: [bash, run.sh], env: {A: b}}}}
+    """
+    assert len(cases_of(text)) == 2
+    found = [(line, path, message) for _, line, path, message in problems(text, CaseRequest(untrusted=True))]
+    says = "--untrusted refuses what the plan would run: "
+    assert found == [
+        (3, "$.defaults.backend_config.ascend.prepare", f"{says}[['make', 'clean']]"),
+        (4, "$.defaults.generator", f"{says}my.gen:Gen"),
+        (6, "$.cases[0].reference", f"{says}my.ref:f"),
+        (7, "$.cases[1].backend_config.ascend.command", f"{says}bash run.sh"),
+        (7, "$.cases[1].backend_config.ascend.env", f"{says}{{A: 'b'}}"),
+    ]
+
+
+def test_untrusted_concerns_the_plan_alone() -> None:
+    text = "cases: [{op: relu, shapes: {input0: 2}, generator: ones}]"
+    request = CaseRequest(untrusted=True, reference="mine:f", attributes={"backend_config.ascend.command": ["x"]})
+    assert case_of(text, request).reference == "mine:f"
+    assert case_of("cases: [{op: drawn, shapes: {x: 2}}]", CaseRequest(untrusted=True)).generator == "my.gen:Gen"
+
+
+def test_untrusted_looks_at_cases_that_are_not_selected_too() -> None:
+    text = "cases: [{op: relu, shapes: {input0: 2}, reference: a:b}, {op: add, shapes: {input0: 2}}]"
+    assert len(problems(text, CaseRequest(untrusted=True, ops=("add",)))) == 1
+
+
+def test_key_and_signature_do_not_depend_on_how_things_are_written() -> None:
+    one = case_of("cases: [{op: add, shapes: {input0: 2x3}, dtypes: f16}]")
+    other = case_of(
+        "cases: [{op: elementwise_add, name: n, tags: [t], shapes: {input: [2, 3], other: [2, 3], out: [2, 3]}, "
+        "dtypes: [half, half], attributes: {alpha: 1}, generator: randn, tolerance: {rtol: 1}, seed: 0}]"
+    )
+    assert one.key == other.key
+    assert replace(one, seed=1).key != one.key

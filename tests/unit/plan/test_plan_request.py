@@ -1,0 +1,145 @@
+"""The command line's flags: what they mean, and which flag is wrong."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.errors import UsageError
+from optest.plan import CaseRequest, parse_attribute, parse_dtypes, parse_shape, parse_tolerance, request_from
+from optest.plan.request import format_attribute
+from optest.spec import Tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("input0=2x3x4", (2, 3, 4)),
+        ("input0=2X3", (2, 3)),
+        ("input0=2,3", (2, 3)),
+        ("input0=[2, 3]", (2, 3)),
+        ("input0=5", (5,)),
+        ("input0=scalar", ()),
+        ("input0=0x4", (0, 4)),
+        (" input0 = 2 x 3 ", (2, 3)),
+    ],
+)
+def test_shapes(text: str, shape: tuple[int, ...]) -> None:
+    assert parse_shape(text) == ("input0", shape)
+
+
+@pytest.mark.parametrize("text", ["2x3", "input0=", "=2x3", "input0=2xx3", "input0=-2", "input0=2.5", "input0=axb"])
+def test_wrong_shapes(text: str) -> None:
+    with pytest.raises(UsageError, match="--shape "):
+        parse_shape(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2", 2),
+        ("-2", -2),
+        ("2.0", 2.0),
+        ("1e-3", 1e-3),
+        (".5", 0.5),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("None", None),
+        ("inf", math.inf),
+        ("-.inf", -math.inf),
+        ("2x3", (2, 3)),
+        ("[1,2]", [1, 2]),
+        ("[]", []),
+        ("tanh", "tanh"),
+        ('"2x3"', "2x3"),
+        ("'true'", "true"),
+        ("a=b", "a=b"),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_attributes(text: str, value: Any) -> None:
+    name, found = parse_attribute(f"key={text}")
+    assert name == "key"
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["key", "key=", "=3", "key=[1", 'key="open', "key=[no]"])
+def test_wrong_attributes(text: str) -> None:
+    with pytest.raises(UsageError, match="--attr "):
+        parse_attribute(text)
+
+
+plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+
+
+@given(value=plain | st.lists(plain, max_size=4))
+def test_attributes_that_can_be_written_are_read_back(value: Any) -> None:
+    text = format_attribute("key", value)
+    assert text is not None
+    name, found = parse_attribute(text)
+    assert (name, found) == ("key", value)
+    assert type(found) is type(value)
+
+
+def test_mappings_cannot_be_written() -> None:
+    assert format_attribute("key", {"a": 1}) is None
+    assert format_attribute("key", [{"a": 1}]) is None
+
+
+def test_dtypes() -> None:
+    assert [each.name for each in parse_dtypes("half, fp32")] == ["float16", "float32"]
+    with pytest.raises(UsageError, match=r"--dtype flaot16: unknown dtype 'flaot16'\n  did you mean float16"):
+        parse_dtypes("flaot16")
+
+
+def test_tolerances() -> None:
+    assert parse_tolerance("rtol=1e-3,atol=0") == Tolerance(rtol=1e-3, atol=0)
+    assert parse_tolerance("abs=1, ratio=1e-3") == Tolerance(atol=1, mismatch_ratio=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1e-3", "--tolerance is '1e-3', but should look like --tolerance rtol=1e-3,atol=1e-5"),
+        ("abs=0,rell=3", "--tolerance abs=0,rell=3: unknown key 'rell' of tolerance; did you mean rel?"),
+        ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
+        ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),
+        ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),
+        ("rtol=nan", "--tolerance rtol=nan: rtol is nan, but should be a finite number of 0 or more"),
+        ("rtol=-1", "--tolerance rtol=-1: rtol is -1.0, but should be a finite number of 0 or more"),
+    ],
+)
+def test_wrong_tolerances(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        parse_tolerance(text)
+
+
+def test_requests() -> None:
+    assert request_from({}) == CaseRequest()
+    assert request_from({"op": (), "shape": (), "dtype": None, "untrusted": True}) == CaseRequest(untrusted=True)
+    request = request_from({"op": ("add",), "shape": ["input0=2"], "attr": ["a=1"], "timeout": 2.0, "retries": 0})
+    assert request == CaseRequest(ops=("add",), shapes={"input0": (2,)}, attributes={"a": 1}, timeout_s=2.0, retries=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shape": ["input0=2", "input0=3"]}, "--shape states input0 twice"),
+        ({"attr": ["a=2", "a=3"]}, "--attr states a twice"),
+        ({"seed": -1}, "--seed is -1"),
+        ({"seed": 2**64}, "--seed is "),
+        ({"timeout": 0.0}, "--timeout is 0"),
+        ({"timeout": math.nan}, "--timeout is nan"),
+        ({"retries": -1}, "--retries is -1"),
+    ],
+)
+def test_wrong_requests(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}"):
+        request_from(options)

@@ -1,0 +1,303 @@
+"""The schema of a plan: every fault with file, line, path, what was got, what was wanted and the nearest key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from plan_kit import plan, write
+
+from optest.errors import PlanError, nearest
+from optest.plan import plan_schema, read_plan
+from optest.plan.forms import GeneratorChoice, Layout
+from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
+
+
+def problems(text: str) -> list[tuple[int, str, str, str]]:
+    with pytest.raises(PlanError) as raised:
+        plan(text)
+    assert all(problem.file == "plan.yaml" for problem in raised.value.problems)
+    return [(each.line, each.path, each.message, each.hint) for each in raised.value.problems]
+
+
+def problem(text: str) -> tuple[int, str, str, str]:
+    found = problems(text)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_full_plan() -> None:
+    document = plan(
+        """\
+        version: 1
+        name: everything
+        description: all keys
+        backend: ascend
+        chip: ascend910b
+        seed: 7
+        fail_fast: true
+        report: {format: json, path: out.json, color: false}
+        defaults:
+          dtypes: float16
+          tolerance: {rel: 1e-3}
+          backend_config: {ascend: {workdir: x}}
+          generator: {fill: uniform, low: 0, high: 1}
+          timeout: 2.5
+          retries: 1
+          tags: [slow]
+          seed: 3
+          reference: a.b:c
+          attributes: {alpha: 2}
+        cases:
+          - op: add
+            name: first
+            description: one
+            tags: [x]
+            dtypes: {input0: half, output0: fp32}
+            shapes: {input0: [2, 3], input1: 2x3, out: {shape: 2X3, strides: [3, 1], offset: 4}}
+            attributes: {alpha: null}
+            generator: {input0: ones, input1: {fill: data, values: [1, 2]}}
+            reference: m:f
+            tolerance: {rtol: 1e-3, absolute: 0, mismatch_ratio: 1e-3}
+            seed: 0
+            timeout: 30
+            retries: 0
+            skip: later
+            xfail: {reason: bug, status: error}
+            expects_error: {type: ValueError, match: size}
+          - {op: relu, shapes: {input0: []}, generator: my.gen:Gen, skip: {reason: r}, xfail: known, dtypes: "f16, i8"}
+        """
+    )
+    first, second = document.cases
+    assert document.options() == {"backend": "ascend", "chip": "ascend910b", "seed": 7, "fail_fast": True}
+    assert document.report == {"format": "json", "path": "out.json", "color": False}
+    assert document.defaults["tolerance"] == Tolerance(rtol=1e-3)
+    assert document.defaults["generator"] == GeneratorChoice(
+        every=Fill(kind="uniform", parameters={"low": 0, "high": 1})
+    )
+    assert first["dtypes"] == {"input0": dtype("float16"), "output0": dtype("float32")}
+    assert first["shapes"] == {
+        "input0": Layout((2, 3)),
+        "input1": Layout((2, 3)),
+        "out": Layout((2, 3), (3, 1), 4),
+    }
+    assert first["attributes"] == {"alpha": None}
+    assert first["generator"].by_tensor == {
+        "input0": Fill(kind="ones"),
+        "input1": Fill(kind="data", parameters={"values": [1, 2]}),
+    }
+    assert first["tolerance"] == Tolerance(rtol=1e-3, atol=0, mismatch_ratio=1e-3)
+    assert first["xfail"] == Xfail(reason="bug", status=Status.ERROR)
+    assert first["expects_error"] == ExpectedError(type="ValueError", match="size")
+    assert second["shapes"] == {"input0": Layout(())}
+    assert second["generator"].path == "my.gen:Gen"
+    assert second["skip"] == Skip(reason="r")
+    assert second["xfail"] == Xfail(reason="known")
+    assert second["dtypes"] == (dtype("float16"), dtype("int8"))
+    assert document.where(("cases", 1)) == "plan.yaml:37"
+
+
+def test_numbers_in_scientific_notation_are_numbers() -> None:
+    assert plan("cases: [{op: add, tolerance: {rtol: 1e-3}}]").cases[0]["tolerance"].rtol == 1e-3
+
+
+def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
+    text = """\
+    verison: 1
+    defaults:
+      tolerence: {rtol: 1e-3}
+      timeout: 0
+    cases:
+      - op: add
+        dtypes: [float16, flot16]
+        shapes: {input0: [2, -3]}
+      - name: nameless
+        desciption: x
+      - 3
+    """
+    assert problems(text) == [
+        (1, "$.verison", "unknown key 'verison' of the plan", "did you mean version?"),
+        (3, "$.defaults.tolerence", "unknown key 'tolerence' of defaults", "did you mean tolerance?"),
+        (4, "$.defaults.timeout", "timeout is 0, but should be more than 0", ""),
+        (7, "$.cases[0].dtypes[1]", "unknown dtype 'flot16'", problems(text)[3][3]),
+        (8, "$.cases[0].shapes.input0[1]", "size 1 of the shape is -3, but should be an integer of 0 or more", ""),
+        (9, "$.cases[1].op", "the key op is missing", "every case names its operator: op: relu"),
+        (10, "$.cases[1].desciption", "unknown key 'desciption' of a case", "did you mean description?"),
+        (11, "$.cases[2]", "item 2 is 3, but should be a mapping", ""),
+    ]
+    assert problems(text)[3][3].startswith("did you mean float16? known: bool, ")
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "message"),
+    [
+        ("name: 12", "name", "name is 12, but should be text"),
+        ("name: null", "name", "name is null, but should be text"),
+        ("name: ''", "name", "name is '', but should be a word"),
+        ('name: "a\\nb"', "name", "name is 'a\\nb', but should be text without control characters"),
+        ("name: 2024", "name", "name is 2024, but should be text"),
+        ("tags: fast", "tags", "tags is 'fast', but should be a list"),
+        ("tags: [a, true]", "tags[1]", "item 1 is true, but should be text"),
+        ("seed: 1.5", "seed", "seed is 1.5, but should be an integer"),
+        ("seed: true", "seed", "seed is true, but should be an integer"),
+        ("seed: -1", "seed", "seed is -1, but should be at least 0"),
+        ("seed: 18446744073709551616", "seed", "seed is 18446744073709551616, but should be less than 1844674407"),
+        ("timeout: 30s", "timeout", "timeout is '30s', but should be a number"),
+        ("timeout: .inf", "timeout", "timeout is inf, but should be a finite number"),
+        ("retries: many", "retries", "retries is 'many', but should be an integer"),
+        ("dtypes: []", "dtypes", "dtypes is [], but should be one dtype for all inputs or one for each"),
+        ("dtypes: 16", "dtypes", "dtypes is 16, but should be a dtype, a list of dtypes, or a mapping"),
+        ("dtypes: [16]", "dtypes[0]", "dtype is 16, but should be the name of a dtype such as float16"),
+        ("dtypes: {input0: fp31}", "dtypes.input0", "unknown dtype 'fp31'"),
+        ("shapes: [2, 3]", "shapes", "shapes is [2, 3], but should be a mapping"),
+        ("shapes: {input0: [2.0]}", "shapes.input0[0]", "size 0 of the shape is 2.0, but should be an integer of 0"),
+        ("shapes: {input0: [true]}", "shapes.input0[0]", "size 0 of the shape is true, but should be an integer"),
+        ("shapes: {input0: 2by3}", "shapes.input0", "shape is '2by3', but should be sizes such as 2x3x4"),
+        ("shapes: {input0: 1.5}", "shapes.input0", "shape is 1.5, but should be a list of sizes"),
+        ("shapes: {input0: null}", "shapes.input0", "shape is null, but should be a list of sizes"),
+        ("shapes: {input0: {shape: 2x3, stride: 1}}", "shapes.input0.stride", "unknown key 'stride' of a shape"),
+        ("shapes: {input0: {strides: [1]}}", "shapes.input0", "shape is {strides: [1]}, but should be a mapping with"),
+        ("shapes: {input0: {shape: [a]}}", "shapes.input0.shape[0]", "size 0 of the shape is 'a', but should be"),
+        ("shapes: {input0: {shape: {a: 1}}}", "shapes.input0.shape", "shape is {a: 1}, but should be a list of sizes"),
+        ("shapes: {input0: {shape: [2], strides: 1}}", "shapes.input0.strides", "strides is 1, but should be a list"),
+        ("shapes: {input0: {shape: [2], offset: -1}}", "shapes.input0.offset", "offset is -1, but should be an int"),
+        ("attributes: [1]", "attributes", "attributes is [1], but should be a mapping"),
+        ("backend_config: {ascend: 3}", "backend_config.ascend", "ascend is 3, but should be a mapping"),
+        ("generator: {}", "generator", "generator is {}, but should be a fill, package.module:name"),
+        ("generator: 3", "generator", "generator is 3, but should be a fill, package.module:name"),
+        ("generator: {input0: 3}", "generator.input0", "fill is 3, but should be the name of a fill or"),
+        ("generator: {input0: a.b:c}", "generator.input0", "fill is 'a.b:c', but should be the name of a fill"),
+        ("generator: {fill: a.b:c}", "generator.fill", "fill is 'a.b:c', but should be the name of a fill"),
+        ("generator: {input0: {low: 3}}", "generator.input0", "fill is {low: 3}, but should be the name of a fill or"),
+        ("tolerance: 1e-3", "tolerance", "tolerance is 0.001, but should be a mapping such as {rtol: 1e-3"),
+        ("tolerance: {}", "tolerance", "tolerance is {}, but should be a mapping that states rtol"),
+        ("tolerance: {rell: 3}", "tolerance.rell", "unknown key 'rell' of tolerance"),
+        ("tolerance: {rtol: a}", "tolerance.rtol", "rtol is 'a', but should be a number of 0 or more"),
+        ("tolerance: {rtol: true}", "tolerance.rtol", "rtol is true, but should be a number of 0 or more"),
+        ("tolerance: {rtol: -1}", "tolerance", "rtol is -1, but should be a finite number of 0 or more"),
+        ("tolerance: {rtol: .nan}", "tolerance", "rtol is nan, but should be a finite number of 0 or more"),
+        ("tolerance: {rtol: 1, rel: 2}", "tolerance", "tolerance rtol is stated twice, also as rel"),
+        ("tolerance: {ratio: 1}", "tolerance", "mismatch_ratio is 1, but should be below 1"),
+        ("skip: true", "skip", "reason of skip is true, but should be a sentence that says why"),
+        ("skip: {why: x}", "skip.why", "unknown key 'why' of skip"),
+        ("xfail: {status: failed}", "xfail.reason", "reason of xfail is null, but should be a sentence"),
+        ("xfail: {reason: a, status: passed}", "xfail.status", "status is 'passed', but should be one of failed,"),
+        ("xfail: {reason: a, status: [1]}", "xfail.status", "status is [1], but should be one of failed,"),
+        ("expects_error: ValueError", "expects_error", "expects_error is 'ValueError', but should be a mapping"),
+        ("expects_error: {typ: a}", "expects_error.typ", "unknown key 'typ' of expects_error"),
+        ("expects_error: {match: 3}", "expects_error.match", "match of expects_error is 3, but should be a word"),
+        ("reference: 3", "reference", "reference is 3, but should be text"),
+        ("op: yes", "op", "op is yes, and YAML 1.1 reads it as a boolean"),
+    ],
+)
+def test_wrong_values_of_a_case(line: str, path: str, message: str) -> None:
+    op = "" if line.startswith("op:") else "    op: add\n"
+    text = f"cases:\n  - description: here\n{op}    {line}\n"
+    found_line, found_path, found_message, _ = problem(text)
+    assert (found_line, found_path) == (text.count("\n"), f"$.cases[0].{path}")
+    assert found_message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "message"),
+    [
+        ("version: 2", "$.version", "version is 2, but should be 1"),
+        ("version: '1'", "$.version", "version is '1', but should be 1"),
+        ("version: true", "$.version", "version is true, but should be 1"),
+        ("fail_fast: 1", "$.fail_fast", "fail_fast is 1, but should be true or false"),
+        ("backend: [numpy]", "$.backend", "backend is ['numpy'], but should be text"),
+        ("report: {format: xml}", "$.report.format", "format is 'xml', but should be terminal or json"),
+        ("report: {file: x}", "$.report.file", "unknown key 'file' of report"),
+        ("report: json", "$.report", "report is 'json', but should be a mapping"),
+        ("defaults: []", "$.defaults", "defaults is [], but should be a mapping"),
+        ("defaults: {op: add}", "$.defaults.op", "unknown key 'op' of defaults"),
+        ("default: {seed: 3}", "$.default", "unknown key 'default' of the plan"),
+    ],
+)
+def test_wrong_values_at_the_top(text: str, path: str, message: str) -> None:
+    line, found_path, found_message, _ = problem(f"cases: []\n{text}\n")
+    assert (line, found_path, found_message) == (2, path, message)
+
+
+def test_missing_and_odd_cases() -> None:
+    assert problem("version: 1\n") == (
+        1, "$.cases", "the key cases is missing", "cases: [{op: relu, shapes: {input0: 2x3}}]",
+    )  # fmt: skip
+    assert [each[1:] for each in problems("case: []\n")] == [
+        ("$.cases", "the key cases is missing", "cases: [{op: relu, shapes: {input0: 2x3}}]"),
+        ("$.case", "unknown key 'case' of the plan", "did you mean cases?"),
+    ]
+    assert problem("cases: {op: add}\n")[2] == "cases is {op: 'add'}, but should be a list"
+
+
+def test_hint_to_quote_a_name_that_looks_like_something_else() -> None:
+    assert problem("cases: [{op: add, name: 10}]")[3] == 'write "10" in quotes if it is text'
+
+
+def test_a_trap_is_said_once_and_hides_nothing_else() -> None:
+    found = problems("backend: no\nseed: a\ncases: [{op: add, shapes: {input0: 0x4}, seed: 010}]\n")
+    assert [(line, path) for line, path, _, _ in found] == [
+        (1, "$.backend"),
+        (2, "$.seed"),
+        (3, "$.cases[0].shapes.input0"),
+        (3, "$.cases[0].seed"),
+    ]
+
+
+def test_only_traps_are_an_error_too() -> None:
+    assert problem("name: a\nname: b\ncases: []\n")[:3] == (
+        2,
+        "$.name",
+        "the key name is stated twice, first in line 1",
+    )
+
+
+def test_hundreds_of_problems_are_cut() -> None:
+    text = "cases:\n" + "  - {op: add, sed: 1}\n" * 500
+    found = problems(text)
+    assert len(found) == 201
+    assert found[-1][2] == "and 300 more problems"
+
+
+def test_the_schema_says_what_the_model_says() -> None:
+    schema = plan_schema()
+    json.dumps(schema)
+    assert schema["$schema"].endswith("2020-12/schema")
+    assert schema["title"] == "optest plan"
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["cases"]
+    case = schema["$defs"]["CaseEntry"]
+    assert case["required"] == ["op"]
+    assert case["additionalProperties"] is False
+    for definition in (schema, case, schema["$defs"]["Defaults"], schema["$defs"]["ReportOptions"]):
+        for name, field in definition["properties"].items():
+            assert field.get("description"), name
+            assert field.get("title") or "$ref" in field or "allOf" in field, name
+
+
+def test_the_schema_and_the_reader_agree_on_keys() -> None:
+    for name in plan_schema()["$defs"]["CaseEntry"]["properties"]:
+        wrong = name + "x"
+        hint = problems(f"cases: [{{op: add, {wrong}: 1}}]")[0][3]
+        near = nearest(wrong, plan_schema()["$defs"]["CaseEntry"]["properties"])
+        assert hint == f"did you mean {near}?"
+
+
+def test_reading_files(tmp_path: Path) -> None:
+    path = write(tmp_path, "cases: [{op: add}]")
+    document = read_plan(path)
+    assert document.path == str(path)
+    assert document.folder() == str(tmp_path)
+    assert len(document.sha256) == 64
+    with pytest.raises(PlanError, match="cannot read the plan: No such file"):
+        read_plan(tmp_path / "none.yaml")
+    with pytest.raises(PlanError, match="cannot read the plan: Is a directory"):
+        read_plan(tmp_path)
+
+
+def test_base_dir_is_relative_to_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, "base_dir: ../data\ncases: []")
+    assert read_plan(path).folder() == str(tmp_path.parent / "data")
+    path = write(tmp_path, "base_dir: /somewhere\ncases: []")
+    assert read_plan(path).folder() == "/somewhere"

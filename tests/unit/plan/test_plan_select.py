@@ -1,0 +1,130 @@
+"""Selection: globs, tags, operators and -k expressions; what matches nothing is an error."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plan_kit import cases_of
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.select import parse_keyword, select
+
+CASES = cases_of(
+    """\
+    cases:
+      - {op: add, shapes: {input0: 2x3}, dtypes: f16, tags: [fast, half]}
+      - {op: add, shapes: {input0: 4}, name: tail add, tags: [slow]}
+      - {op: relu, shapes: {input0: 5}}
+    """
+)
+ADD, TAIL, RELU = (case.id for case in CASES)
+
+
+def ids(**filters: object) -> list[str]:
+    return [case.id for case in select(CASES, **filters)]  # type: ignore[arg-type]
+
+
+def test_no_filter_keeps_everything() -> None:
+    assert ids() == [ADD, TAIL, RELU]
+    assert ids(keyword="  ") == [ADD, TAIL, RELU]
+
+
+def test_globs_take_brackets_as_they_are() -> None:
+    assert ids(globs=["add[float16](2x3, 2x3)"]) == [ADD]
+    assert ids(globs=["add[float16]*"]) == [ADD]
+    assert ids(globs=["tail ???", "relu*"]) == [TAIL, RELU]
+    assert ids(globs=["*"]) == [ADD, TAIL, RELU]
+
+
+def test_tags() -> None:
+    assert ids(tags=["fast", "slow"]) == [ADD, TAIL]
+    assert ids(skip_tags=["slow"]) == [ADD, RELU]
+    assert ids(tags=["pointwise"], skip_tags=["half"]) == [TAIL]
+
+
+def test_operators_by_name_and_alias() -> None:
+    assert ids(ops=["relu"]) == [RELU]
+    assert ids(ops=["elementwise_add"]) == [ADD, TAIL]
+
+
+def test_filters_add_up() -> None:
+    assert ids(ops=["add"], keyword="not tail") == [ADD]
+    assert ids(tags=["slow"], keyword="relu") == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "message"),
+    [
+        ({"tags": ["fats"]}, "unknown tag 'fats'; did you mean 'fast'?"),
+        ({"skip_tags": ["slwo"]}, "unknown tag 'slwo'; did you mean 'slow'?"),
+        ({"ops": ["rleu"]}, "unknown operator 'rleu'; did you mean 'relu'?"),
+        ({"globs": ["tail addd"]}, "no case matches --case 'tail addd'; did you mean 'tail add'?"),
+        ({"globs": ["*", "zzzzzz"]}, "no case matches --case 'zzzzzz'; `optest list` shows the ids"),
+    ],
+)
+def test_what_matches_nothing_is_an_error(filters: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        ids(**filters)
+    assert issubclass(UnknownName, UsageError)
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("add", [ADD, TAIL]),
+        ("ADD and FLOAT16", [ADD]),
+        ("relu or tail", [TAIL, RELU]),
+        ("not add", [RELU]),
+        ("add and not (tail or relu)", [ADD]),
+        ("not not relu", [RELU]),
+        ("relu or add and tail", [TAIL, RELU]),
+        ("(relu or add) and tail", [TAIL]),
+        ('"2x3, 2x3"', [ADD]),
+        ("'tail add'", [TAIL]),
+        ("pointwise", [ADD, TAIL]),
+        ("slow", [TAIL]),
+        ("nothing_like_it", []),
+        ("[float16]", [ADD]),
+    ],
+)
+def test_keyword_expressions(expression: str, wanted: list[str]) -> None:
+    assert ids(keyword=expression) == wanted
+
+
+@pytest.mark.parametrize(
+    ("expression", "column", "message"),
+    [
+        ("add and", 7, "expected a word, 'not' or '('"),
+        ("and add", 0, "expected a word, 'not' or '('"),
+        ("add relu", 4, "expected 'and' or 'or'"),
+        ("(add", 4, "expected ')'"),
+        ("add)", 3, "expected 'and' or 'or'"),
+        ("()", 1, "expected a word, 'not' or '('"),
+        ('add and "open', 8, "a quote is not closed"),
+        ("(" * 60 + "a" + ")" * 60, 50, "nesting is more than 50 levels deep"),
+    ],
+)
+def test_wrong_expressions_point_at_the_place(expression: str, column: int, message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_keyword(expression)
+    first, echo, caret = str(raised.value).split("\n")
+    assert first == f"-k cannot be read: {message}"
+    assert echo == f"  {expression}"
+    assert caret == f"  {' ' * column}^"
+
+
+def test_long_expressions_do_not_exhaust_the_stack() -> None:
+    assert parse_keyword(" or ".join(["x"] * 5000 + ["add"]))("add")
+    assert not parse_keyword(" and ".join(["x"] * 5000))("add")
+
+
+@given(st.text(alphabet=st.sampled_from("ab() \"'not andor"), max_size=40))
+def test_any_text_is_read_or_refused(expression: str) -> None:
+    try:
+        found = parse_keyword(expression)
+    except UsageError:
+        return
+    assert found("a b") in (True, False)
