@@ -27,6 +27,7 @@ __all__ = [
     "composed_law",
     "few_values",
     "scalar_ulp",
+    "terms_repeat",
     "ulp_law",
 ]
 
@@ -45,13 +46,17 @@ _INDIRECT = 16.0
 
 
 class Statistic(str, Enum):
-    """What the tensor-wide z is made of."""
+    """What the tensor-wide z is made of.
+
+    SUM expects independent roundings of partial sums and the final one; with few values it has to allow more.
+    ROUNDING expects the final rounding alone and looks at elements that the arithmetic cannot have changed: there,
+    whatever is within the bound and rounds to the nearest has an error of at most (½ + b)/(½ - b) times the least
+    one, 1.22 for b = 0.05 ulp, so that 1.25 holds for any number of values and any correlation.
+    """
 
     NONE = "none"
     SUM = "sum"
-    """Independent roundings of partial sums, and the final one."""
     ROUNDING = "rounding"
-    """The final rounding alone, over the elements that the arithmetic cannot have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,8 @@ class Law:
     per_square: float = 0.0
     per_variance: float = 0.0
     statistic: Statistic = Statistic.NONE
+    narrow: bool = False
+    """The output has fewer bits than the arithmetic, so that its rounding can be told from everything else."""
     correlated: bool = False
     """Errors of one operand element reach a whole row: only the square root of the values counts as draws."""
 
@@ -164,6 +171,7 @@ def ulp_law(rule: Rule, output: DType, arithmetic: DType, *, budgeted: bool) -> 
         ulps=rule.ulp + (1.0 if double else 0.0),
         per_term=arithmetic.unit_roundoff * (2.0 if double else 1.0) if budgeted else 0.0,
         final=0.0 if wide else 0.5,
+        narrow=not wide,
         statistic=Statistic.NONE if wide else Statistic.ROUNDING,
     )
 
@@ -197,12 +205,16 @@ def accumulate_law(
     operand = 2.0 * cut.unit_roundoff if cut is not None else 0.0
     operand_text = f" + 2·u({numerics.operands})·Σ|terms|" if cut is not None else ""
     truncates = numerics.accumulator_truncates
+    narrow = output.precision < arithmetic.precision
     if few:
         sure = math.expm1(min(600.0, count * u * (2.0 if truncates else 1.0)))
         return Law(
-            text=f"{phrase}k·u·Σ|terms|{operand_text} + ½ulp (operands of few distinct values)",
+            text=f"{phrase}k·u·Σ|terms|{operand_text} + ½ulp (operands of few distinct values)"
+            + (", rms <= 1.25 x that of correct rounding" if narrow else ""),
             output=output,
             arithmetic=arithmetic,
+            narrow=narrow,
+            statistic=Statistic.ROUNDING if narrow else Statistic.NONE,
             per_term=(sure * doubled + operand * (2.0 if truncates else 1.0)) * width,
         )
     growth = count if truncates else math.sqrt(count)
@@ -217,7 +229,8 @@ def accumulate_law(
         per_term=(factor * math.sqrt(doubled) + operand * (2.0 if truncates else 1.0)) * width,
         per_square=(growth * u) ** 2 * doubled / 3.0 * width**2,
         per_variance=((growth * u) ** 2 * doubled / 2.0 + 0.5 * operand**2) * width**2,
-        statistic=Statistic.NONE if biased else Statistic.SUM,
+        statistic=Statistic.SUM if not biased else Statistic.ROUNDING if narrow else Statistic.NONE,
+        narrow=narrow,
         correlated=cut is not None,
     )
 
@@ -237,6 +250,7 @@ def composed_law(rule: Rule, inputs: str, output: DType, arithmetic: DType, *, h
         per_term=u * (2.0 if double else 1.0),
         per_variance=u * u * (2.0 if double else 1.0) if has_variance else 0.0,
         statistic=statistic,
+        narrow=narrow,
     )
 
 
@@ -265,16 +279,49 @@ def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool) -> Budget:
 
 
 def few_values(inputs: Sequence[Array | None]) -> bool:
-    """Whether roundings of a sum over these operands repeat: constants, one-hot, small integers.
+    """Whether roundings of a sum over these operands repeat: constants, one-hot, small integers, equal slices.
 
     A product varies if one of its factors does, so one varying operand is enough; with three and more operands (a
-    bias that is added, not multiplied) two have to vary. Operands of fewer than 16 elements say nothing.
+    bias that is added, not multiplied) two have to vary. Operands of fewer than 16 elements say nothing. Factors
+    with any number of values still make equal products if both are constant along axes of one size, which may be
+    the one that is summed over.
     """
     large = [each for each in inputs if each is not None and each.size >= FEW]
     if not large:
         return False
     varying = sum(not _has_few_values(each) for each in large)
-    return varying < (1 if len(large) < 3 else 2)
+    if varying < (1 if len(large) < 3 else 2):
+        return True
+    return len(large) > 1 and bool(_constant_axes(large[0]) & _constant_axes(large[1]))
+
+
+def _constant_axes(array: Array) -> set[int]:
+    """Sizes, 16 and more, of the axes along which all slices are equal."""
+    found = set()
+    for axis, size in enumerate(array.shape):
+        if size < FEW or size in found:
+            continue
+        first = array.take([0], axis=axis)
+        if array.strides[axis] == 0 or (
+            np.array_equal(first, array.take([size // 2], axis=axis)) and bool((array == first).all())
+        ):
+            found.add(size)
+    return found
+
+
+def terms_repeat(terms: Terms) -> bool:
+    """Whether some sum of 16 and more terms adds almost the same number again and again.
+
+    Equal terms have k·Σt² = (Σ|t|)². Terms that differ by less than partial sums are rounded by repeat too, that is
+    by a share of about k·u of themselves; float32 accumulates, or something wider, for which this is too careful.
+    """
+    if np.ndim(terms.count) or terms.count < FEW:
+        return False
+    spread = 1.0 + (4.0 * float(terms.count) * _FLOAT32.unit_roundoff) ** 2 + 1e-9
+    absolute = np.asarray(terms.absolute, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        equal = float(terms.count) * np.asarray(terms.squared) <= spread * (absolute * absolute)
+    return bool((equal & (absolute > 0.0)).any())
 
 
 def _has_few_values(array: Array) -> bool:

@@ -5,6 +5,7 @@ A block is 32,768 elements, so that its float64 temporaries stay in the cache an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,27 @@ __all__ = ["BLOCK", "Outcome", "compare", "overflow_threshold"]
 BLOCK = 1 << 15
 
 
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Σ error²/variance, and over how many elements."""
+
+    total: float = 0.0
+    elements: int = 0
+
+    def plus(self, other: Scatter) -> Scatter:
+        return Scatter(self.total + other.total, self.elements + other.elements)
+
+    @property
+    def z(self) -> float | None:
+        """The root of the mean; NaN, which is within no limit, if an error was no number."""
+        if not self.elements:
+            return None
+        return math.sqrt(self.total / self.elements) if self.total >= 0.0 else math.nan
+
+
+_NO_SCATTER = Scatter()
+
+
 class Judged(NamedTuple):
     """One block: what was compared, how far apart it is, and which elements are not shown to be right.
 
@@ -38,8 +60,8 @@ class Judged(NamedTuple):
     odd: Array | None = None
     nan_mismatched: int = 0
     nonfinite_mismatched: int = 0
-    scatter: float = 0.0
-    scattered: int = 0
+    scatter: Scatter = _NO_SCATTER
+    rounding: Scatter = _NO_SCATTER
 
 
 @dataclass(slots=True)
@@ -63,15 +85,16 @@ class Outcome:
     """What the blocks of one output add up to. ``detailed`` says whether all numbers were computed.
 
     ``mismatched`` counts every wrong element, the ``nonfinite_mismatched`` and among them the ``nan_mismatched``
-    (NaN on one side only) included. ``scatter`` is Σ error²/variance over ``scattered`` elements.
+    (NaN on one side only) included. ``scatter`` is that of the law's variance, ``rounding`` that of the final
+    rounding alone.
     """
 
     compared: int = 0
     mismatched: int = 0
     nonfinite_mismatched: int = 0
     nan_mismatched: int = 0
-    scatter: float = 0.0
-    scattered: int = 0
+    scatter: Scatter = _NO_SCATTER
+    rounding: Scatter = _NO_SCATTER
     detailed: bool = False
     worst_index: int = -1
     worst_used: float = -1.0
@@ -95,18 +118,26 @@ class Outcome:
 
 
 def compare(
-    actual: Array, reference: Array, dtype: DType, allowance: Allowance, *, flush: bool, detailed: bool
+    actual: Array,
+    reference: Array,
+    dtype: DType,
+    allowance: Allowance,
+    *,
+    flush: bool,
+    detailed: bool,
+    with_rounding: bool = True,
 ) -> Outcome:
     """Compare two arrays of one shape and return what their blocks add up to.
 
     Without ``detailed`` it stops at the first block with a wrong element: only counts and the statistic of a
-    passing pair are complete. ``flush`` admits zeros in place of subnormal results.
+    passing pair are complete. ``flush`` admits zeros in place of subnormal results. ``with_rounding`` asks for the
+    statistic of the final rounding too, where the law gives one.
 
     Raises:
         ValueError: if the reference holds values that the output dtype cannot (integers out of range).
     """
     outcome = Outcome(detailed=detailed, sketch=Sketch(actual.shape) if detailed else None)
-    judge = _judge_of(allowance, dtype, flush, reference.size)
+    judge = _judge_of(allowance, dtype, flush=flush, size=reference.size, with_rounding=with_rounding)
     left, right = _flat(actual), _flat(reference)
     with np.errstate(all="ignore"):
         for where in _blocks(actual.size):
@@ -166,13 +197,13 @@ def _piece(values: Any, size: int) -> Callable[[slice], Any]:
 _JudgeBlock = Callable[[Array, Array, slice], Judged]
 
 
-def _judge_of(allowance: Allowance, dtype: DType, flush: bool, size: int) -> _JudgeBlock:
+def _judge_of(allowance: Allowance, dtype: DType, *, flush: bool, size: int, with_rounding: bool) -> _JudgeBlock:
     if not dtype.is_inexact:
         return _integers(allowance, dtype)
     if allowance.method is Method.BITS:
         return _movement(dtype)
     if allowance.law is not None:
-        return _by_law(allowance.law, allowance.budget, dtype, flush, size)
+        return _by_law(allowance.law, allowance.budget, dtype, flush=flush, size=size, with_rounding=with_rounding)
     return _by_tolerance(allowance.rtol, allowance.atol, dtype, flush)
 
 
@@ -197,7 +228,7 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _Judge
     return judge
 
 
-def _by_law(law: Law, budget: Budget, dtype: DType, flush: bool, size: int) -> _JudgeBlock:
+def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, with_rounding: bool) -> _JudgeBlock:
     smallest_normal = 2.0**dtype.emin
     ulp_arithmetic, ulp_output = array_ulp(law.arithmetic), array_ulp(dtype)
     totals, squares, weights = (_piece(values, size) for values in budget)
@@ -215,10 +246,13 @@ def _by_law(law: Law, budget: Budget, dtype: DType, flush: bool, size: int) -> _
         spacing = ulp_output(magnitude)
         leftover = rounding_residue(wide, spacing, dtype)
         variance = np.maximum(spacing * spacing * (1.0 / 12.0), leftover * leftover)
+        if with_rounding:
+            untouched = (leftover != 0.0) & law.is_negligible(arithmetic, spacing)
+            block = block._replace(rounding=_scatter(block, variance, untouched))
         if law.statistic is Statistic.SUM:
             variance += law.sum_variance(magnitude, squares(where), weights(where))
-            return _scattered(block, variance, None)
-        return _scattered(block, variance, (leftover != 0.0) & law.is_negligible(arithmetic, spacing))
+            block = block._replace(scatter=_scatter(block, variance, None))
+        return block
 
     return judge
 
@@ -237,15 +271,15 @@ def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
     return rounded
 
 
-def _scattered(block: Judged, variance: Array, chosen: Array | None) -> Judged:
-    """Add Σ error²/variance over the chosen elements that have an error."""
+def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
+    """Over the chosen elements that have an error; all of them if None."""
     error = block.error
     if block.odd is not None:
         chosen = ~block.odd if chosen is None else chosen & ~block.odd
     if chosen is not None:
         error, variance = error[chosen], variance[chosen]
     share = error / np.maximum(variance, 1e-300)
-    return block._replace(scatter=float(np.dot(share, error)), scattered=error.size)
+    return Scatter(float(np.dot(share, error)), error.size)
 
 
 def overflow_threshold(dtype: DType) -> float:
@@ -377,7 +411,7 @@ def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
 def _distance(left: Array, right: Array, dtype: DType) -> Array:
     """|a - b| as uint64, without wrapping: the difference modulo 2^64 is the true one."""
     if dtype.kind is Kind.BOOL:
-        return (left != right).astype(np.uint64)
+        return np.asarray(left != right, dtype=np.uint64)
     signed = dtype.kind is Kind.INT
     wide = np.int64 if signed else np.uint64
     first, second = left.astype(wide), right.astype(wide)
@@ -401,8 +435,8 @@ def _add(outcome: Outcome, block: Judged) -> None:
         outcome.mismatched += int(np.count_nonzero(block.wrong))
     outcome.nonfinite_mismatched += block.nonfinite_mismatched
     outcome.nan_mismatched += block.nan_mismatched
-    outcome.scatter += block.scatter
-    outcome.scattered += block.scattered
+    outcome.scatter = outcome.scatter.plus(block.scatter)
+    outcome.rounding = outcome.rounding.plus(block.rounding)
 
 
 def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:

@@ -18,6 +18,7 @@ from optest.compare.bounds import (
     budget_of,
     composed_law,
     few_values,
+    terms_repeat,
     ulp_law,
 )
 from optest.numerics import Array
@@ -260,7 +261,7 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
         count = None if np.ndim(terms.count) else int(terms.count)
-        few = inputs is not None and few_values(inputs)
+        few = (inputs is not None and few_values(inputs)) or terms_repeat(terms)
         allowance, adds_up = _law(case, rule, expected, numerics, count=count, few=few)
         return replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):

@@ -17,7 +17,7 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.bounds import Law, Statistic, scalar_ulp
 from optest.compare.policy import Allowance
-from optest.compare.statistic import LIMIT, limit
+from optest.compare.statistic import limit, sharper
 from optest.numerics import Array
 from optest.spec import DType, Measure, dtype
 
@@ -89,40 +89,38 @@ def _by_law(
         bounds.append(law.bound(magnitude, part, ulp_output))
     if law.statistic is Statistic.NONE:
         return _measure(got, want, bounds, shape, wanted, allowance, None, None)
-    scatter, scattered = _scatter(got, want, arithmetic, wanted.dtype, law, budget)
-    if not scattered:
-        return _measure(got, want, bounds, shape, wanted, allowance, None, None)
-    z = sqrt(scatter / scattered)
-    ceiling = LIMIT
-    if law.statistic is Statistic.SUM:
-        draws = len(set(want))
-        ceiling = limit(math.isqrt(draws) if law.correlated else draws)
-    return _measure(got, want, bounds, shape, wanted, allowance, z, ceiling) if z <= ceiling else None
+    by_sum, by_rounding = _statistics(got, want, arithmetic, wanted.dtype, law, budget)
+    draws = len(set(want))
+    z, ceiling = sharper(by_sum, limit(math.isqrt(draws) if law.correlated else draws), by_rounding)
+    if z is not None and ceiling is not None and not z <= ceiling:
+        return None
+    return _measure(got, want, bounds, shape, wanted, allowance, z, ceiling)
 
 
-def _scatter(
+def _statistics(
     got: list[float], want: list[float], arithmetic: list[float], entry: DType, law: Law, budget: Any
-) -> tuple[float, int]:
-    """Σ error²/variance and over how many elements."""
+) -> tuple[float | None, float | None]:
+    """z of the law's variance and z of the final rounding alone, None where nothing counts."""
     ulp_output = _spacing_of(entry.name)
     squares = _numbers(budget.squares, len(want))
     if squares is None:
-        return inf, 1
+        return inf, None
     rounded = _rounded(want, entry)
-    by_sum = law.statistic is Statistic.SUM
-    scatter, scattered = 0.0, 0
+    summed = law.statistic is Statistic.SUM
+    scatter = rounding = 0.0
+    untouched = 0
     for index, value in enumerate(want):
         spacing = ulp_output(abs(value))
         leftover = rounded[index] - value
         variance = max(spacing * spacing * (1.0 / 12.0), leftover * leftover)
-        if by_sum:
-            variance += law.sum_variance(value, squares[index], budget.weight)
-        elif leftover == 0.0 or not law.is_negligible(arithmetic[index], spacing):
-            continue
         error = got[index] - value
-        scatter += error / max(variance, 1e-300) * error
-        scattered += 1
-    return scatter, scattered
+        if law.narrow and leftover != 0.0 and law.is_negligible(arithmetic[index], spacing):
+            rounding += error / max(variance, 1e-300) * error
+            untouched += 1
+        if summed:
+            variance += law.sum_variance(value, squares[index], budget.weight)
+            scatter += error / max(variance, 1e-300) * error
+    return sqrt(scatter / len(want)) if summed else None, sqrt(rounding / untouched) if untouched else None
 
 
 def _measure(

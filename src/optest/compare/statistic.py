@@ -10,7 +10,7 @@ import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["ENOUGH_VALUES", "LIMIT", "chi_square_quantile", "distinct_values", "limit"]
+__all__ = ["ENOUGH_VALUES", "LIMIT", "chi_square_quantile", "distinct_values", "limit", "sharper"]
 
 LIMIT = 1.25
 """Largest z of a correct implementation on a thousand distinct reference values; measured ones reach 0.8."""
@@ -33,6 +33,15 @@ def limit(distinct: int) -> float:
     """
     values = max(1, min(distinct, ENOUGH_VALUES))
     return LIMIT * _spread(values) / _spread(ENOUGH_VALUES)
+
+
+def sharper(by_sum: float | None, allowed: float, by_rounding: float | None) -> tuple[float | None, float | None]:
+    """The statistic that uses most of its limit, with that limit; one that is no number uses all of it."""
+    if by_rounding is None:
+        return (None, None) if by_sum is None else (by_sum, allowed)
+    if by_sum is None or not by_sum / allowed >= by_rounding / LIMIT:
+        return (by_sum, allowed) if by_sum is not None and math.isnan(by_sum) else (by_rounding, LIMIT)
+    return by_sum, allowed
 
 
 def _spread(values: int) -> float:

@@ -13,7 +13,7 @@ from optest.compare.bounds import Statistic
 from optest.compare.kernels import Outcome, compare
 from optest.compare.policy import Allowance, Method, NoRule, resolve
 from optest.compare.small import SMALL, measure_small
-from optest.compare.statistic import distinct_values, limit
+from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, numpy_dtype, ulp
 from optest.spec import (
     DType,
@@ -182,25 +182,29 @@ def _judge_values(
         if measure is not None:
             return measure, None
     detailed = every_measure or actual.size < ALWAYS_DETAILED
-    outcome = compare(actual, reference, wanted.dtype, allowance, flush=flush, detailed=detailed)
-    statistic, ceiling = _statistic(outcome, allowance, reference)
-    finding = _decide(outcome, allowance, statistic, ceiling, wanted.name)
+    law, draws, with_rounding = allowance.law, 0, False
+    if law is not None and law.statistic is not Statistic.NONE:
+        draws = distinct_values(reference) if law.statistic is Statistic.SUM else ENOUGH_VALUES
+        draws = math.isqrt(draws) if law.correlated else draws
+        with_rounding = law.narrow and (law.statistic is Statistic.ROUNDING or draws < ENOUGH_VALUES)
+
+    def look(detailed: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
+        outcome = compare(
+            actual,
+            reference,
+            wanted.dtype,
+            allowance,
+            flush=flush,
+            detailed=detailed,
+            with_rounding=with_rounding,
+        )
+        statistic, ceiling = sharper(outcome.scatter.z, limit(draws), outcome.rounding.z)
+        return outcome, statistic, ceiling, _decide(outcome, allowance, statistic, ceiling, wanted.name)
+
+    outcome, statistic, ceiling, finding = look(detailed)
     if finding is not None and not detailed:
-        outcome = compare(actual, reference, wanted.dtype, allowance, flush=flush, detailed=True)
-        statistic, ceiling = _statistic(outcome, allowance, reference)
-        finding = _decide(outcome, allowance, statistic, ceiling, wanted.name)
+        outcome, statistic, ceiling, finding = look(True)
     return _measure(outcome, wanted, actual.shape, allowance, statistic, ceiling), finding
-
-
-def _statistic(outcome: Outcome, allowance: Allowance, reference: Array) -> tuple[float | None, float | None]:
-    law = allowance.law
-    if law is None or law.statistic is Statistic.NONE or not outcome.scattered:
-        return None, None
-    z = math.sqrt(outcome.scatter / outcome.scattered) if outcome.scatter >= 0 else math.nan
-    if law.statistic is Statistic.ROUNDING:
-        return z, limit(10**9)
-    draws = distinct_values(reference)
-    return z, limit(math.isqrt(draws) if law.correlated else draws)
 
 
 def _decide(
