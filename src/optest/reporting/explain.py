@@ -252,25 +252,21 @@ def _history(result: CaseResult) -> list[str]:
 
 
 def _meaning(result: CaseResult) -> list[str]:
-    """What the reason means and what to try; a wrong value speaks for itself."""
+    """What to try; a wrong value speaks for itself."""
     if result.reason is Reason.VALUE and result.status is Status.FAILED:
         return []
     found = _meaning_of(result)
     if found is None:
         return []
-    name = result.status.value.upper() if result.status in STATUS_MEANINGS else _reason_name(result)
-    sentence = "" if not result.verdict.message and result.reason not in _JUDGED else f" {found.sentence};"
-    return [f"  {name}:{sentence} {found.remedy}"]
+    if result.reason is None or result.status in STATUS_MEANINGS:
+        return [f"  {result.status.value.upper()}: {found.remedy}"]
+    return [f"  {result.reason.value}: {found.remedy}"]
 
 
 def _meaning_of(result: CaseResult) -> Meaning | None:
     if result.status in STATUS_MEANINGS:
         return STATUS_MEANINGS[result.status]
     return MEANINGS[result.reason] if result.reason is not None else None
-
-
-def _reason_name(result: CaseResult) -> str:
-    return result.reason.value if result.reason else result.status.value.upper()
 
 
 def _sentence(result: CaseResult) -> str:

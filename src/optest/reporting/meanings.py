@@ -30,7 +30,7 @@ MEANINGS: dict[Reason, Meaning] = {
         "an output has another shape than the operator yields", "check reduced, broadcast and size-1 dimensions"
     ),
     Reason.DTYPE: Meaning(
-        "an output has another dtype than the operator yields", "cast in the backend; optest never casts silently"
+        "an output has another dtype than the operator yields", "optest never casts silently; cast in the backend"
     ),
     Reason.MISSING_OUTPUT: Meaning(
         "an output of the operator was not delivered", "return every output, in order or by name"
@@ -64,7 +64,9 @@ MEANINGS: dict[Reason, Meaning] = {
         "look for atomics and races, or take `invariant` back",
     ),
     Reason.LEAK: Meaning("memory or handles were not given back", "free what the call allocates, also when it fails"),
-    Reason.SANITIZER: Meaning("a sanitizer reported a fault", "read its report below; the values may still look right"),
+    Reason.SANITIZER: Meaning(
+        "a sanitizer reported a fault", "read its report; the values may look right all the same"
+    ),
     Reason.NOT_REFUSED: Meaning(
         "a call that should be refused was accepted", "check shapes, dtypes and attributes before computing"
     ),
@@ -80,8 +82,9 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.COMPILE: Meaning("the kernel did not compile", "read the compiler's output; run the build command by hand"),
     Reason.SIGNAL: Meaning(
-        "a signal ended it: SIGSEGV is a wild pointer, SIGABRT a failed assertion, SIGKILL often a lack of memory",
-        "run the line below under a debugger or sanitizer, with --isolate none",
+        "a signal ended the process",
+        "SIGSEGV is a wild pointer, SIGABRT a failed assertion, SIGKILL often a lack of memory; "
+        "run the line below with --isolate none under a debugger or sanitizer",
     ),
     Reason.EXIT_CODE: Meaning(
         "a process ended with another exit status than 0", "run the command by hand and read its stderr"
@@ -95,13 +98,15 @@ MEANINGS: dict[Reason, Meaning] = {
     Reason.DEVICE_LOST: Meaning(
         "the device stopped answering", "reset it, look into the system log, and run the case alone"
     ),
-    Reason.RAISED: Meaning("the backend raised an exception", "the traceback shows its own frames, innermost last"),
+    Reason.RAISED: Meaning(
+        "the backend raised an exception", "its own frames are shown, innermost last; the line below raises it again"
+    ),
     Reason.UNSUPPORTED: Meaning(
         "the backend says that it cannot run this case", "nothing was shown; leave the case out or teach the backend"
     ),
     Reason.UNAVAILABLE: Meaning("something that is needed is not there", "`optest doctor` says what is missing"),
     Reason.REFERENCE_FAILED: Meaning(
-        "the reference itself failed, so nothing is known about the backend", "repair the reference or the case"
+        "the reference itself failed", "nothing is known about the backend; repair the reference or the case"
     ),
     Reason.BAD_CASE: Meaning(
         "the case cannot be carried out as it is written", "repair the plan or the generator; no backend was at fault"

@@ -1,0 +1,252 @@
+"""The words of a failure: one block for every reason, held against a file that people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.reporting.explain import brief, checks_text, explain, headline
+from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS
+from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
+
+GOLDEN = Path(__file__).with_name("failure_blocks.txt")
+Make = Callable[..., Any]
+
+WORST = {"worst_index": (12, 31), "worst_actual": 0.1875, "worst_expected": 0.1904296875, "worst_bound": 0.00098}
+OFF = {
+    "mismatched": 3,
+    **WORST,
+    "worst_ulp": 12.0,
+    "worst_used": 3.0,
+    "where": "all three lie in row 12, columns 29..31",
+}
+SEGFAULT = {"signal": "SIGSEGV", "stderr_tail": "loading kernel\nSegmentation fault (core dumped)\n", "phase": "run"}
+RAISED = {
+    "exception": "ValueError: bad stride",
+    "exception_types": ["ValueError", "Exception"],
+    "traceback_tail": '  File "my_backend.py", line 12, in run\n    launch(x)',
+}
+COMMAND = {"command": ["./run.sh", "-r", "cpu", "two words"], "phase": "run"}
+
+
+def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
+    """A result for every reason, as the engine and the drivers make them, and for some that have two faces."""
+    value = measure(**OFF)
+    strict = RuleUsed(name="case", layer="case", text="rtol=0.001, atol=1e-05")
+    said: dict[Reason, dict[str, Any]] = {
+        Reason.VALUE: {"measures": (value,)},
+        Reason.NAN: {
+            "measures": (
+                measure(
+                    **{
+                        **OFF,
+                        "nonfinite_mismatched": 2,
+                        "worst_actual": float("nan"),
+                        "worst_ulp": None,
+                        "worst_used": None,
+                    }
+                ),
+            )
+        },
+        Reason.SHAPE: {"message": "output out has the shape 32x64, but should have 64x32"},
+        Reason.DTYPE: {"message": "output out is float32, but should be float16"},
+        Reason.MISSING_OUTPUT: {"message": "the backend returned no output 'indices'"},
+        Reason.EXTRA_OUTPUT: {"message": "the backend returned 2 outputs, but should return 1"},
+        Reason.NOTHING_COMPARED: {},
+        Reason.INPUT_MUTATED: {
+            "message": "1 of 8192 elements of input a were changed; the first at [0, 3]: 1.5 became 0.0",
+            "details": {"input": "a", "index": [0, 3]},
+        },
+        Reason.OUT_OF_BOUNDS: {
+            "message": "memory was written 2 bytes after the end of output out",
+            "details": {"output": "out"},
+        },
+        Reason.READ_OUT_OF_BOUNDS: {"message": "memory was read after the end of input a"},
+        Reason.UNWRITTEN: {"message": "16 of 2048 elements of output out were never written; the first at [63, 16]"},
+        Reason.WORKSPACE: {"details": {"asked_bytes": 1024, "used_bytes": 2048}},
+        Reason.STATE: {"message": "the second call gave another answer than the first"},
+        Reason.NONDETERMINISTIC: {"message": "a second run gave other bits, but the backend declares itself invariant"},
+        Reason.LEAK: {"message": "4096 bytes were not given back"},
+        Reason.SANITIZER: {
+            "message": "heap-buffer-overflow",
+            "details": {"stderr_tail": "==1==ERROR: AddressSanitizer"},
+        },
+        Reason.NOT_REFUSED: {"message": "the call was accepted, but should be refused with ValueError"},
+        Reason.WRONG_ERROR: {
+            "message": "the call was refused with 'KeyError: x', but should be refused with ValueError",
+            "details": {"exception": "KeyError: x"},
+        },
+        Reason.WRONG_DEVICE: {"message": "output out lies on cpu, but should lie on cuda:0"},
+        Reason.FALLBACK: {"message": "aten::addmm answered in place of my::matmul"},
+        Reason.COMPILE: {
+            "message": "the build step exited with status 1, but should exit with 0",
+            "details": {"command": ["make"], "phase": "build", "stderr_tail": "matmul.c:3: error: expected ';'"},
+        },
+        Reason.SIGNAL: {"message": "the backend ended the process with signal SIGSEGV", "details": SEGFAULT},
+        Reason.EXIT_CODE: {
+            "message": "the command exited with status 42, but should exit with 0",
+            "details": {**COMMAND, "exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "ignored"},
+        },
+        Reason.DEADLINE: {
+            "message": "the command did not end within 2 s and was killed",
+            "details": {
+                **COMMAND,
+                "timeout_s": 2.0,
+                "stderr_tail": "",
+                "stdout_tail": "step 1\n",
+                "strays": ["sleep (pid 7)"],
+            },
+        },
+        Reason.OUT_OF_MEMORY: {
+            "message": "the backend ran out of memory: MemoryError",
+            "details": {"exception": "MemoryError"},
+        },
+        Reason.DEVICE_LOST: {"message": "cuda:0 stopped answering"},
+        Reason.RAISED: {"message": "the backend raised ValueError: bad stride", "details": RAISED},
+        Reason.UNSUPPORTED: {"message": "float16 is not implemented"},
+        Reason.UNAVAILABLE: {"message": "torch is unavailable: pip install optest[torch]"},
+        Reason.REFERENCE_FAILED: {
+            "message": "the reference raised IndexError: 7",
+            "details": {**RAISED, "exception": "IndexError: 7"},
+        },
+        Reason.BAD_CASE: {"message": "the generator yields 1, but should yield 2 arrays"},
+        Reason.INTERNAL: {"message": "the comparison raised KeyError: 'x'"},
+    }
+    found = {reason.value: result(reason=reason, **said[reason]) for reason in Reason}
+    whole = RuleUsed(name="exact", layer="operator", text="exact")
+    integers = {"output": "sum", "dtype": "int32", "compared": 4, "mismatched": 4, "rule": whole}
+    worst = {
+        "worst_index": (0,),
+        "worst_actual": 7,
+        "worst_expected": 9,
+        "worst_bound": 0.0,
+        "worst_used": float("inf"),
+    }
+    found["VALUE, every element of an int output, exact"] = result(
+        reason=Reason.VALUE, measures=(measure(**integers, **worst),)
+    )
+    found["VALUE, a scalar"] = result(
+        reason=Reason.VALUE,
+        measures=(measure(dtype="float32", compared=1, mismatched=1, **{**WORST, "worst_index": ()}, rule=strict),),
+    )
+    found["VALUE, the statistic alone"] = result(
+        reason=Reason.VALUE, measures=(measure(**WORST, worst_used=0.4, statistic=2.31, statistic_limit=1.25),)
+    )
+    found["VALUE, one of two outputs"] = result(
+        reason=Reason.VALUE, measures=(measure(output="fine", worst_used=0.1), measure(output="wrong", **OFF))
+    )
+    found["VALUE, and a check that failed"] = result(
+        reason=Reason.VALUE,
+        measures=(value,),
+        checks=(Check(name="alias", state=CheckState.FAILED, detail="out shares memory with input a"),),
+    )
+    found["VALUE of a named duplicate, asked twice, in the second round"] = result(
+        reason=Reason.VALUE, measures=(value,), id="tail", where="plan.yaml:12", attributes={"alpha": 2.0},
+        duplicate_of="matmul[float16](64x128, 128x32)", attempts=2, round=1,
+    )  # fmt: skip
+    found["XPASSED"] = result(status=Status.XPASSED, message="passed, but is expected to be failed: issue 12")
+    found["SUSPECT"] = result(
+        status=Status.SUSPECT, message="passed at attempt 2, after SIGNAL: signal SIGSEGV", attempts=2
+    )
+    found["UNCHECKED"] = result(status=Status.UNCHECKED, message="matmul has no reference", reference="none")
+    found["RAISED, with much to say"] = result(
+        reason=Reason.RAISED,
+        message="the backend raised RuntimeError: first\n" + "\n".join(f"line {number}" for number in range(20)),
+        details={"stderr_tail": "\n".join(f"err {number}" for number in range(30))},
+    )
+    return found
+
+
+def text_of(found: dict[str, CaseResult]) -> str:
+    return "\n\n".join(f"# {name}\n" + "\n".join(explain(each)) for name, each in found.items()) + "\n"
+
+
+def test_every_block_reads_as_it_did(result: Make, measure: Make) -> None:
+    """To change the words: write ``text_of(...)`` to the file and read it."""
+    assert text_of(blocks(result, measure)) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_block_of_the_design(result: Make, measure: Make) -> None:
+    assert "\n".join(explain(blocks(result, measure)["VALUE"])) == (
+        "FAILED  matmul[float16](64x128, 128x32)  torch:cpu against numpy\n"
+        "  out: 3 of 2048 elements are off; worst at [12, 31]: "
+        "got 0.1875, but should be 0.19043 ± 0.00098 (12 ulp, 3.0 x allowed)\n"
+        "  rule: float16 in, float32 accumulate, k=128 (operator matmul)\n"
+        "  all three lie in row 12, columns 29..31\n"
+        "  again: optest run --op matmul --dtype float16,float16 --shape input0=64x128 --shape input1=128x32 "
+        "--seed 7 --backend torch"
+    )
+
+
+def test_every_reason_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(Reason)
+    assert {status for status in BAD_STATUSES if status in (Status.SUSPECT, Status.XPASSED)} <= set(STATUS_MEANINGS)
+    for meaning in (*MEANINGS.values(), *STATUS_MEANINGS.values()):
+        assert meaning.sentence
+        assert meaning.remedy
+        assert not meaning.sentence.endswith(".")
+
+
+def test_every_block_fits_a_screen_and_ends_with_the_way_to_repeat_it(result: Make, measure: Make) -> None:
+    for name, each in blocks(result, measure).items():
+        lines = explain(each)
+        assert len(lines) <= 40, name
+        assert lines[-1].startswith("  again: optest run"), name
+        assert not any("\n" in line for line in lines), name
+
+
+def test_nothing_that_a_backend_says_steers_the_terminal(result: Make) -> None:
+    nasty = "\x1b[2J\x07\r\u202eevil\x9b31m\ud800"
+    said = result(
+        reason=Reason.RAISED,
+        message=nasty,
+        id=nasty,
+        target=nasty,
+        repro=nasty,
+        details={"stderr_tail": nasty, nasty: nasty, "command": [nasty], "strays": [nasty], "exception": nasty + "x"},
+        checks=(Check(name="c", state=CheckState.FAILED, detail=nasty),),
+    )
+    for line in (*explain(said), headline(said), brief(said)):
+        assert not set(line) & set("\x1b\x07\r\u202e\x9b\ud800"), line
+
+
+def test_many_outputs_are_cut_off_with_their_names(result: Make, measure: Make) -> None:
+    many = tuple(measure(output=f"out{number}", **OFF) for number in range(9))
+    text = "\n".join(explain(result(reason=Reason.VALUE, measures=many)))
+    assert "out5: 3 of" in text
+    assert "out6: 3 of" not in text
+    assert "and 3 outputs more: out6, out7, out8" in text
+
+
+def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:
+    bare: Measure = measure(mismatched=5)
+    assert "  out: 5 of 2048 elements are off" in explain(result(reason=Reason.VALUE, measures=(bare,)))
+
+
+def test_a_value_failure_without_measures_says_its_message(result: Make) -> None:
+    assert "  a custom check failed" in explain(result(reason=Reason.VALUE, message="a custom check failed"))
+
+
+def test_checks_are_told_by_state() -> None:
+    checks = (
+        Check(name="inputs", state=CheckState.DONE, detail="not shown"),
+        Check(name="unwritten", state=CheckState.NOT_POSSIBLE, detail="the backend allocates"),
+        Check(name="guards", state=CheckState.DONE),
+    )
+    assert checks_text(checks) == ["done: inputs, guards", "not possible: unwritten (the backend allocates)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, ""),
+        ({"status": Status.FAILED, "reason": Reason.VALUE, "message": "x"}, "VALUE"),
+        ({"status": Status.SKIPPED, "message": "needs two devices"}, "needs two devices"),
+        ({"reason": Reason.UNSUPPORTED, "message": "no float8\nat all"}, "UNSUPPORTED: no float8"),
+    ],
+)
+def test_a_line_of_progress_says_why(changes: dict[str, Any], said: str, result: Make) -> None:
+    assert brief(result(**changes)) == said

@@ -1,0 +1,316 @@
+"""The JSON report and its schema, reports made from a journal, and reporters that misbehave."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import io
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from optest.errors import InternalError, UnknownName, UsageError
+from optest.reporting import Reporter, ReportManager, make_reporter, report_from_journal, reporters
+from optest.reporting import schema as report_schema
+from optest.reporting.json_report import JsonReporter, build_report, report_text
+from optest.reporting.schema import REPORT_SCHEMA, validate_report
+from optest.reporting.terminal import TerminalReporter
+from optest.spec import CaseResult, Measure, Reason, RunInfo, RunSummary, Status, Timings, Verdict
+from optest.store import Journal, JournalWriter, read_journal
+
+Make = Callable[..., Any]
+INFO = RunInfo(
+    run_id="20260131T000000Z-ab",
+    started_at="2026-01-31T23:59:58.123+00:00",
+    total=3,
+    target="torch:cpu",
+    seed=7,
+    directory="runs/20260131T000000Z-ab",
+    versions={"numpy": "2"},
+    host={"cores": 2},
+)
+
+
+@pytest.fixture
+def results(result: Make, measure: Make) -> list[CaseResult]:
+    wrong = measure(
+        mismatched=1, worst_index=(0, 0), worst_actual=math.nan, worst_expected=math.inf, worst_used=math.inf
+    )
+    return [
+        result(tags=("a",)),
+        result(
+            reason=Reason.NAN, measures=(wrong,), attributes={"high": math.inf, "$float": "x"}, details={"x": math.nan}
+        ),
+        result(operator="cast", id="cast", reason=Reason.UNSUPPORTED, message="no float8", chip="a100"),
+    ]
+
+
+def summary_of(results: list[CaseResult]) -> RunSummary:
+    return RunSummary.of(results, total=3, duration_s=0.41)
+
+
+def strict(text: str) -> Any:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_the_report_fits_its_schema_by_two_judges(results: list[CaseResult]) -> None:
+    jsonschema.Draft202012Validator.check_schema(REPORT_SCHEMA)
+    report = strict(report_text(INFO, results, summary_of(results)))
+    jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
+    validate_report(report)
+    assert report == build_report(INFO, results, summary_of(results))
+
+
+def test_what_the_report_says(results: list[CaseResult]) -> None:
+    report = build_report(INFO, results, summary_of(results))
+    assert report["schema_version"] == 1
+    assert report["run"]["id"] == "20260131T000000Z-ab"
+    assert report["summary"] == {
+        "total": 3,
+        "finished": 3,
+        "interrupted": False,
+        "exit_status": 1,
+        "duration_s": 0.41,
+        "by_status": {"passed": 1, "failed": 1, "skipped": 1},
+        "by_reason": {"NAN": 1, "UNSUPPORTED": 1},
+        "by_operator": {"matmul": {"passed": 1, "failed": 1}, "cast": {"skipped": 1}},
+    }
+    passed, failed, skipped = report["cases"]
+    assert (passed["status"], passed["reason"], passed["evidence"], passed["seed"]) == ("passed", None, "measured", 7)
+    assert passed["tolerance"] == "float16 in, float32 accumulate, k=128"
+    assert passed["shapes"] == {"input0": [64, 128], "input1": [128, 32]}
+    assert passed["timings"] == {"generate_s": 0.0001, "reference_s": 0.0002, "run_s": 0.0008, "compare_s": 0.0001}
+    assert passed["tags"] == ["a"]
+    assert failed["measures"][0]["worst_actual"] == "nan"
+    assert failed["measures"][0]["worst_used"] == "inf"
+    assert failed["attributes"] == {"high": {"$float": "inf"}, "$$float": "x"}
+    assert failed["details"] == {"x": {"$float": "nan"}}
+    assert (skipped["reason"], skipped["message"], skipped["chip"]) == ("UNSUPPORTED", "no float8", "a100")
+
+
+def test_nothing_of_a_result_is_left_out() -> None:
+    """A field that is added to the vocabulary is added to the report, or named here."""
+
+    def fields(noun: Any) -> set[str]:
+        return {field.name for field in dataclasses.fields(noun)}
+
+    case = set(report_schema.CaseEntry.__struct_fields__)
+    assert case == (fields(CaseResult) | fields(Verdict) | {"tolerance"}) - {"verdict", "case"}
+    assert set(report_schema.MeasureEntry.__struct_fields__) == fields(Measure)
+    assert set(report_schema.TimingsEntry.__struct_fields__) == fields(Timings)
+    assert set(report_schema.RunEntry.__struct_fields__) == fields(RunInfo) - {"run_id", "total", "fingerprint"} | {
+        "id"
+    }
+    assert set(report_schema.SummaryEntry.__struct_fields__) == fields(RunSummary) | {"by_operator"}
+
+
+def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(report: dict[str, Any]) -> None:
+        *way, last = path.split(".")
+        place: Any = report
+        for step in way:
+            place = place[int(step)] if step.isdigit() else place[step]
+        if value is KeyError:
+            del place[last]
+        else:
+            place[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("schema_version", 2),
+        _set("news", 1),
+        _set("run.news", 1),
+        _set("cases.0.news", 1),
+        _set("cases.0.status", "good"),
+        _set("cases.0.reason", "VALU"),
+        _set("cases.0.seed", "7"),
+        _set("cases.0.seed", 7.5),
+        _set("cases.0.attempts", -1),
+        _set("cases.0.measures.0.shape", [-1]),
+        _set("cases.0.measures.0.worst_used", "huge"),
+        _set("cases.0.measures.0.rule", {"name": "x"}),
+        _set("cases.0.timings.run_s", "fast"),
+        _set("cases.0.id", KeyError),
+        _set("summary.duration_s", -1.0),
+        _set("summary.by_status", {"passed": "1"}),
+    ],
+)
+def test_both_judges_refuse_the_same(change: Callable[[dict[str, Any]], None], results: list[CaseResult]) -> None:
+    report = build_report(INFO, results, summary_of(results))
+    change(report)
+    with pytest.raises(InternalError, match="report does not fit its schema"):
+        validate_report(report)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(report)
+
+
+@pytest.mark.parametrize("path", ["cases.0.measures.0.worst_used", "cases.0.attributes.x", "summary.duration_s"])
+def test_a_number_that_json_lacks_is_refused(path: str, results: list[CaseResult]) -> None:
+    report = copy.deepcopy(build_report(INFO, results, summary_of(results)))
+    _set(path, math.inf)(report)
+    with pytest.raises(InternalError, match="is not strict JSON"):
+        validate_report(report)
+
+
+def test_the_json_reporter_writes_one_file_and_names_it(results: list[CaseResult], tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    manager = ReportManager([JsonReporter(path, stream=(stream := io.StringIO()))])
+    manager.start(INFO)
+    for index, each in enumerate(results):
+        manager.handle_result(each, index, 3)
+    assert os.listdir(tmp_path) == []
+    manager.complete(summary_of(results))
+    assert manager.failures == ()
+    assert stream.getvalue() == f"report: {path}\n"
+    assert path.read_text() == report_text(INFO, results, summary_of(results))
+
+
+def test_the_json_report_has_a_default_path(
+    results: list[CaseResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reporter = make_reporter("json", stream=io.StringIO())
+    reporter.on_start(INFO)
+    reporter.on_complete(summary_of(results), results)
+    assert os.listdir(tmp_path) == ["optest_report_20260131_235958.json"]
+
+
+def test_an_unwritable_report_path_is_said_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="should be an existing directory"):
+        make_reporter("json", path=tmp_path / "no" / "r.json")
+    with pytest.raises(UnknownName, match="did you mean 'json'"):
+        make_reporter("jsn")
+
+
+def test_reporters_of_installed_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import optest.reporting
+
+    group = []
+
+    def points(name: str) -> list[tuple[str, str]]:
+        group.append(name)
+        return [("mine", "optest.reporting.terminal:make")]
+
+    monkeypatch.setattr(optest.reporting, "load_entry_points", points)
+    monkeypatch.setattr(reporters, "_entries", dict(reporters._entries))
+    assert isinstance(make_reporter("mine"), TerminalReporter)
+    assert group == ["optest.reporters"]
+
+
+def test_no_report_for_no_cases_is_invalid() -> None:
+    jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(strict(report_text(INFO, [], summary_of([]))))
+
+
+def live_text(results: list[CaseResult], summary: RunSummary) -> str:
+    reporter = TerminalReporter(stream := io.StringIO(), clock=lambda: 0.0)
+    reporter.on_start(INFO)
+    for index, each in enumerate(results):
+        reporter.on_case_result(each, index, 3)
+    reporter.on_complete(summary)
+    return stream.getvalue()
+
+
+def test_reports_from_the_journal_are_those_of_the_run(results: list[CaseResult], tmp_path: Path) -> None:
+    summary = summary_of(results)
+    with JournalWriter(tmp_path / "j") as writer:
+        writer.start(INFO)
+        for each in results:
+            writer.result(each)
+        writer.end(summary)
+    journal = read_journal(tmp_path / "j")
+    assert report_from_journal(journal, "terminal", color=False) == live_text(results, summary)
+    assert report_from_journal(journal, "json") == report_text(INFO, results, summary)
+    with pytest.raises(UnknownName, match="unknown report format 'jsom'"):
+        report_from_journal(journal, "jsom")
+
+
+def test_a_journal_that_was_cut_off_still_gives_reports(results: list[CaseResult]) -> None:
+    killed = Journal(info=INFO, results=tuple(results[:2]), torn=True)
+    text = report_from_journal(killed, color=False)
+    assert "note: the last line of the journal was cut off" in text
+    assert "note: the run did not end; 2 of 3 results were kept" in text
+    assert "interrupted: 1 passed, 1 failed, 1 not run\n" in text
+    report = strict(report_from_journal(killed, "json"))
+    assert report["summary"]["duration_s"] is None
+    assert report["summary"]["interrupted"] is True
+    headless = Journal(results=tuple(results))
+    assert "no start line" in report_from_journal(headless)
+    jsonschema.Draft202012Validator(REPORT_SCHEMA).validate(strict(report_from_journal(Journal(), "json")))
+
+
+class Deaf:
+    """A reporter that raises at one event."""
+
+    def __init__(self, event: str, error: BaseException) -> None:
+        self.event, self.error, self.heard = event, error, list[str]()
+
+    def _hear(self, event: str) -> None:
+        self.heard.append(event)
+        if event == self.event:
+            raise self.error
+
+    def on_start(self, info: RunInfo) -> None:
+        self._hear("on_start")
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
+        self._hear("on_case_result")
+
+    def on_complete(self, summary: RunSummary, results: Any) -> None:
+        self._hear("on_complete")
+
+
+@pytest.mark.parametrize("event", ["on_start", "on_case_result", "on_complete"])
+def test_a_reporter_that_raises_is_dropped_and_named(event: str, results: list[CaseResult]) -> None:
+    deaf, well = Deaf(event, ValueError("broken")), Deaf("", ValueError())
+    assert isinstance(well, Reporter)
+    manager = ReportManager([deaf, well], stream=(stream := io.StringIO()))
+    manager.on_start(INFO)
+    for index, each in enumerate(results):
+        manager.on_case_result(each, index, 3)
+    manager.on_complete(summary_of(results))
+    assert well.heard == ["on_start", *["on_case_result"] * 3, "on_complete"]
+    assert deaf.heard[-1] == event
+    assert deaf.heard.count(event) == 1
+    assert [(failure.event, failure.error) for failure in manager.failures] == [(event, "ValueError: broken")]
+    assert stream.getvalue().startswith("optest: report ")
+    assert stream.getvalue().endswith(f"Deaf failed in {event}: ValueError: broken\n")
+
+
+def test_an_interrupt_is_not_a_reporters_failure() -> None:
+    manager = ReportManager([Deaf("on_start", KeyboardInterrupt())])
+    with pytest.raises(KeyboardInterrupt):
+        manager.on_start(INFO)
+
+
+def test_results_are_handed_on_at_the_end(results: list[CaseResult]) -> None:
+    heard: list[Any] = []
+
+    class Listener(Deaf):
+        def on_complete(self, summary: RunSummary, results: Any) -> None:
+            heard.append(results)
+
+    manager = ReportManager([Listener("", ValueError())])
+    manager.on_start(INFO)
+    manager.on_case_result(results[0], 0, 3)
+    manager.on_complete(summary_of(results))
+    manager.on_complete(summary_of(results), results)
+    assert heard == [(results[0],), results]
+
+
+def test_statuses_without_reason_are_valid(result: Make) -> None:
+    for status in (Status.XPASSED, Status.SUSPECT, Status.UNCHECKED, Status.SKIPPED):
+        each = result(status=status, message="why")
+        validate_report(build_report(INFO, [each], summary_of([each])))

@@ -1,0 +1,288 @@
+"""The terminal's report on a terminal, in a pipe, in ASCII, narrow, quiet, verbose, and over many cases."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from optest.reporting.page import Page, wants_color
+from optest.reporting.terminal import TerminalReporter
+from optest.spec import CaseResult, Check, CheckState, Evidence, Reason, RunInfo, RunSummary, Status, Verdict
+
+Make = Callable[..., Any]
+INFO = RunInfo(
+    run_id="20260131T000000Z-ab",
+    started_at="2026-01-31T00:00:00.000+00:00",
+    total=3,
+    target="torch:cpu",
+    seed=7,
+    plan="plan.yaml",
+    directory=".optest/runs/20260131T000000Z-ab",
+    optest_version="0.1.0",
+    notes=("the driver was registered by hand, so it runs in this process",),
+)
+ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def run(results: Iterable[CaseResult], stream: Any, *, total: int | None = None, **options: Any) -> str:
+    results = list(results)
+    total = len(results) if total is None else total
+    options.setdefault("clock", lambda: 0.0)
+    reporter = TerminalReporter(stream, **options)
+    reporter.on_start(INFO)
+    for index, result in enumerate(results):
+        reporter.on_case_result(result, index, total)
+    reporter.on_complete(RunSummary.of(results, total=total, duration_s=0.41))
+    return str(stream.getvalue())
+
+
+@pytest.fixture
+def three(result: Make, measure: Make) -> list[CaseResult]:
+    wrong = measure(
+        mismatched=3, worst_index=(0, 1), worst_actual=1.0, worst_expected=2.0, worst_bound=0.5, worst_used=2.0
+    )
+    return [
+        result(),
+        result(status=Status.FAILED, reason=Reason.VALUE, measures=(wrong,), repro="optest run again"),
+        result(operator="cast", id="cast[float16](4)", reason=Reason.UNSUPPORTED, message="no float8"),
+    ]
+
+
+def test_the_whole_report_in_a_pipe(three: list[CaseResult]) -> None:
+    assert run(three, io.StringIO()) == (
+        "optest 0.1.0: 3 cases of plan.yaml on torch:cpu, seed 7\n"
+        "  note: the driver was registered by hand, so it runs in this process\n"
+        "[1/3] PASSED  matmul[float16](64x128, 128x32)  1.2 ms\n"
+        "[2/3] FAILED  matmul[float16](64x128, 128x32)  VALUE  1.2 ms\n"
+        "[3/3] SKIPPED cast[float16](4)  UNSUPPORTED: no float8  1.2 ms\n"
+        "\n"
+        "FAILED  matmul[float16](64x128, 128x32)  torch:cpu against numpy\n"
+        "  out: 3 of 2048 elements are off; worst at [0, 1]: got 1, but should be 2 ± 0.5 (2.0 x allowed)\n"
+        "  rule: float16 in, float32 accumulate, k=128 (operator matmul)\n"
+        "  again: optest run again\n"
+        "\n"
+        "skipped\n"
+        "  1 × UNSUPPORTED: no float8\n"
+        "\n"
+        "  operator  passed  failed  skipped  reasons\n"
+        "  matmul         1       1        -  1 VALUE\n"
+        "  cast           -       -        1  1 UNSUPPORTED\n"
+        "\n"
+        "1 passed, 1 failed, 1 skipped in 0.41 s\n"
+        "journal: .optest/runs/20260131T000000Z-ab/journal.jsonl\n"
+    )
+
+
+def test_quiet_leaves_the_summary_and_very_quiet_one_line(three: list[CaseResult]) -> None:
+    quiet = run(three, io.StringIO(), verbosity=-1)
+    assert quiet.startswith("skipped\n")
+    assert "FAILED" not in quiet
+    assert quiet.endswith("journal.jsonl\n")
+    assert run(three, io.StringIO(), verbosity=-2) == "1 passed, 1 failed, 1 skipped in 0.41 s\n"
+
+
+def test_all_well_needs_no_table(result: Make) -> None:
+    assert run([result()], io.StringIO(), verbosity=-1) == (
+        "1 passed in 0.41 s\njournal: .optest/runs/20260131T000000Z-ab/journal.jsonl\n"
+    )
+
+
+def test_verbose_adds_rule_share_time_and_checks(result: Make) -> None:
+    checks = (
+        Check(name="inputs", state=CheckState.DONE),
+        Check(name="unwritten", state=CheckState.NOT_POSSIBLE, detail="the backend allocates"),
+    )
+    text = run([result(checks=checks)], io.StringIO(), verbosity=1)
+    assert (
+        "    out: 2048 elements compared, 25% of the allowance used; "
+        "rule: float16 in, float32 accumulate, k=128 (operator matmul)\n"
+        "    generate 0.1 ms, reference 0.2 ms, run 0.8 ms, compare 0.1 ms\n"
+        "    checks done: inputs\n"
+        "    checks not possible: unwritten (the backend allocates)\n"
+    ) in text
+    assert "  operator  passed  reasons\n" in text
+
+
+def test_verbose_names_the_evidence_of_a_pass_without_measures(result: Make) -> None:
+    refused = replace(result(), verdict=Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED))
+    assert "    evidence: raised as expected\n" in run([refused], io.StringIO(), verbosity=1)
+
+
+def test_no_escape_sequence_in_a_pipe_and_some_on_a_terminal(three: list[CaseResult], terminal: io.StringIO) -> None:
+    assert "\x1b" not in run(three, io.StringIO())
+    shown = run(three, terminal, width=200)
+    assert "\x1b[1;31mFAILED\x1b[0m  matmul" in shown
+    assert "\x1b[2K" in shown
+
+
+def test_without_colour_a_terminal_still_has_its_live_line(three: list[CaseResult], terminal: io.StringIO) -> None:
+    shown = run(three, terminal, color=False, width=200)
+    assert set(ANSI.findall(shown)) == {"\x1b[2K"}
+    assert "━━━━━━━━────────────────  1/3" in shown
+
+
+def test_what_remains_on_a_terminal_is_what_a_pipe_gets(three: list[CaseResult], terminal: io.StringIO) -> None:
+    shown = run(three, terminal, color=False, width=200)
+    remaining = re.sub(r"\r\x1b\[2K[^\n]*?(?=\r\x1b\[2K)", "", shown).replace("\r\x1b[2K", "")
+    assert remaining == run(three, io.StringIO())
+
+
+def test_the_live_line_is_redrawn_seldom_and_never_wider_than_the_terminal(result: Make, terminal: io.StringIO) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.001
+        return now[0]
+
+    wide = result(id="漢字" * 60)
+    shown = run([wide] * 1000, terminal, color=False, width=50, clock=clock)
+    draws = [part for part in shown.split("\r\x1b[2K") if "━" in part or "─" in part]
+    assert 5 <= len(draws) <= 25
+    from rich.cells import cell_len
+
+    assert all(cell_len(draw) < 50 for draw in draws)
+    assert all("\n" not in draw for draw in draws)
+
+
+def test_prose_is_wrapped_on_a_narrow_terminal_and_commands_are_not(
+    result: Make, measure: Make, terminal: io.StringIO
+) -> None:
+    wrong = measure(mismatched=3, worst_index=(0, 1), worst_actual=1.0, worst_expected=2.0, worst_bound=0.5)
+    failed = result(status=Status.FAILED, reason=Reason.VALUE, measures=(wrong,))
+    lines = ANSI.sub("", run([failed], terminal, width=60)).replace("\r", "").split("\n")
+    long = [line for line in lines if len(line) > 60]
+    assert [line.split(":")[0] for line in long] == ["  again"]
+    assert long[0].endswith("--backend torch")
+    assert "    but should be 2 ± 0.5" in lines
+
+
+class AsciiStream(io.TextIOWrapper):
+    def __init__(self, encoding: str = "ascii") -> None:
+        super().__init__(io.BytesIO(), encoding=encoding)
+
+    def getvalue(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode(self.encoding)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_a_stream_without_the_signs_gets_words(encoding: str, three: list[CaseResult], result: Make) -> None:
+    odd = result(reason=Reason.RAISED, message="π 漢 ± × …", repro="optest run 'é' \ud800")
+    text = run([*three, odd], AsciiStream(encoding))
+    assert "2 +/- 0.5" in text if encoding == "ascii" else "± 0.5" in text or "+/- 0.5" in text
+    assert "\\u6f22" in text
+
+
+def test_the_bar_has_an_ascii_form(three: list[CaseResult]) -> None:
+    class AsciiTerminal(AsciiStream):
+        def isatty(self) -> bool:
+            return True
+
+    assert "========----------------  1/3" in run(three, AsciiTerminal(), width=100)
+
+
+def test_many_cases_print_what_did_not_pass_and_progress_now_and_then(result: Make) -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.5
+        return now[0]
+
+    results = [result()] * 100
+    results[40] = result(reason=Reason.SHAPE, message="other shape")
+    lines = run(results, io.StringIO(), clock=clock).split("\n")
+    assert not any("PASSED" in line for line in lines)
+    assert "[ 41/100] FAILED  matmul[float16](64x128, 128x32)  SHAPE  1.2 ms" in lines
+    progress = [line for line in lines if line.startswith("…")]
+    assert 8 <= len(progress) <= 11
+    assert progress[-1].startswith("… ")
+    assert "1 not well" in progress[-1]
+    assert "left" in progress[-1]
+
+
+def test_failure_blocks_are_capped_and_say_how_to_see_the_rest(result: Make) -> None:
+    results = [result(reason=Reason.SHAPE, message="other shape", id=f"case {number}") for number in range(57)]
+    text = run(results, io.StringIO())
+    assert text.count("  again:") == 20
+    assert "and 37 more: optest report 20260131T000000Z-ab\n" in text
+    assert run(results, io.StringIO(), verbosity=1).count("  again:") == 57
+
+
+def test_ten_thousand_results_are_no_burden(result: Make) -> None:
+    """The stream is asked for what did not pass and for progress, not for each case."""
+
+    class Counting(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    good, bad = result(), result(reason=Reason.SHAPE, message="other shape")
+    results = [bad if number % 100 == 0 else good for number in range(10_000)]
+    stream = Counting()
+    text = run(results, stream)
+    assert stream.writes < 200
+    assert len(text) < 40_000
+
+
+def test_skips_are_grouped_and_capped(result: Make) -> None:
+    results = [result(reason=Reason.UNSUPPORTED, message=f"no {number}") for number in range(15)] * 2
+    text = run(results, io.StringIO(), verbosity=-1)
+    assert "  2 × UNSUPPORTED: no 0\n" in text
+    assert "  and for 5 other reasons\n" in text
+    assert "no 12" not in text
+
+
+def test_an_unfinished_run_says_what_was_not_run(result: Make) -> None:
+    reporter = TerminalReporter(stream := io.StringIO(), verbosity=-2)
+    reporter.on_start(INFO)
+    reporter.on_case_result(result(), 0, 3)
+    reporter.on_complete(RunSummary(total=3, finished=1, duration_s=75.2, interrupted=True, exit_status=130))
+    assert stream.getvalue() == "interrupted: 1 passed, 2 not run in 1 min 15 s\n"
+
+
+def test_nothing_ran(terminal: io.StringIO) -> None:
+    assert "nothing ran in 0.41 s\n" in ANSI.sub("", run([], terminal))
+
+
+def test_a_resumed_run_is_summed_up_whole(three: list[CaseResult]) -> None:
+    reporter = TerminalReporter(stream := io.StringIO())
+    reporter.on_start(INFO)
+    reporter.on_case_result(three[2], 2, 3)
+    reporter.on_complete(RunSummary.of(three, total=3, duration_s=0.1), three)
+    assert "1 passed, 1 failed, 1 skipped in 0.10 s" in stream.getvalue()
+    assert "again: optest run again" in stream.getvalue()
+
+
+def test_a_reader_that_left_does_not_end_the_run(three: list[CaseResult]) -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    assert run(three, Gone()) == ""
+
+
+def test_when_there_are_colours(terminal: io.StringIO) -> None:
+    assert wants_color(terminal, no_color=False, variables={})
+    assert not wants_color(terminal, no_color=True, variables={"FORCE_COLOR": "1"})
+    assert not wants_color(terminal, no_color=False, variables={"NO_COLOR": "1", "FORCE_COLOR": "1"})
+    assert wants_color(terminal, no_color=False, variables={"NO_COLOR": ""})
+    assert not wants_color(terminal, no_color=False, variables={"TERM": "dumb"})
+    assert not wants_color(io.StringIO(), no_color=False, variables={})
+    assert wants_color(io.StringIO(), no_color=False, variables={"FORCE_COLOR": "1"})
+    closed = io.StringIO()
+    closed.close()
+    assert not wants_color(closed, no_color=False, variables={})
+
+
+def test_a_coloured_word_stays_coloured_when_its_line_is_wrapped() -> None:
+    stream = io.StringIO()
+    Page(stream, color=True, width=30).line("FAILED  a name that is much longer than the line", "bad:6")
+    assert stream.getvalue().startswith("\x1b[1;31mFAILED\x1b[0m  a name")
+    assert stream.getvalue().count("\x1b[") == 2
