@@ -121,6 +121,13 @@ class _Shared:
     flag_origins: Mapping[str, str]
     default_seed: int
 
+    @property
+    def mixes_mappings(self) -> bool:
+        """Whether attributes or options come from elsewhere than the case."""
+        return bool(self.attributes or self.backend_config) or not self.defaults.keys().isdisjoint(
+            ("attributes", "backend_config")
+        )
+
 
 def _shared(
     document: PlanDocument | None,
@@ -145,7 +152,7 @@ def _shared(
         plan_tolerance=plan_tolerance,
         flag_tolerance=flag_tolerance,
         default_origins=_default_origins(document),
-        flag_origins=_flag_origins(request, attributes, config),
+        flag_origins=_flag_origins(request),
         default_seed=defaults.get("seed", document.seed if document is not None else 0),
     )
 
@@ -347,6 +354,34 @@ def _origins(statement: Statement, shared: _Shared) -> dict[str, str]:
         for key in statement.entry:
             origins[key] = f"{file}:{lines.get(key, start)}"
     origins.update(shared.flag_origins)
+    if statement.request.shapes or shared.mixes_mappings:
+        origins.update(_origins_within(statement, shared))
+    return origins
+
+
+def _origins_within(statement: Statement, shared: _Shared) -> dict[str, str]:
+    """Single tensors, attributes and options that come from another layer than the case itself."""
+    origins: dict[str, str] = {}
+    operator, entry, defaults = statement.operator, statement.entry, statement.defaults
+    names = operator.attribute_names
+    own = {names.get(key, key) for key in entry.get("attributes", {})}
+    for key in applicable(operator, defaults.get("attributes", {})):
+        if names.get(key, key) not in own:
+            origins[f"attributes.{names.get(key, key)}"] = shared.default_origins["attributes"]
+    for backend, options in defaults.get("backend_config", {}).items():
+        stated = entry.get("backend_config", {}).get(backend, {})
+        for key in options:
+            if key not in stated:
+                origins[f"backend_config.{backend}.{key}"] = shared.default_origins["backend_config"]
+    for name in statement.request.shapes:
+        if operator.knows(name):
+            side, index = operator.locate(name)
+            origins[f"{side}{index}.shape"] = COMMAND_LINE
+    for key in shared.attributes:
+        origins[f"attributes.{names.get(key, key)}"] = COMMAND_LINE
+    for backend, options in shared.backend_config.items():
+        for key in options:
+            origins[f"backend_config.{backend}.{key}"] = COMMAND_LINE
     return origins
 
 
@@ -357,12 +392,9 @@ def _default_origins(document: PlanDocument | None) -> dict[str, str]:
     return found | {key: f"{document.where(('defaults', key))} defaults" for key in document.defaults}
 
 
-def _flag_origins(request: CaseRequest, attributes: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, str]:
+def _flag_origins(request: CaseRequest) -> dict[str, str]:
     stated = {
         "dtypes": request.dtypes,
-        "shapes": request.shapes,
-        "attributes": attributes,
-        "backend_config": config,
         "generator": request.generator,
         "reference": request.reference,
         "tolerance": request.tolerance is not None,

@@ -27,14 +27,15 @@ def explain_case(case: TestCase) -> list[tuple[str, str, str]]:
     rows.append(("seed", str(case.seed), case.origins.get("seed", "default")))
     rows.append(("backend", case.backend.label(), case.origins.get("backend", "default")))
     for backend, options in case.backend_config.items():
-        origin = case.origins.get("backend_config", "default")
-        rows += [(f"backend_config.{backend}.{key}", shown(value), origin) for key, value in options.items()]
+        for key, value in options.items():
+            what = f"backend_config.{backend}.{key}"
+            rows.append((what, shown(value), case.origins.get(what) or case.origins.get("backend_config", "default")))
     return rows + _expectation_rows(case)
 
 
 def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, str]]:
     spec, path = argument.spec, argument.path
-    shape_origin = case.origins.get("shapes", "default")
+    shape_origin = case.origins.get(f"{path}.shape") or case.origins.get("shapes", "as input0")
     rows = [
         (f"{path}.name", argument.name, "operator"),
         (f"{path}.dtype", spec.dtype.name, case.origins.get("dtypes", "operator")),
@@ -59,16 +60,16 @@ def _output_origin(case: TestCase) -> str:
 
 
 def _attribute_origin(case: TestCase, name: str) -> str:
-    """The layer that states attributes, unless the value is the operator's default."""
-    default = {each.name: each.default for each in case.descriptor.attributes}.get(name)
-    is_default = default == case.attributes[name] and name in {each.name for each in case.descriptor.attributes}
+    """The layer that states the attribute; one that a case leaves at its default is the operator's."""
+    single = case.origins.get(f"attributes.{name}")
+    if single is not None:
+        return single
+    defaults = {each.name: each.default for each in case.descriptor.attributes}
+    is_default = name in defaults and defaults[name] == case.attributes[name]
     return "operator" if is_default else case.origins.get("attributes", "operator")
 
 
 def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
-    if not case.tolerances:
-        rule = case.descriptor.rule
-        return [("rule", rule.kind.value if rule is not None else "exact", "operator")]
     ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
     return [
         ("tolerance", str(layer.tolerance), f"{layer.where or 'default'} ({layer.layer.phrase})") for layer in ordered
