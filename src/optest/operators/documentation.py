@@ -41,9 +41,10 @@ _NOTES = """\
   not widen a tensor that has dimensions, and is read unrounded.
 - NaN, infinities, empty tensors and 0-d tensors follow PyTorch. A factor of 0 (`alpha`, `beta` of `gemm`) leaves its
   operands unread, as in BLAS.
-- A conversion that C and PyTorch leave undefined (a float beyond the range of an integer dtype, a negative one to an
-  unsigned dtype) wraps here; the default inputs reach it only with unsigned targets, where a plan should state a
-  range.
+- A conversion that C and PyTorch leave undefined (NaN, infinity or a float beyond the range of an integer dtype) makes
+  a bad case, not a failure. Negative floats wrap in unsigned dtypes, as PyTorch defines it for uint8.
+- A conversion is rounded once. PyTorch on a CPU takes float64 and large integers through float32 to 16 bits and rounds
+  twice: about one float64 in ten thousand comes out wrong in float16, and the rule says so.
 """
 
 

@@ -57,21 +57,23 @@ def _float64(array: Any) -> Array:
 
 @_quiet
 def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """The addition itself is correctly rounded; alpha ≠ 1 adds the rounding of alpha · other and that of alpha.
+    """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
 
-    alpha may be read as a number of the result's dtype (torch on a CPU) or of the arithmetic (torch on a GPU): what
-    lies between the two is allowed for, which is nothing for 2 or 0.5.
+    Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
+    elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
     """
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     alpha = attributes.get("alpha", 1.0)
     (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     if alpha == 1:
         return (ErrorBudget(np.zeros(result.shape)),)
-    other = np.broadcast_to(np.abs(_float64(right)), result.shape)
-    misread = 0.0
+    product = alpha * _float64(right)
+    worst = 2.0 * np.abs(product)
     if result.dtype.is_float and result.dtype.bits < 32:
-        misread = abs(float(widen(round_to(np.float64(alpha), result.dtype))) - alpha) / _FLOAT32_U
-    return (ErrorBudget((2.0 * abs(alpha) + misread) * other),)
+        read = float(widen(round_to(np.float64(alpha), result.dtype))) * _float64(right)
+        rounded = widen(round_to(read, result.dtype))
+        worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
+    return (ErrorBudget(np.array(np.broadcast_to(worst, result.shape))),)
 
 
 @_quiet

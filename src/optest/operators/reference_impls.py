@@ -23,7 +23,7 @@ from optest.operators.inference import (
     reduced_dims,
 )
 from optest.operators.normal_tail import normal_tail
-from optest.spec import DType, Kind, TensorSpec, dtype
+from optest.spec import DType, Fault, Kind, Reason, TensorSpec, dtype
 
 __all__ = [
     "add_reference",
@@ -94,7 +94,7 @@ def gelu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         argument = np.sqrt(2.0 / np.pi) * x * (1.0 + 0.044715 * x * x)
         return (np.asarray(x / (1.0 + np.exp(-2.0 * argument))),)
     tail = normal_tail(np.abs(x))
-    return (np.asarray(x * np.where(x > 0, 1.0 - tail, np.where(np.abs(x) > 40.0, 0.0, tail))),)
+    return (np.asarray(x * np.where(x > 0, 1.0 - tail, tail)),)
 
 
 @_quiet
@@ -102,8 +102,11 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Conversion as torch and C do it.
 
     Integers wrap, floats lose their fraction on the way to integers, whatever is not 0 becomes true (NaN too).
-    Integers that float64 does not hold are rounded to the target here, once. A float beyond the range of an
-    integer target has no defined result; here it wraps through int64, infinity and NaN included.
+    Integers that float64 does not hold are rounded to the target here, once. Floats below 0 wrap in unsigned
+    targets, as torch defines it for uint8.
+
+    Raises:
+        Fault: BAD_CASE, for a float that an integer target cannot hold, NaN included: its conversion is undefined.
     """
     array, target = np.asarray(inputs[0]), dtype(attributes["dtype"])
     values = widen(array)
@@ -121,10 +124,11 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 def _to_integer(values: Array, target: DType) -> Array:
     if values.dtype.kind == "f":
         whole = np.trunc(values)
+        _refuse_undefined(values, whole, target)
         # float64 → int64 covers everything but the upper half of uint64.
         high = whole >= 2.0**63
         integers = np.where(high, whole - 2.0**63, whole).astype(np.int64)
-        integers = np.where(high & (whole < 2.0**64), integers ^ np.int64(-(2**63)), integers)
+        integers = np.where(high, integers ^ np.int64(-(2**63)), integers)
     else:
         integers = values
     if target.bits >= 8:
@@ -133,6 +137,19 @@ def _to_integer(values: Array, target: DType) -> Array:
     if target.kind is Kind.UINT:
         return np.asarray(low)
     return np.asarray((low ^ np.uint8(8)).astype(np.int8) - np.int8(8))
+
+
+def _refuse_undefined(values: Array, whole: Array, target: DType) -> None:
+    lowest = float(target.min_int) if target.kind is Kind.INT else -(2.0**63)
+    held = (whole >= lowest) & (whole < 2.0 ** (target.bits - (target.kind is Kind.INT)))
+    if held.all():
+        return
+    place = np.unravel_index(int(np.argmin(held)), held.shape)
+    raise Fault(
+        Reason.BAD_CASE,
+        f"input is {values[place]} at {[int(index) for index in place]}, but should lie in the range of {target}: the "
+        "conversion of anything else is undefined; choose another fill or range",
+    )
 
 
 @_quiet
@@ -273,8 +290,8 @@ def moments(x: Array, trailing: int, *, extended: bool = False) -> tuple[Array, 
 def transpose_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     array = np.asarray(inputs[0])
     if not array.ndim:
-        return (array,)
-    return (np.ascontiguousarray(np.swapaxes(array, attributes["dim0"], attributes["dim1"])),)
+        return (array.copy(),)
+    return (np.swapaxes(array, attributes["dim0"], attributes["dim1"]).copy(),)
 
 
 def spec_of(array: Array) -> TensorSpec:

@@ -14,7 +14,7 @@ from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.operators.normal_tail import normal_tail
 from optest.registry import load_object
-from optest.spec import DTYPES, TensorSpec, dtype
+from optest.spec import DTYPES, Fault, TensorSpec, dtype
 
 Array = np.ndarray[Any, Any]
 
@@ -172,6 +172,16 @@ def test_layer_norm(name: str, shape: tuple[int, ...], trailing: int, parameters
     close(got, want, 100)
 
 
+def test_layer_norm_of_doubles_far_from_zero_is_exact() -> None:
+    x = 1e8 + np.random.default_rng(0).standard_normal(51)
+    exact = [Fraction(float(each)) for each in x]
+    mean = sum(exact) / 51
+    variance = float(sum((each - mean) ** 2 for each in exact) / 51)
+    want = np.array([float(each - mean) for each in exact]) / math.sqrt(variance + 1e-5)
+    got = expected("layer_norm", x, normalized_shape=[51])
+    assert np.max(np.abs(got - want) / np.abs(want)) < 2e-15
+
+
 def test_layer_norm_of_a_constant_is_the_bias_exactly() -> None:
     x = np.full((2, 1000), 0.1, np.float32)
     bias = drawn((1000,), "float32")
@@ -188,6 +198,8 @@ def test_transpose_moves_bits(entry: str) -> None:
         x = (codes[:60] & 1).astype(bool).reshape(3, 4, 5)
     got = expected("transpose", x, dim0=0, dim1=-1)
     assert got.tobytes() == np.ascontiguousarray(x.transpose(2, 1, 0)).tobytes()
+    assert got.flags.c_contiguous
+    assert not np.shares_memory(x, expected("transpose", x, dim0=0, dim1=0))
     assert expected("transpose", strided(x), dim0=0, dim1=-1).tobytes() == got.tobytes()
     assert expected("transpose", x[0, 0, 0].reshape(()), dim0=0, dim1=-1).tobytes() == x[0, 0, 0].tobytes()
     assert expected("transpose", x[:0], dim0=1, dim1=0).shape == (4, 0, 5)
@@ -214,6 +226,23 @@ def test_cast_truncates_towards_zero() -> None:
     x = np.array([-1.9, -0.5, -0.0, 0.5, 1.9, 126.99], np.float32)
     assert expected("cast", x, dtype="int8").tolist() == [-1, 0, 0, 0, 1, 126]
     assert expected("cast", np.array([2.0**63, 2.0**64 - 2048]), dtype="uint64").tolist() == [2**63, 2**64 - 2048]
+
+
+@pytest.mark.parametrize(
+    ("value", "target"), [(NAN, "int32"), (INF, "uint8"), (128.0, "int8"), (-129.0, "int8"), (256.0, "uint8")]
+)
+def test_cast_beyond_the_range_is_a_bad_case(value: float, target: str) -> None:
+    x = np.array([[1.0, 2.0], [value, 3.0]], np.float32)
+    with pytest.raises(Fault, match=rf"input is {value} at \[1, 0\], but should lie in the range of {target}"):
+        load_object(operators.get("cast").reference)([x], {"dtype": target})
+
+
+@pytest.mark.torch
+def test_cast_of_negative_floats_to_uint8_wraps_as_torch() -> None:
+    import torch
+
+    x = np.linspace(-500.0, 255.0, 1001).astype(np.float32)
+    assert np.array_equal(expected("cast", x, dtype="uint8"), torch.from_numpy(x).to(torch.uint8).numpy())
 
 
 def test_cast_of_integers_wraps_and_rounds_once() -> None:
