@@ -12,6 +12,7 @@ from pathlib import Path
 
 from optest import __version__
 from optest.backends import BackendDriver
+from optest.core.wire import case_to_wire
 from optest.spec import TestCase
 
 __all__ = ["changed", "fingerprint", "host", "versions"]
@@ -54,9 +55,20 @@ def fingerprint(
         prints[f"backend {driver.name}"] = _digest_of(Path(driver_file))
     for path in sorted(_command_files(cases)):
         prints[f"command file {path}"] = _digest_of(path)
-    keys = hashlib.blake2b("\n".join(sorted(f"{case.id} {case.key}" for case in cases)).encode(), digest_size=16)
-    prints["selected cases"] = keys.hexdigest()
+    prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
     return prints
+
+
+def _digest_of_cases(cases: Sequence[TestCase]) -> str:
+    """Over everything that a case says but for where it was written."""
+    digest = hashlib.blake2b(digest_size=16)
+    for case in cases:
+        wire = {name: value for name, value in case_to_wire(case).items() if name not in _PLACES}
+        digest.update(repr((case.id, case.key, sorted(wire.items()))).encode())
+    return digest.hexdigest()
+
+
+_PLACES = ("where", "origins", "base_dir", "description")
 
 
 def _command_files(cases: Sequence[TestCase]) -> set[Path]:

@@ -19,7 +19,7 @@ from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
 from optest.reporting import Reporter, ReportManager, make_reporter
-from optest.settings import environment, plugin_modules
+from optest.settings import Settings, environment, plugin_modules
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
 
@@ -89,7 +89,7 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
                 maxfail=1 if settings["exitfirst"] else settings["maxfail"],
                 isolation=lanes.isolation,
             ),
-            repro=lambda case: _repro(case, directory, driver_options(settings)),
+            repro=lambda case: _repro(case, directory, settings),
             earlier=_earlier(journal),
             interruption=interruption,
         )
@@ -206,7 +206,8 @@ class _Lanes:
             if wanted != "auto" or jobs > 1:
                 raise
             note = f"run in this process: {str(error).splitlines()[0]}"
-            return dataclasses.replace(cls.here(request, interruption), notes=(note,))
+            here = cls.here(request, interruption)
+            return dataclasses.replace(here, notes=(note, *here.notes))
         return cls(
             make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
             isolation="case" if options.fresh else "worker",
@@ -216,7 +217,9 @@ class _Lanes:
     @classmethod
     def here(cls, request: Asked, interruption: Interruption) -> _Lanes:
         executor = InProcess(request.driver, bool(request.settings["verbose"]), interruption)
-        return cls(make=lambda _: executor, isolation="none", jobs=1)
+        unkept = request.driver.isolated and not request.driver.keeps_deadline
+        notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
+        return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
 
 
 def _runs_foreign_code(request: Asked) -> bool:
@@ -261,13 +264,15 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
     )
 
 
-def _repro(case: TestCase, directory: RunDirectory, options: Mapping[str, Any]) -> str:
+def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
     """The command that runs exactly this case again; what flags cannot say is written to a one-case plan."""
+    if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
+        case = dataclasses.replace(case, timeout_s=None)
     arguments = command_line(case)
     if arguments is None:
         path = directory.artifact_dir(case.key) / "case.yaml"
         path.write_text(case_plan(case), encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
-    for name, value in options.items():
+    for name, value in driver_options(settings).items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(["optest", *arguments])

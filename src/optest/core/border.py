@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from types import TracebackType
 
 from optest.errors import Unavailable
@@ -23,7 +24,7 @@ class Border:
 
     __slots__ = ("_let_through", "_reason", "_who")
 
-    def __init__(self, who: str, reason: Reason, let_through: object = None) -> None:
+    def __init__(self, who: str, reason: Reason, let_through: Callable[[], bool] = lambda: False) -> None:
         self._who = who
         self._reason = reason
         self._let_through = let_through
@@ -34,7 +35,7 @@ class Border:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is None or isinstance(error, (Fault, GeneratorExit)):
             return
-        if isinstance(error, KeyboardInterrupt) and callable(self._let_through) and self._let_through():
+        if isinstance(error, KeyboardInterrupt) and self._let_through():
             return
         if isinstance(error, Unavailable):
             raise Fault(Reason.UNAVAILABLE, str(error)) from None

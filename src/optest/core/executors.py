@@ -17,7 +17,7 @@ from optest.core.messages import Asked, Broken, Hello, Ran, Ready, decode_for_pa
 from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
 from optest.core.wire import case_to_wire
-from optest.errors import Unavailable, UsageError
+from optest.errors import InternalError, Unavailable, UsageError
 from optest.process import Child, signal_name, start_child
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
@@ -67,30 +67,31 @@ class WorkerOptions:
 
 
 class WorkerProcess:
-    """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot."""
+    """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot.
+
+    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once.
+    """
 
     def __init__(self, options: WorkerOptions, name: str) -> None:
         self._options = options
         self._name = name
-        self._child: Child | None = None
-        self._page: PhasePage | None = None
+        self._running: tuple[Child, PhasePage] | None = None
         self._started = 0
+        self._closed = False
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         """Run the cases in the worker.
 
         Raises:
-            Unavailable, UnknownName, UsageError: if the worker cannot load the driver at all.
+            Unavailable, UsageError: if the worker cannot load the driver at all.
         """
-        child = self.start()
-        page = self._page
-        assert page is not None
+        child, page = self.start()
         page.write(Phase.IDLE)
         began = time.monotonic()
         try:
             child.send(encode(Asked([case_to_wire(case) for case in cases])))
         except BrokenPipeError:
-            return self._died(cases, began)
+            return self._died(child, page, cases, began)
         while True:
             try:
                 answer = child.receive(_until_next_look(page, cases[0]))
@@ -98,33 +99,48 @@ class WorkerProcess:
                 phase, since = page.read()
                 if time.monotonic() < since + _allowance(phase, cases[0]):
                     continue
-                return self._ended_by_deadline(cases, phase, since)
+                return self._ended_by_deadline(child, page, cases)
             if answer is None:
-                return self._died(cases, began)
+                return self._died(child, page, cases, began)
             return _as_execution(decode_for_parent(answer), cases)
 
-    def start(self) -> Child:
-        """Return the running worker, started if need be.
+    def start(self) -> tuple[Child, PhasePage]:
+        """Return the running worker and its phase page, started if need be.
 
         Raises:
-            Unavailable, UnknownName, UsageError: as the worker says when it loads the driver.
+            NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver.
         """
-        if self._child is not None:
-            return self._child
+        if self._running is not None:
+            return self._running
+        if self._closed:
+            raise InternalError(f"worker {self._name} was closed while a case was waiting for it")
         self._started += 1
-        scratch = self._options.scratch
-        page_path = scratch / f"{self._name}.phase"
-        self._page = PhasePage(page_path, create=True)
+        page_path = self._options.scratch / f"{self._name}.phase"
+        page = PhasePage(page_path, create=True)
         child = start_child(
             [sys.executable, "-m", "optest.core.worker", str(page_path)],
             env=self._options.environment,
-            stderr_path=scratch / f"{self._name}-{self._started}.log",
+            stderr_path=self._options.scratch / f"{self._name}-{self._started}.log",
         )
+        try:
+            self._greet(child)
+        except BaseException:
+            child.close()
+            page.close()
+            raise
+        self._running = child, page
+        return self._running
+
+    def close(self) -> None:
+        self._closed = True
+        if self._running is not None:
+            self._running[0].kill()
+
+    def _greet(self, child: Child) -> None:
         child.send(encode(self._hello()))
         try:
             answer = child.receive(_START_S)
         except TimeoutError:
-            child.kill()
             raise UsageError(f"backend {self._options.driver} did not load in {_START_S:.0f} s") from None
         if answer is None:
             returncode, signal = child.wait()
@@ -134,20 +150,10 @@ class WorkerProcess:
             )
         match decode_for_parent(answer):
             case Ready():
-                self._child = child
-                return child
+                return
             case Broken(kind, message):
-                child.kill()
                 raise _refusal(kind, message)
-        raise AssertionError("a worker answered its greeting with a result")
-
-    def close(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-        if self._page is not None:
-            self._page.close()
-            self._page = None
+        raise InternalError("a worker answered its greeting with a result")
 
     def _hello(self) -> Hello:
         return Hello(
@@ -159,26 +165,33 @@ class WorkerProcess:
             fresh=self._options.fresh,
         )
 
-    def _ended_by_deadline(self, cases: Sequence[TestCase], phase: Phase, since: float) -> runner.Execution:
-        child = self._child
-        assert child is not None
-        child.kill()
+    def _ended_by_deadline(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
+        phase, since = page.read()
         ran_s = time.monotonic() - since
+        child.kill()
         verdict = _overtime(phase, _allowance(phase, cases[0]), child.stderr_tail())
-        self.close()
-        timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
-        return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+        return self._gone(child, page, cases, verdict, phase, ran_s)
 
-    def _died(self, cases: Sequence[TestCase], began: float) -> runner.Execution:
-        child, page = self._child, self._page
-        assert child is not None
-        assert page is not None
+    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
         returncode, signal = child.wait()
-        child.kill()  # whatever it started outlives it otherwise
         phase, _ = page.read()
         verdict = _death(phase, returncode, signal, child.stderr_tail())
-        self.close()
-        timings = Timings(run_s=time.monotonic() - began) if phase is Phase.RUN else Timings()
+        return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
+
+    def _gone(
+        self,
+        child: Child,
+        page: PhasePage,
+        cases: Sequence[TestCase],
+        verdict: Verdict,
+        phase: Phase,
+        ran_s: float,
+    ) -> runner.Execution:
+        """The same verdict for every case, and a clean place for the next worker."""
+        self._running = None
+        child.close()
+        page.close()
+        timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
         return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
 
 
@@ -275,4 +288,4 @@ def _as_execution(answer: object, cases: Sequence[TestCase]) -> runner.Execution
                 "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
             )
             return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
-    raise AssertionError("a worker answered a case with a greeting")
+    raise InternalError("a worker answered a case with a greeting")

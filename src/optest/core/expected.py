@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -22,7 +22,11 @@ _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
 
 def expected_outputs(
-    case: TestCase, inputs: Sequence[Array], known: Sequence[Any] | None, driver: BackendDriver
+    case: TestCase,
+    inputs: Sequence[Array],
+    known: Sequence[Any] | None,
+    driver: BackendDriver,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Expected]:
     """Return the expected outputs in order; an empty list where the case has no reference at all.
 
@@ -31,17 +35,34 @@ def expected_outputs(
     Raises:
         Fault: REFERENCE_FAILED if the reference raises or contradicts the outputs that the case declares.
     """
+    padded = _with_left_out(case, inputs)
+    with Border("the reference", Reason.REFERENCE_FAILED, interrupted):
+        values = _trusted(case, padded, known, driver)
+        if values is None:
+            return []
+    with Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
+        terms = _terms(case, padded)
+    return _placed(case, values, terms)
+
+
+def _trusted(
+    case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
+) -> list[Array] | None:
     golden = getattr(driver, "golden", None)
     values = golden(case) if golden is not None else None
     if values is None:
         values = known
-    padded = _with_left_out(case, inputs)
     if values is None:
         reference = case.reference or case.descriptor.reference
         if reference is None:
-            return []
-        values = _call(_hook(reference), padded, case.attributes, "the reference")
-    return _placed(case, values, _terms(case, padded))
+            return None
+        values = _hook(reference)(inputs, case.attributes)
+        if values is None:
+            raise Fault(Reason.REFERENCE_FAILED, "the reference yields None, but should yield the outputs")
+    arrays = [np.asarray(value) for value in _sequence(values)]
+    for array in arrays:
+        dtype_of(array.dtype)
+    return arrays
 
 
 def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
@@ -56,9 +77,9 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
 def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any] | None:
     """The error terms, where the class rule decides and the operator has them."""
     rule, hook = case.descriptor.rule, case.descriptor.terms
-    if rule is None or rule.kind not in _WITH_TERMS or hook is None or case.reference is not None or case.tolerances:
+    if rule is None or rule.kind not in _WITH_TERMS or hook is None or case.tolerances:
         return None
-    return _sequence(_call(_hook(hook), inputs, case.attributes, "the operator's `terms`"))
+    return _sequence(_hook(hook)(inputs, case.attributes))
 
 
 @lru_cache(maxsize=256)
@@ -73,13 +94,6 @@ def _hook(hook: str | Callable[..., Any]) -> Callable[..., Any]:
     return _loaded(hook) if isinstance(hook, str) else hook
 
 
-def _call(
-    function: Callable[..., Any], inputs: Sequence[Array | None], attributes: Mapping[str, Any], what: str
-) -> Any:
-    with Border(what, Reason.REFERENCE_FAILED):
-        return function(inputs, attributes)
-
-
 def _sequence(returned: Any) -> Sequence[Any]:
     """One value, or several; a NamedTuple of terms is one."""
     if isinstance(returned, (tuple, list)) and not hasattr(returned, "_fields"):
@@ -87,17 +101,18 @@ def _sequence(returned: Any) -> Sequence[Any]:
     return (returned,)
 
 
-def _placed(case: TestCase, values: Any, terms: Sequence[Any] | None) -> list[Expected]:
-    outputs = _sequence(values)
+def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | None) -> list[Expected]:
     names = case.descriptor.tensors.outputs
-    if values is None or len(outputs) != len(names):
-        got = "None" if values is None else f"{len(outputs)} outputs"
-        raise Fault(Reason.REFERENCE_FAILED, f"the reference yields {got}, but {case.descriptor.name} has {len(names)}")
+    if len(outputs) != len(names):
+        raise Fault(
+            Reason.REFERENCE_FAILED,
+            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {len(names)}",
+        )
     if terms is not None and len(terms) != len(names):
         raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")
     declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
     return [
-        _one(name, np.asarray(value), spec, case, terms[index] if terms is not None else None)
+        _one(name, value, spec, case, terms[index] if terms is not None else None)
         for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
     ]
 

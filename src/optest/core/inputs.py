@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from optest.spec import Fault, Reason, TestCase
 __all__ = ["make_inputs"]
 
 
-def make_inputs(case: TestCase) -> tuple[Sequence[np.ndarray[Any, Any]], Sequence[Any] | None]:
+def make_inputs(
+    case: TestCase, interrupted: Callable[[], bool] = lambda: False
+) -> tuple[Sequence[np.ndarray[Any, Any]], Sequence[Any] | None]:
     """Return the inputs, read-only, and the expected outputs if the generator knows them.
 
     Raises:
         Fault: BAD_CASE if the generator raises or yields other tensors than the case states.
     """
-    with Border("the generator", Reason.BAD_CASE):
+    with Border("the generator", Reason.BAD_CASE, interrupted):
         inputs, known = resolve_generator(case.generator).generate(case, _random(case))
         if case.generator is not None:
             _require_as_stated(case, inputs)

@@ -88,9 +88,11 @@ def execute(
             progress.seconds[phase] = perf_counter() - started
 
     try:
-        progress.inputs, known = timed(Phase.GENERATE, lambda: make_inputs(case))
+        progress.inputs, known = timed(Phase.GENERATE, lambda: make_inputs(case, interrupted))
         if any(each.expects_error is None for each in cases):
-            progress.expected = timed(Phase.REFERENCE, lambda: expected_outputs(case, progress.inputs, known, driver))
+            progress.expected = timed(
+                Phase.REFERENCE, lambda: expected_outputs(case, progress.inputs, known, driver, interrupted)
+            )
     except Fault as fault:
         announce(Phase.IDLE)
         return Execution(tuple(excused(each, fault_verdict(fault)) for each in cases), progress.timings())
