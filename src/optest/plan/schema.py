@@ -220,8 +220,7 @@ def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
         raw = FilePath(file).read_bytes()
     except OSError as error:
         raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
-    with collection_paused():
-        return parse_plan(raw, file)
+    return parse_plan(raw, file)
 
 
 def parse_plan(raw: bytes, file: str) -> PlanDocument:
@@ -230,14 +229,15 @@ def parse_plan(raw: bytes, file: str) -> PlanDocument:
     Raises:
         PlanError: as :func:`read_plan` does.
     """
-    source = parse_source(raw, file)
-    try:
-        document = PlanDocument.model_validate(source.data)
-    except ValidationError as error:
-        raise PlanError(_problems(error, source)) from None
-    if source.faults:
-        raise PlanError(source.faults.values())
-    source.settle()
+    with collection_paused():
+        source = parse_source(raw, file)
+        try:
+            document = PlanDocument.model_validate(source.data)
+        except ValidationError as error:
+            raise PlanError(_problems(error, source)) from None
+        if source.faults:
+            raise PlanError(source.faults.values())
+        source.settle()
     document._source = source
     document._sha256 = hashlib.sha256(raw).hexdigest()
     return document

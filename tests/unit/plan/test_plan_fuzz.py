@@ -12,19 +12,35 @@ from plan_kit import build
 
 from optest.errors import PlanError
 from optest.plan import parse_plan
-from optest.plan.schema import PlanDocument
+from optest.plan.schema import CaseEntry, PlanDocument
 from optest.spec import TestCase
 
 WORDS = st.sampled_from(
-    "op add relu matmul mine cases shapes input0 input1 dtypes f16 no 0x4 1e-3 2x3 generator fill tolerance rtol ~ "
-    "null 010 1:30 << *a !!str - x attributes alpha k a.b:c xfail skip reason defaults name .inf [ { ? &a".split(" ")
+    [
+        *("op", "add", "relu", "matmul", "mine", "cases", "shapes", "input0", "input1", "dtypes", "f16", "no", "0x4"),
+        *("1e-3", "2x3", "generator", "fill", "tolerance", "rtol", "~", "null", "010", "1:30", "<<", "*a", "!!str"),
+        *(
+            "-",
+            "x",
+            "attributes",
+            "alpha",
+            "k",
+            "a.b:c",
+            "xfail",
+            "skip",
+            "reason",
+            "name",
+            ".inf",
+            "[",
+            "{",
+            "?",
+            "&a",
+        ),
+    ]
 )
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=8)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4))
-CASE_KEYS = st.sampled_from(
-    "op name description tags dtypes shapes attributes backend_config generator reference tolerance seed timeout "
-    "retries skip xfail expects_error unknown".split()
-)
+CASE_KEYS = st.sampled_from([*CaseEntry.__annotations__, "unknown"])
 TOP_KEYS = st.sampled_from(
     ["version", "name", "backend", "chip", "seed", "fail_fast", "defaults", "report", "base_dir", "unknown"]
 )
