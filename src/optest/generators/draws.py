@@ -149,12 +149,13 @@ def _below(total: int, block: Array) -> Array:
     if total <= 2**32:
         return (block.view(_U32) * np.array(total, np.uint64)) >> _HALF
     if total == 2**64:
-        return block.copy()
+        return np.array(block)
     upper, lower = np.array(total >> 32, np.uint64), np.array(total & (2**32 - 1), np.uint64)
     high_half, low_half = block >> _HALF, block & _LOW_HALF
     middle = high_half * lower + ((low_half * lower) >> _HALF)
     other = low_half * upper + (middle & _LOW_HALF)
-    return high_half * upper + (middle >> _HALF) + (other >> _HALF)
+    product: Array = high_half * upper + (middle >> _HALF) + (other >> _HALF)
+    return product
 
 
 def _stored(values: Array, dtype: DType) -> Array:
@@ -164,8 +165,7 @@ def _stored(values: Array, dtype: DType) -> Array:
         stored = stored.astype(np.int8)
     elif dtype.is_float:
         stored = stored.astype(np.float64)
-    stored = stored.astype(numpy_dtype(dtype), copy=False)
-    return stored
+    return np.asarray(stored, numpy_dtype(dtype))
 
 
 def integers_by_bits(dtype: DType, largest: int, pieces: Pieces | None) -> Draw:

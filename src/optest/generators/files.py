@@ -64,24 +64,23 @@ def _typed(array: Array, path: str, wanted: DType) -> Array:
 def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
     if key is not None:
         raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
-    return _typed(_loaded(path), path, spec.dtype)
+    with Path(path).open("rb") as file:
+        return _typed(_numpy_reads(path, lambda: np.load(file, allow_pickle=False)), path, spec.dtype)
 
 
 def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
-    archive = _loaded(path)
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise _bad(path, "is no archive of arrays")
-    with archive:
-        name = _chosen(path, key, archive.files)
-        try:
-            return _typed(archive[name], path, spec.dtype)
-        except (ValueError, zipfile.BadZipFile) as error:
-            raise _bad(path, f"cannot be read: {error}") from error
+    with Path(path).open("rb") as file:
+        archive = _numpy_reads(path, lambda: np.load(file, allow_pickle=False))
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise _bad(path, "is no archive of arrays")
+        with archive:
+            name = _chosen(path, key, archive.files)
+            return _typed(_numpy_reads(path, lambda: archive[name]), path, spec.dtype)
 
 
-def _loaded(path: str) -> Any:
+def _numpy_reads(path: str, read: Callable[[], Any]) -> Any:
     try:
-        return np.load(path, allow_pickle=False)
+        return read()
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise _bad(path, f"cannot be read: {error}") from error
 

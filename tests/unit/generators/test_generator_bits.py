@@ -1,0 +1,119 @@
+"""The bits: golden forever, dependent on nothing but (case key, path, index), and random enough."""
+
+from __future__ import annotations
+
+import hashlib
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+
+from optest.generators.counter import BLOCK_WORDS, Stream, words
+from optest.generators.normal import normal_table, quantiles
+
+COUNT = 1 << 16
+
+GOLDEN_WORDS = [
+    "d732e4670cb9ce07",
+    "4a40ba2d03d62c22",
+    "a704a85115832d0f",
+    "626f635c7fd77750",
+    "311bbf7c7739bf48",
+]
+GOLDEN_HASH = "91179b891b1276d2170f111b39bf81147948a3ea1365509a2f40323e917c3ba9"
+GOLDEN_TABLE = "58af975d3dbdb0f897e78631d2d6668dad01b6cb4c280cea8f3dd02a5ede51d3"
+
+
+def all_words(key: str, path: str, count: int = COUNT) -> np.ndarray:
+    return np.concatenate([block.copy() for block in words(Stream(key, path), count)])
+
+
+def test_golden_words() -> None:
+    """These never change: a case draws the same tensors in every version of optest and NumPy."""
+    got = all_words("k1:00", "input0", BLOCK_WORDS + 9)
+    assert [f"{word:016x}" for word in got[[0, 1, 7, 8, 9]]] == GOLDEN_WORDS
+    assert hashlib.sha256(got.astype("<u8").tobytes()).hexdigest() == GOLDEN_HASH
+
+
+def test_the_table_of_quantiles_is_the_same_everywhere() -> None:
+    assert hashlib.sha256(quantiles().astype("<f8").tobytes()).hexdigest() == GOLDEN_TABLE
+
+
+def test_a_prefix_is_a_prefix() -> None:
+    """Word i is the same however many are asked for, across the hashed head and the ends of blocks."""
+    whole = all_words("k1:ab", "input1", 3 * BLOCK_WORDS)
+    for count in (1, 7, 8, 9, 100, BLOCK_WORDS - 1, BLOCK_WORDS, BLOCK_WORDS + 1, 2 * BLOCK_WORDS + 5):
+        assert (all_words("k1:ab", "input1", count) == whole[:count]).all()
+
+
+def streams() -> dict[str, np.ndarray]:
+    """Neighbouring counters; and one word each of many neighbouring keys, near the head and further on."""
+    by_key = [all_words(f"k1:{index:032x}", "input0", 12) for index in range(20_000)]
+    return {
+        "counters": all_words("k1:7", "input0"),
+        "keys, hashed head": np.array([each[0] for each in by_key]),
+        "keys, mixed tail": np.array([each[9] for each in by_key]),
+        "paths": np.array([all_words("k1:7", f"input{index}", 10)[9] for index in range(20_000)]),
+    }
+
+
+@pytest.fixture(scope="module", params=["counters", "keys, hashed head", "keys, mixed tail", "paths"])
+def sample(request: pytest.FixtureRequest) -> np.ndarray:
+    return _STREAMS.setdefault("all", streams())[request.param]
+
+
+_STREAMS: dict[str, dict[str, np.ndarray]] = {}
+SIGMAS = 5.0
+
+
+def test_every_bit_is_set_half_of_the_time(sample: np.ndarray) -> None:
+    ones = np.unpackbits(sample.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=float)
+    z = (ones - sample.size / 2) / np.sqrt(sample.size / 4)
+    assert np.abs(z).max() < SIGMAS
+
+
+def test_neighbours_do_not_resemble_each_other(sample: np.ndarray) -> None:
+    flips = np.unpackbits((sample[1:] ^ sample[:-1]).view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=float)
+    z = (flips - (sample.size - 1) / 2) / np.sqrt((sample.size - 1) / 4)
+    assert np.abs(z).max() < SIGMAS
+    unit = sample / 2.0**64 - 0.5
+    for lag in (1, 2, 4, 256):
+        correlation = np.mean(unit[lag:] * unit[:-lag]) * 12
+        assert abs(correlation) * np.sqrt(sample.size) < SIGMAS
+
+
+def test_every_byte_is_as_frequent(sample: np.ndarray) -> None:
+    for position in range(8):
+        counts = np.bincount(sample.view(np.uint8).reshape(-1, 8)[:, position], minlength=256)
+        expected = sample.size / 256
+        chi_square = ((counts - expected) ** 2 / expected).sum()
+        assert abs(chi_square - 255) < SIGMAS * np.sqrt(2 * 255)
+
+
+def test_pairs_of_lanes_fill_the_plane() -> None:
+    """Neighbouring 16-bit lanes, as normal draws use them, in 64 by 64 cells."""
+    lanes = all_words("k1:3", "input0", 1 << 18).view("<u2") >> 10
+    for lag in (1, 2, 3, 4):
+        cells = np.bincount(lanes[lag:].astype(int) * 64 + lanes[:-lag], minlength=4096)
+        expected = cells.sum() / 4096
+        chi_square = ((cells - expected) ** 2 / expected).sum()
+        assert abs(chi_square - 4095) < SIGMAS * np.sqrt(2 * 4095)
+
+
+def test_streams_differ() -> None:
+    first = all_words("k1:7", "input0")
+    for key, path in (("k1:7", "input1"), ("k1:8", "input0"), ("k1:7", "input0#special")):
+        other = all_words(key, path)
+        shared = np.unpackbits((first ^ other).view(np.uint8)).mean()
+        assert abs(shared - 0.5) < 0.005
+        assert not np.intersect1d(first, other).size
+
+
+def test_the_table_is_the_normal_distribution() -> None:
+    table, normal = quantiles(), NormalDist()
+    assert table.shape == (65536,)
+    for index in (0, 1, 100, 4914, 4915, 4916, 20_000, 32_767, 40_000, 65_535):
+        assert table[index] == pytest.approx(normal.inv_cdf((index + 0.5) / 65536), rel=1e-14)
+    assert (np.diff(table) > 0).all()
+    assert (table == -table[::-1]).all()
+    assert normal_table("float32").dtype == np.float32

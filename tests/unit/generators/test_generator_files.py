@@ -1,0 +1,185 @@
+"""Inputs from files, and every way in which a file can be wrong."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.errors import UnknownName
+from optest.generators import RandomTensorGenerator
+from optest.numerics import bits, numpy_dtype
+from optest.spec import DTYPES, Argument, DType, Fault, Fill, OperatorDescriptor, Reason, TensorSpec, TestCase, dtype
+
+
+def read(path: Path, name: str, shape: tuple[int, ...], key: str | None = None, **layout: Any) -> np.ndarray:
+    spec = TensorSpec(dtype=dtype(name), shape=shape, **layout)
+    parameters = {"path": str(path)} | ({"key": key} if key else {})
+    argument = Argument(name="a", path="input0", spec=spec, fill=Fill(kind="file", parameters=parameters))
+    case = TestCase(descriptor=OperatorDescriptor(name="op", signature="a -> out"), inputs=(argument,))
+    (array,), _ = RandomTensorGenerator().generate(case)
+    return array
+
+
+def refused(path: Path, name: str, shape: tuple[int, ...], words: str, key: str | None = None) -> None:
+    with pytest.raises(Fault, match=words) as caught:
+        read(path, name, shape, key)
+    assert caught.value.reason is Reason.BAD_CASE
+    assert str(path) in caught.value.message
+
+
+def values_of(entry: DType) -> np.ndarray:
+    return np.array([[0, 1, 1], [1, 0, 1]]).astype(numpy_dtype(entry))
+
+
+@pytest.mark.parametrize("entry", DTYPES, ids=str)
+def test_npy_npz_and_bin_of_every_type(entry: DType, tmp_path: Path) -> None:
+    values = values_of(entry)
+    saved = values.view("V1") if entry.name == "float8_e5m2" else values  # as `f1`, which NumPy cannot read again
+    np.save(tmp_path / "a.npy", saved)
+    np.savez(tmp_path / "a.npz", saved)
+    values.tofile(tmp_path / "a.bin")
+    for name in ("a.npy", "a.npz", "a.bin"):
+        got = read(tmp_path / name, entry.name, (2, 3))
+        assert got.dtype == values.dtype
+        assert (bits(got) == bits(values)).all()
+        assert got.flags.writeable
+
+
+def test_layouts(tmp_path: Path) -> None:
+    np.arange(6, dtype=np.float32).tofile(tmp_path / "a.bin")
+    got = read(tmp_path / "a.bin", "float32", (2, 3), strides=(1, 2), offset=1)
+    assert got.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert got.strides == (4, 8)
+
+
+def test_foreign_byte_order_is_read_as_it_says(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1.5, 2], ">f4"))
+    assert read(tmp_path / "a.npy", "float32", (2,)).tolist() == [1.5, 2]
+
+
+def test_bad_npy(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((2, 3)))
+    refused(path, "float32", (2, 3), "holds float64, but should hold float32")
+    refused(path, "float64", (3, 2), "holds the shape 2x3, but should hold 3x2")
+    refused(path, "float64", (2, 3), "without a name", key="w")
+    whole = path.read_bytes()
+    for damaged in (b"", b"garbage", whole[:40], whole[:-8]):
+        path.write_bytes(damaged)
+        refused(path, "float64", (2, 3), "cannot be read")
+    np.save(path, np.array([{"a": 1}], object), allow_pickle=True)
+    refused(path, "float64", (1,), "cannot be read")
+
+
+def test_void_is_no_float16(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(2, numpy_dtype(dtype("bfloat16"))))
+    refused(tmp_path / "a.npy", "float16", (2,), "should hold float16")
+    np.save(tmp_path / "b.npy", np.zeros(2, np.float16))
+    refused(tmp_path / "b.npy", "bfloat16", (2,), "holds float16, but should hold bfloat16")
+
+
+def test_bad_npz(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, weight=np.ones(2, np.float32), bias=np.zeros(2, np.float32))
+    assert read(path, "float32", (2,), key="weight").tolist() == [1, 1]
+    refused(path, "float32", (2,), "holds 2 tensors .*state key")
+    with pytest.raises(UnknownName, match="did you mean 'weight'"):
+        read(path, "float32", (2,), key="weigth")
+    path.write_bytes(path.read_bytes()[:60])
+    refused(path, "float32", (2,), "cannot be read")
+    np.save(tmp_path / "plain.npy", np.ones(2, np.float32))
+    (tmp_path / "plain.npy").rename(path)
+    refused(path, "float32", (2,), "no archive")
+
+
+def test_bad_bin(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(20))
+    refused(path, "float32", (2, 3), r"has 20 bytes, but should have 24 for float32\[2x3\]")
+    refused(path, "float32", (4,), "has 20 bytes, but should have 16")
+    path.write_bytes(bytes([0, 1, 2]))
+    refused(path, "bool", (3,), "holds the byte 2")
+    refused(path, "uint8", (3,), "without names", key="x")
+
+
+def test_missing_unknown_and_unreadable(tmp_path: Path) -> None:
+    refused(tmp_path / "none.bin", "float32", (1,), "does not exist")
+    (tmp_path / "a.txt").write_text("1")
+    refused(tmp_path / "a.txt", "float32", (1,), "should end in .npy")
+    (tmp_path / "folder.npy").mkdir()
+    refused(tmp_path / "folder.npy", "float32", (1,), "does not exist")
+
+
+def safetensors_bytes(header: str, data: bytes) -> bytes:
+    return struct.pack("<Q", len(header)) + header.encode() + data
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    path = tmp_path / "a.safetensors"
+    weight = '"w":{"dtype":"BF16","shape":[2,1],"data_offsets":[0,4]}'
+    header = "{" + weight + ',"s":{"dtype":"F8_E4M3","shape":[],"data_offsets":[4,5]}}'
+    path.write_bytes(safetensors_bytes(header, bytes([0x80, 0x3F, 0x00, 0x40, 0x38])))
+    assert read(path, "bfloat16", (2, 1), key="w").tolist() == [[1], [2]]
+    assert read(path, "float8_e4m3fn", (), key="s") == 1
+    refused(path, "bfloat16", (2, 1), "holds 2 tensors")
+    refused(path, "float16", (2, 1), "holds bfloat16, but should hold float16", key="w")
+    refused(path, "bfloat16", (2,), "holds the shape 2x1", key="w")
+    with pytest.raises(UnknownName):
+        read(path, "bfloat16", (2, 1), key="v")
+    for damaged in (b"", path.read_bytes()[:-1], safetensors_bytes("{", b"")):
+        path.write_bytes(damaged)
+        refused(path, "bfloat16", (2, 1), "cannot be read", key="w")
+
+
+@pytest.mark.torch
+def test_pt(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "a.pt"
+    for entry in DTYPES:
+        if not hasattr(torch, entry.name) or entry.bits == 4:
+            continue
+        values = values_of(entry)
+        held = torch.tensor([[0, 1, 1], [1, 0, 1]]).to(getattr(torch, entry.name))
+        torch.save(held, path)
+        assert (bits(read(path, entry.name, (2, 3))) == bits(values)).all()
+    torch.save(torch.arange(6.0).reshape(2, 3).T, path)
+    assert read(path, "float32", (3, 2)).tolist() == [[0, 3], [1, 4], [2, 5]]
+    refused(path, "float64", (3, 2), "holds float32, but should hold float64")
+    refused(path, "float32", (2, 3), "holds the shape 3x2")
+    refused(path, "float32", (3, 2), "without a name", key="w")
+    torch.save({"w": torch.ones(2), "b": torch.zeros(2), "epoch": 3}, path)
+    assert read(path, "float32", (2,), key="w").tolist() == [1, 1]
+    refused(path, "float32", (2,), "holds 2 tensors")
+    with pytest.raises(UnknownName):
+        read(path, "float32", (2,), key="epoch")
+    torch.save([1, 2], path)
+    refused(path, "float32", (2,), "holds a list")
+    for damaged in (b"", b"garbage", path.read_bytes()[:-30]):
+        path.write_bytes(damaged)
+        refused(path, "float32", (2,), "cannot be read")
+
+
+class Payload:
+    """What an attacker would pickle: unpickling it would write a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path(self.path),)
+
+
+@pytest.mark.torch
+def test_pt_never_runs_code(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path, proof = tmp_path / "evil.pt", tmp_path / "proof"
+    torch.save({"w": Payload(str(proof))}, path)
+    refused(path, "float32", (2,), "weights_only")
+    assert not proof.exists()
+    torch.load(path, weights_only=False)
+    assert proof.exists(), "the payload is harmless, so the test above shows nothing"
