@@ -202,6 +202,24 @@ def test_a_fork_that_dies_or_hangs() -> None:
     assert fork.end() == (-signal.SIGKILL, signal.SIGKILL)
 
 
+def test_a_child_of_a_fork_that_holds_the_pipe_does_not_hold_us_up() -> None:
+    def leave_one() -> bytes:
+        sleeper = os.fork()
+        if sleeper == 0:
+            time.sleep(8)
+            os._exit(0)
+        return str(sleeper).encode()
+
+    fork = fork_and_run(leave_one)
+    began = time.monotonic()
+    sleeper = int(fork.read())
+    took_s = time.monotonic() - began
+    assert fork.end() == (0, None)
+    if took_s < 4:  # later it may be over, and its number another process's
+        os.kill(sleeper, signal.SIGKILL)
+    assert took_s < 4
+
+
 def test_what_a_fork_leaves_behind_ends_with_end_children() -> None:
     """In a process of its own, since ending all children is nothing for a test runner."""
     argv, mark = runaway("fork,setsid")
