@@ -223,7 +223,7 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _Judge
         bound += atol
         if flush:
             bound[magnitude < smallest_normal] += smallest_normal
-        return _floats(_wide(actual), target, wide, bound, dtype)
+        return _floats(_wide(actual), target, wide, bound, dtype, lambda part, _: atol + rtol * part)
 
     return judge
 
@@ -236,11 +236,17 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, w
     def judge(actual: Array, reference: Array, where: slice) -> Judged:
         wide = widen(reference)
         magnitude = np.abs(wide)
-        arithmetic = law.arithmetic_error(magnitude, totals(where), ulp_arithmetic)
+        total = totals(where)
+        arithmetic = law.arithmetic_error(magnitude, total, ulp_arithmetic)
         bound = law.bound(magnitude, arithmetic, ulp_output)
         if flush:
             bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
-        block = _floats(_wide(actual), wide, wide, bound, dtype)
+
+        def of_part(part: Array, at: Array) -> Array:
+            lost = law.arithmetic_error(part, total[at] if np.ndim(total) else total, ulp_arithmetic)
+            return np.asarray(law.bound(part, lost, ulp_output))
+
+        block = _floats(_wide(actual), wide, wide, bound, dtype, of_part)
         if law.statistic is Statistic.NONE:
             return block
         spacing = ulp_output(magnitude)
@@ -289,7 +295,13 @@ def overflow_threshold(dtype: DType) -> float:
     return dtype.max_finite + 2.0 ** (dtype.emax - dtype.precision)
 
 
-def _floats(actual: Array, target: Array, reference: Array, bound: Array, dtype: DType) -> Judged:
+_BoundOfPart = Callable[[Array, Array], Array]
+"""The bound at the magnitude of one component of complex elements, given with their places in the block."""
+
+
+def _floats(
+    actual: Array, target: Array, reference: Array, bound: Array, dtype: DType, bound_of_part: _BoundOfPart
+) -> Judged:
     """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
     error = np.abs(actual - target)
     right = error <= bound
@@ -298,7 +310,10 @@ def _floats(actual: Array, target: Array, reference: Array, bound: Array, dtype:
     right &= np.isfinite(bound)
     at = np.flatnonzero(~right)
     pair = (actual[at], reference[at], bound[at])
-    by_class = _right_by_class(*pair, dtype)
+    if dtype.is_complex:
+        by_class = _complex_right_by_class(actual[at], target[at], at, bound_of_part, dtype)
+    else:
+        by_class = _right_by_class(*pair, dtype)
     wrong_at = at[~by_class]
     nonfinite = ~(np.isfinite(pair[0]) & np.isfinite(pair[1]) & (np.abs(pair[1]) < overflow_threshold(dtype)))
     odd = np.zeros(actual.shape, np.bool_)
@@ -322,8 +337,6 @@ def _floats(actual: Array, target: Array, reference: Array, bound: Array, dtype:
 
 def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
     """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value."""
-    if dtype.is_complex:
-        return _complex_right_by_class(actual, reference, bound, dtype)
     both_nan = np.isnan(actual) & np.isnan(reference)
     top = np.copysign(dtype.max_finite, reference)
     beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
@@ -335,15 +348,16 @@ def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType)
     return np.asarray(both_nan | (beyond & (np.isnan(actual) | (actual == top))))
 
 
-def _complex_right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
+def _complex_right_by_class(
+    actual: Array, target: Array, at: Array, bound_of_part: _BoundOfPart, dtype: DType
+) -> Array:
+    """Component by component: one is of its class, and the other too or within the bound at its own magnitude."""
     right = np.ones(actual.shape, np.bool_)
     special = np.zeros(actual.shape, np.bool_)
-    for got, want in ((actual.real, reference.real), (actual.imag, reference.imag)):
-        within = (np.abs(got - want) <= bound) & np.isfinite(bound)
-        beyond = (np.abs(want) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(want)
-        overflowed = beyond & ((got == np.copysign(np.inf, want)) | (got == np.copysign(dtype.max_finite, want)))
-        by_class = (np.isnan(got) & np.isnan(want)) | (np.isinf(want) & (got == want)) | overflowed
-        right &= within | by_class
+    for got, want in ((actual.real, target.real), (actual.imag, target.imag)):
+        bound = bound_of_part(np.abs(want), at)
+        by_class = _right_by_class(got, want, bound, dtype)
+        right &= by_class | ((np.abs(got - want) <= bound) & np.isfinite(bound))
         special |= by_class
     return np.asarray(right & special)
 

@@ -1,0 +1,266 @@
+"""The predicate against a slow oracle in exact fractions, on every path that a verdict can take."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from comparing import ULP, case_of, expect, stated, verdict_of
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from optest.compare import judge, kernels, small, within
+from optest.compare.policy import Allowance, Method
+from optest.numerics import numpy_dtype, round_to
+from optest.spec import DType, Numerics, Reason, Rule, RuleClass, RuleUsed, Status, dtype
+
+FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
+
+
+def exact_ulp(value: Fraction, entry: DType) -> Fraction:
+    """The gap above |value|, in exact arithmetic."""
+    exponent = entry.emin
+    while Fraction(2) ** (exponent + 1) <= abs(value):
+        exponent += 1
+    return Fraction(2) ** (exponent - entry.precision + 1)
+
+
+def threshold(entry: DType) -> Fraction:
+    return Fraction(entry.max_finite) + exact_ulp(Fraction(entry.max_finite), entry) / 2
+
+
+def oracle(actual: float, reference: float, bound: float, target: float, entry: DType) -> bool:
+    """Whether one element is right: class first, then |actual - target| <= bound in exact arithmetic."""
+    if math.isnan(reference):
+        return math.isnan(actual)
+    if math.isinf(reference):
+        overflows_to_nan = not entry.has_infinity and (
+            math.isnan(actual) or actual == math.copysign(entry.max_finite, reference)
+        )
+        return actual == reference or overflows_to_nan
+    if math.isfinite(bound) and abs(Fraction(reference)) + Fraction(bound) >= threshold(entry):
+        top = math.copysign(entry.max_finite, reference)
+        if actual == top or (math.isnan(actual) if not entry.has_infinity else actual == math.copysign(math.inf, top)):
+            return True
+    if not (math.isfinite(actual) and math.isfinite(target) and math.isfinite(bound)):
+        return False
+    return float(abs(Fraction(actual) - Fraction(target))) <= bound
+
+
+def tolerance_oracle(actual: float, reference: float, rtol: float, atol: float, entry: DType) -> bool:
+    target = float(round_to(np.float64(reference), entry))
+    base = target if math.isfinite(target) else reference
+    return oracle(actual, reference, atol + rtol * abs(base), target, entry)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, longest: int = 20) -> tuple[str, list[float], list[float]]:
+    """A dtype, actual values in it, and unrounded reference values near them."""
+    name = draw(st.sampled_from(FLOATS[:3] + FLOATS[4:]))
+    entry = dtype(name)
+    top = entry.max_finite
+    special = st.sampled_from(
+        [
+            0.0,
+            -0.0,
+            math.nan,
+            math.inf,
+            -math.inf,
+            top,
+            -top,
+            2.0**entry.emin,
+            2.0 ** (entry.emin - entry.precision + 1),
+        ]
+    )
+    reference = st.one_of(
+        st.floats(-4, 4), st.floats(-2 * top, 2 * top), st.floats(2.0**entry.emin / 8, 2.0**entry.emin * 2), special
+    )
+    size = draw(st.integers(1, longest))
+    wanted = [draw(reference) for _ in range(size)]
+    nearby = [1.0, 1.0 + 2.0**-entry.precision, 1.0 - 2.0 ** (1 - entry.precision), 1.001, 0.99]
+    got = [value * draw(st.sampled_from(nearby)) if draw(st.integers(0, 5)) else draw(reference) for value in wanted]
+    return name, [float(each) for each in round_to(np.array(got, dtype=np.float64), entry)], wanted
+
+
+TOLERANCES = st.tuples(
+    st.sampled_from([0.0, 2.0**-8, 1e-3, 0.1, 1e300]), st.sampled_from([0.0, 2.0**-10, 1e-5, 0.5, 1e-40])
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(pairs(), TOLERANCES)
+@example(("float16", [65504.0], [70000.0]), (0.0, 0.0))
+@example(("float16", [math.inf], [65519.0]), (0.0, 0.0))
+@example(("float8_e4m3fn", [math.nan], [460.0]), (0.01, 0.0))
+def test_tolerance_is_the_oracle(pair: tuple[str, list[float], list[float]], tolerance: tuple[float, float]) -> None:
+    name, got, wanted = pair
+    rtol, atol = tolerance
+    right = [tolerance_oracle(a, y, rtol, atol, dtype(name)) for a, y in zip(got, wanted, strict=True)]
+    for repeats in (1, 3):  # the second leaves the small path
+        actual = np.tile(np.array(got), repeats).astype(numpy_dtype(dtype(name)))
+        verdict = verdict_of(actual, np.tile(np.array(wanted), repeats), name, layers=(stated(rtol, atol),))
+        assert (verdict.status is Status.PASSED) == all(right)
+        assert verdict.measures[0].mismatched == repeats * right.count(False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(pairs(), st.sampled_from([0.5, 2.0, 16.0]))
+def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceiling: float) -> None:
+    name, got, wanted = pair
+    entry, single = dtype(name), dtype("float32")
+    right = []
+    for actual, reference in zip(got, wanted, strict=True):
+        bound = math.nan
+        if math.isfinite(reference):
+            arithmetic = Fraction(ceiling) * exact_ulp(Fraction(reference), single)
+            final = 0 if name == "float32" else exact_ulp(abs(Fraction(reference)) + arithmetic, entry) / 2
+            bound = float(arithmetic + final)
+        right.append(oracle(actual, reference, bound, reference, entry))
+    for repeats in (1, 3):
+        actual = np.tile(np.array(got), repeats).astype(numpy_dtype(entry))
+        verdict = verdict_of(
+            actual, np.tile(np.array(wanted), repeats), name, rule=Rule(kind=RuleClass.ULP, ulp=ceiling)
+        )
+        assert verdict.measures[0].mismatched == repeats * right.count(False)
+        if not all(right):
+            assert verdict.status is Status.FAILED
+
+
+@settings(max_examples=300, deadline=None)
+@given(pairs(longest=50), TOLERANCES)
+def test_the_fast_test_accepts_nothing_that_is_wrong(
+    pair: tuple[str, list[float], list[float]], tolerance: tuple[float, float]
+) -> None:
+    name, got, wanted = pair
+    entry = dtype(name)
+    fast = within.within_for(entry, *tolerance)
+    if fast is None:
+        return
+    actual = np.array(got).astype(numpy_dtype(entry))
+    expected = round_to(np.array(wanted, dtype=np.float64), entry)
+    with np.errstate(all="ignore"):
+        accepted = fast(actual, expected)
+    if accepted:
+        values = [float(each) for each in expected]
+        assert all(tolerance_oracle(a, e, *tolerance, entry) for a, e in zip(got, values, strict=True))
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_the_fast_test_accepts_what_is_right(name: str) -> None:
+    entry = dtype(name)
+    expected = round_to(np.linspace(-1000, 1000, 5000), entry)
+    actual = round_to(np.linspace(-1000, 1000, 5000) * 1.001, entry)
+    fast = within.within_for(entry, 1e-2, 1e-3)
+    assert fast is not None
+    assert fast(actual, expected)
+    assert not fast(round_to(np.linspace(-1000, 1000, 5000) * 1.02, entry), expected)
+
+
+@pytest.mark.parametrize("code", [0x7C00, 0x7C01, 0x7FFF, 0xFC00, 0xFE00])
+def test_the_fast_test_refuses_half_infinity_and_nan(code: int) -> None:
+    fast = within.within_for(dtype("float16"), 0.9, 1e4)
+    assert fast is not None
+    actual = np.array([code], np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        assert not fast(actual, np.array([65504.0 if code < 0x8000 else -65504.0], np.float16))
+        assert not fast(np.ones(1, np.float16), actual)
+
+
+def test_every_half_loads_exactly() -> None:
+    every = np.arange(0x10000, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    wide = within.widen_half(finite)
+    assert wide is not None
+    assert np.array_equal(wide.view(np.uint64), finite.astype(np.float64).view(np.uint64))
+    assert within.widen_half(every) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(pairs(longest=small.SMALL), st.booleans())
+def test_the_small_path_measures_what_blocks_measure(pair: tuple[str, list[float], list[float]], by_law: bool) -> None:
+    name, got, wanted = pair
+    entry = dtype(name)
+    actual, reference = np.array(got).astype(numpy_dtype(entry)), np.array(wanted, dtype=np.float64)
+    case = case_of(
+        Rule(kind=RuleClass.ULP, ulp=4.0) if by_law else None, (name,), layers=() if by_law else (stated(0.1, 1e-3),)
+    )
+    one = judge(case, [actual], [expect(reference, name)], numerics=Numerics())
+    everything = _without_small_path(case, actual, reference, name)
+    assert one.status is everything.status
+    for field in ("mismatched", "worst_index", "max_abs_index", "max_ulp_index", "max_rel_index", "rule"):
+        assert getattr(one.measures[0], field) == getattr(everything.measures[0], field), field
+    for field in (
+        "worst_used", "worst_ulp", "worst_bound", "max_abs_error", "max_rel_error", "max_ulp_error", "rmse", "cosine",
+        "statistic", "statistic_limit",
+    ):  # fmt: skip
+        assert getattr(one.measures[0], field) == pytest.approx(getattr(everything.measures[0], field), nan_ok=True)
+
+
+def _without_small_path(case: Any, actual: Any, reference: Any, name: str) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("optest.compare.verdict.SMALL", 0)
+        return judge(case, [actual], [expect(reference, name)], numerics=Numerics())
+
+
+@pytest.mark.parametrize("at", [0, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK])
+@pytest.mark.parametrize("layout", ["dense", "strided"])
+def test_one_wrong_element_is_found_at_every_block_border(at: int, layout: str) -> None:
+    size = 3 * kernels.BLOCK + 1
+    reference = np.linspace(1.0, 2.0, size)
+    actual = reference.astype(np.float32)
+    actual[at] *= np.float32(1.5)
+    if layout == "strided":
+        storage = np.zeros(2 * size, np.float32)
+        storage[::2] = actual
+        actual = storage[::2]
+    verdict = verdict_of(actual, reference, rule=ULP)
+    measure = verdict.measures[0]
+    assert (verdict.reason, measure.mismatched, measure.worst_index) == (Reason.VALUE, 1, (at,))
+    assert measure.max_abs_index == measure.max_rel_index == measure.max_ulp_index == (at,)
+    assert measure.compared == size
+    assert measure.where == f"element [{at}]"
+
+
+def test_large_tensors_skip_what_a_pass_does_not_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 1000)
+    reference = np.linspace(1.0, 2.0, 200_000)
+    actual = reference.astype(np.float32)
+    passed = verdict_of(actual, reference, rule=ULP).measures[0]
+    assert (passed.compared, passed.worst_index, passed.rmse) == (200_000, None, None)
+    assert verdict_of(actual, reference, rule=ULP, every_measure=True).measures[0].rmse is not None
+    actual[150_000] = 3.0
+    failed = verdict_of(actual, reference, rule=ULP).measures[0]
+    assert (failed.worst_index, failed.mismatched) == ((150_000,), 1)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_a_large_same_dtype_pair_is_judged_by_the_same_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 1000)
+    entry = dtype(name)
+    expected = round_to(np.random.default_rng(0).standard_normal(200_000), entry)
+    actual = np.array(expected)
+    layers = (stated(1e-2, 1e-2),)
+    assert verdict_of(actual, expected, name, layers=layers).status is Status.PASSED
+    for value, reason in ((5.0, Reason.VALUE), (math.nan, Reason.NAN), (math.inf, Reason.VALUE)):
+        wrong = np.array(actual)
+        wrong[131_072] = value
+        verdict = verdict_of(wrong, expected, name, layers=layers)
+        assert (verdict.reason, verdict.measures[0].worst_index) == (reason, (131_072,))
+
+
+def test_blocks_need_little_memory() -> None:
+    import tracemalloc
+
+    size = 6_000_000
+    reference = np.linspace(1.0, 2.0, size)
+    actual = reference.astype(np.float32)
+    allowance = Allowance(used=RuleUsed(name="t", layer="case", text=""), method=Method.TOLERANCE, rtol=1e-3, atol=1e-3)
+    for detailed in (False, True):
+        tracemalloc.start()
+        kernels.compare(actual, reference, dtype("float32"), allowance, flush=False, detailed=detailed)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 32e6

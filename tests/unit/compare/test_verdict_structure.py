@@ -1,0 +1,166 @@
+"""Number, shape and dtype of outputs, and the ways in which other tools pass what nobody has shown to be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from comparing import ACCUMULATE, COMPOSED, EXACT, ULP, array_of, case_of, expect, stated, verdict_of
+
+from optest.compare import judge
+from optest.spec import Evidence, Numerics, Reason, Status, TensorSpec, Terms, dtype
+
+ONES = np.ones(4, np.float32)
+TWO = case_of(ULP, names="first, second")
+
+
+def judged(actual: list[Any], expected: list[Any], case: Any = TWO) -> Any:
+    return judge(case, actual, expected, numerics=Numerics())
+
+
+def test_an_equal_output_passes_with_evidence() -> None:
+    verdict = verdict_of(ONES, np.ones(4), rule=ULP)
+    assert (verdict.status, verdict.evidence, verdict.reason) == (Status.PASSED, Evidence.MEASURED, None)
+    assert verdict.measures[0].compared == 4
+
+
+@pytest.mark.parametrize(
+    ("actual", "reason", "words"),
+    [
+        ([ONES], Reason.MISSING_OUTPUT, "second: there is no such output"),
+        ([], Reason.MISSING_OUTPUT, "first: there is no such output"),
+        ([None, ONES], Reason.MISSING_OUTPUT, "first: there is no such output"),
+        ([ONES, ONES, ONES], Reason.EXTRA_OUTPUT, "the number of outputs is 3, but should be 2"),
+        ([ONES, np.ones((2, 2), np.float32)], Reason.SHAPE, "second: the shape is 2x2, but should be 4"),
+        ([ONES, np.ones(1, np.float32)], Reason.SHAPE, "second: the shape is 1, but should be 4"),
+        ([ONES, np.float32(1)], Reason.SHAPE, "second: the shape is scalar, but should be 4"),
+        ([ONES, np.ones(4)], Reason.DTYPE, "second: the dtype is float64, but should be float32"),
+        ([ONES, np.ones(4, np.float16)], Reason.DTYPE, "second: the dtype is float16, but should be float32"),
+        ([ONES, np.ones(4, ">f4")], Reason.DTYPE, "second: the dtype is >f4, but should be float32"),
+        ([ONES, np.ones(4, object)], Reason.DTYPE, "second: the dtype is object, but should be float32"),
+        ([ONES, [1.0, 1.0, 1.0, 1.0]], Reason.DTYPE, "second: the output is a list, but should be a NumPy array"),
+        ([ONES, 1.0], Reason.DTYPE, "second: the output is a float, but should be a NumPy array"),
+    ],
+)
+def test_misfits_have_their_reason(actual: list[Any], reason: Reason, words: str) -> None:
+    verdict = judged(actual, [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
+    assert (verdict.status, verdict.reason) == (Status.FAILED, reason)
+    assert words in verdict.message
+
+
+def test_structure_goes_before_values_and_all_measures_are_kept() -> None:
+    verdict = judged(
+        [ONES * 2, np.ones(3, np.float32)], [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")]
+    )
+    assert verdict.reason is Reason.SHAPE
+    assert [measure.output for measure in verdict.measures] == ["first"]
+    assert verdict.measures[0].mismatched == 4
+    assert "second: the shape is 3" in verdict.message
+    assert "first: 4 of 4 elements are off" in verdict.message
+
+
+def test_nan_goes_before_value() -> None:
+    with_nan = np.array([np.nan, 1, 1, 1], np.float32)
+    verdict = judged([ONES * 2, with_nan], [expect(np.ones(4), name="first"), expect(np.ones(4), name="second")])
+    assert verdict.reason is Reason.NAN
+
+
+def test_nothing_compared_is_no_pass() -> None:
+    assert judged([], [], case_of(ULP)).reason is Reason.NOTHING_COMPARED
+    empty = np.empty((0, 3), np.float32)
+    assert judged([empty], [expect(np.empty((0, 3)))], case_of(ULP)).reason is Reason.NOTHING_COMPARED
+    full = case_of(ULP, outputs=(TensorSpec(dtype=dtype("float32"), shape=(2, 3)),))
+    assert judged([empty], [expect(np.empty((0, 3)))], full).reason is Reason.NOTHING_COMPARED
+
+
+def test_an_output_that_is_declared_empty_passes_and_says_so() -> None:
+    declared = case_of(ULP, outputs=(TensorSpec(dtype=dtype("float32"), shape=(0, 3)),))
+    verdict = judged([np.empty((0, 3), np.float32)], [expect(np.empty((0, 3)))], declared)
+    assert (verdict.status, verdict.measures[0].compared) == (Status.PASSED, 0)
+    assert "empty by declaration" in verdict.message
+    assert judged([ONES], [expect(np.empty((0, 3)))], declared).reason is Reason.SHAPE
+
+
+def test_a_reference_that_misses_its_own_shape_or_range_is_the_reference_s_fault() -> None:
+    wrong = expect(np.ones(4))
+    object.__setattr__(wrong, "value", np.ones(3))
+    assert judged([ONES], [wrong], case_of(ULP)).reason is Reason.REFERENCE_FAILED
+    assert verdict_of(array_of([1, 2], "int8"), [1, 300], "int8").reason is Reason.REFERENCE_FAILED
+    assert verdict_of(ONES, np.ones(4, complex), rule=ULP).reason is Reason.REFERENCE_FAILED
+    terms = Terms(np.ones(3), np.ones(3), 8)
+    assert verdict_of(ONES, np.ones(4), rule=ACCUMULATE, terms=terms).reason is Reason.REFERENCE_FAILED
+    many = np.ones(64, np.float32)
+    assert verdict_of(many, np.ones(64), rule=ACCUMULATE, terms=terms).reason is Reason.REFERENCE_FAILED
+
+
+@pytest.mark.parametrize("rule", [None, ACCUMULATE, COMPOSED])
+def test_floats_without_a_rule_are_a_bad_case(rule: Any) -> None:
+    verdict = verdict_of(ONES, np.ones(4), rule=rule)
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.BAD_CASE)
+    assert "state rtol and atol" in verdict.message
+
+
+def test_integers_and_bool_without_a_rule_are_exact() -> None:
+    assert verdict_of([1, 2], [1, 2], "int32").status is Status.PASSED
+    assert verdict_of([1, 2], [1, 3], "int32").reason is Reason.VALUE
+    assert verdict_of([True, False], [True, False], "bool").status is Status.PASSED
+    assert verdict_of([True, False], [True, True], "bool").reason is Reason.VALUE
+
+
+class TestFailingOpen:
+    """Each of these passes in a respected tool (shared research, style §5.1); none may pass here."""
+
+    def test_nan_reference_against_zeros(self) -> None:
+        assert verdict_of(np.zeros(4, np.float32), np.full(4, np.nan), layers=(stated(1, 1),)).reason is Reason.NAN
+
+    def test_infinite_reference_against_zeros(self) -> None:
+        verdict = verdict_of(np.zeros(4, np.float32), np.full(4, np.inf), layers=(stated(1, 1),))
+        assert verdict.reason is Reason.VALUE
+
+    def test_nan_against_numbers_within_the_ratio(self) -> None:
+        actual = np.array([np.nan, 1, 1, 1], np.float32)
+        assert verdict_of(actual, np.ones(4), layers=(stated(1, 1, 0.9),)).reason is Reason.NAN
+
+    def test_infinity_within_the_ratio(self) -> None:
+        actual = np.array([np.inf, 1, 1, 1], np.float32)
+        assert verdict_of(actual, np.ones(4), layers=(stated(1, 1, 0.9),)).reason is Reason.VALUE
+
+    def test_both_tolerances_must_not_have_to_be_exceeded(self) -> None:
+        # relative 0.9 and absolute 9e-6: beyond rtol alone
+        assert verdict_of([1.9e-5], [1e-5], layers=(stated(1e-3, 1e-6),)).reason is Reason.VALUE
+
+    def test_no_match_by_position_for_a_missing_name(self) -> None:
+        assert judged([ONES], [expect(np.ones(4), name="a"), expect(np.ones(4), name="b")]).status is Status.FAILED
+
+    def test_no_silent_cast(self) -> None:
+        assert verdict_of(np.ones(4, np.float16), np.ones(4), rule=ULP).reason is Reason.DTYPE
+
+    def test_no_broadcast(self) -> None:
+        assert verdict_of(np.ones(1, np.float32), np.ones((2, 2)), rule=ULP).reason is Reason.SHAPE
+
+    @pytest.mark.parametrize("size", [4, 100])
+    def test_a_bound_that_is_no_number_allows_nothing(self, size: int) -> None:
+        nan, inf = np.full(size, np.nan), np.full(size, np.inf)
+        for bad in (nan, inf):
+            terms = Terms(bad, np.ones(size), 8)
+            actual, reference = np.ones(size, np.float32), np.ones(size)
+            verdict = verdict_of(actual, reference, rule=ACCUMULATE, terms=terms)
+            assert (verdict.reason, verdict.measures[0].mismatched) == (Reason.VALUE, size)
+
+    @pytest.mark.parametrize("size", [4, 100])
+    def test_a_statistic_that_is_no_number_allows_nothing(self, size: int) -> None:
+        terms = Terms(np.ones(size), np.full(size, np.nan), 8)
+        verdict = verdict_of(np.ones(size, np.float32), np.ones(size), rule=ACCUMULATE, terms=terms)
+        assert verdict.reason is Reason.VALUE
+
+    def test_an_overflowing_bound_allows_nothing(self) -> None:
+        verdict = verdict_of(np.zeros(2), [1e300, 1.0], "float64", layers=(stated(1e300, 0),))
+        assert verdict.reason is Reason.VALUE
+
+
+def test_exact_floats_are_rounded_once() -> None:
+    # 1 + 2^-11 + 2^-40 lies above the tie of float16: rounding through float32 would go down to even
+    value = 1.0 + 2.0**-11 + 2.0**-40
+    assert verdict_of([1.0 + 2.0**-10], [value], "float16", rule=EXACT).status is Status.PASSED
+    assert verdict_of([1.0], [value], "float16", rule=EXACT).reason is Reason.VALUE
