@@ -6,13 +6,14 @@ It owns ``importlib``: nothing else in optest imports a module by a name that a 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Iterable, Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any, Generic, TypeVar, cast
 
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 
-__all__ = ["Registry", "load_entry_points", "load_object", "load_plugins"]
+__all__ = ["Registry", "file_of_module", "load_entry_points", "load_object", "load_plugins", "version_of"]
 
 Entry = TypeVar("Entry")
 
@@ -147,3 +148,20 @@ _loaded_plugins: set[str] = set()
 def load_entry_points(group: str) -> list[tuple[str, str]]:
     """Return ``(name, import path)`` of every installed entry point of ``group``, without importing any."""
     return [(point.name, point.value) for point in entry_points(group=group)]
+
+
+def version_of(distribution: str) -> str | None:
+    """The installed version of a distribution, None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def file_of_module(module_name: str) -> str | None:
+    """The file that a module is or would be loaded from, None if there is none."""
+    try:
+        found = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError):
+        return None
+    return found.origin if found is not None and found.has_location else None

@@ -18,7 +18,8 @@ ROWS: list[set[str]] = [
     {"core"},
     {"reporting"},
     {"api"},
-    {"cli", "__main__"},
+    {"cli"},
+    {"__main__"},
 ]
 ROW_OF = {package: row for row, packages in enumerate(ROWS) for package in packages}
 ROW_OF["__init__"] = len(ROWS)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Iterator
-from importlib import metadata
 
 from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.errors import Unavailable
+from optest.registry import version_of
 from optest.settings import plugin_modules
 
 __all__ = ["doctor"]
@@ -44,17 +44,10 @@ def doctor(backend: str | None = None) -> Iterator[str]:
 
 def _packages() -> Iterator[str]:
     for package in _CORE:
-        yield f"  {package} {metadata.version(package)}"
+        yield f"  {package} {version_of(package)}"
     for package, remedy in _EXTRAS.items():
-        version = _version(package)
+        version = version_of(package)
         yield f"  {package} {version}" if version else f"  {package} is not installed: pip install '{remedy}'"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _backend(name: str) -> Iterator[str]:

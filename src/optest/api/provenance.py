@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata, util
 from pathlib import Path
 
 from optest import __version__
 from optest.backends import BackendDriver
 from optest.core.wire import case_to_wire
+from optest.registry import file_of_module, version_of
 from optest.spec import TestCase
 
 __all__ = ["changed", "fingerprint", "host", "versions"]
@@ -22,7 +21,7 @@ def versions(driver: BackendDriver) -> dict[str, str]:
     """Versions of optest, Python, NumPy, ml_dtypes and of what the driver computes with."""
     found = {"optest": __version__, "python": platform.python_version()}
     for package in ("numpy", "ml_dtypes"):
-        found[package] = metadata.version(package)
+        found[package] = version_of(package) or "?"
     return {**found, **driver.versions()}
 
 
@@ -47,11 +46,11 @@ def fingerprint(
     if plan is not None:
         prints["plan"] = _digest_of(plan)
     for module in plugins:
-        found = util.find_spec(module)
-        if found is not None and found.origin:
-            prints[f"plug-in {module}"] = _digest_of(Path(found.origin))
-    driver_file = getattr(sys.modules.get(type(driver).__module__), "__file__", None)
-    if driver_file:
+        file = file_of_module(module)
+        if file is not None:
+            prints[f"plug-in {module}"] = _digest_of(Path(file))
+    driver_file = file_of_module(type(driver).__module__)
+    if driver_file is not None:
         prints[f"backend {driver.name}"] = _digest_of(Path(driver_file))
     for path in sorted(_command_files(cases)):
         prints[f"command file {path}"] = _digest_of(path)

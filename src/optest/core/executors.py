@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,6 +77,7 @@ class WorkerProcess:
         self._options = options
         self._name = name
         self._running: tuple[Child, PhasePage] | None = None
+        self._busy = threading.Lock()
         self._started = 0
         self._closed = False
 
@@ -85,6 +87,10 @@ class WorkerProcess:
         Raises:
             Unavailable, UsageError: if the worker cannot load the driver at all.
         """
+        with self._busy:
+            return self._execute(cases)
+
+    def _execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         child, page = self.start()
         page.write(Phase.IDLE)
         began = time.monotonic()
@@ -133,8 +139,14 @@ class WorkerProcess:
 
     def close(self) -> None:
         self._closed = True
-        if self._running is not None:
-            self._running[0].kill()
+        running = self._running
+        if running is None:
+            return
+        running[0].kill()
+        with self._busy:  # who still waits for the worker learns that it is gone before its pipes are closed
+            running[0].close()
+            running[1].close()
+            self._running = None
 
     def _greet(self, child: Child) -> None:
         child.send(encode(self._hello()))
