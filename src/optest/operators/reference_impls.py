@@ -68,7 +68,11 @@ def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         return (a | (b & bool(alpha)),)
     if result.dtype.is_integer:
         return (np.asarray(a + b * a.dtype.type(int(alpha))),)
-    return (np.asarray(a + (b if alpha == 1 else alpha * b)),)
+    if alpha == 1:
+        return (np.asarray(a + b),)
+    if result.dtype.name == "float64":  # rounded once and without overflow on the way, as fused operations do
+        return (np.asarray(a + np.longdouble(alpha) * b).astype(np.float64),)
+    return (np.asarray(a + alpha * b),)
 
 
 @_quiet

@@ -373,6 +373,18 @@ def test_terms_of_special_values_warn_nobody(
     hooks(operator, inputs, attributes)
 
 
+@pytest.mark.parametrize(
+    ("operator", "attributes"), [("gelu", {}), ("gelu", {"approximate": "tanh"}), ("add", {"alpha": 0.9})]
+)
+def test_bounds_of_the_largest_doubles_are_finite(operator: str, attributes: dict[str, Any]) -> None:
+    largest = np.finfo(np.float64).max
+    x = np.array([largest, -largest])
+    inputs: list[Array | None] = [x] if operator == "gelu" else [-x, x]
+    y, budget = hooks(operator, inputs, attributes)
+    assert np.isfinite(y).all()
+    assert np.isfinite(budget.worst).all()
+
+
 def test_softmax_bounds_are_finite_where_the_result_is() -> None:
     x = np.array([[-np.inf, 0.0, -800.0], [-np.inf, -np.inf, 5.0]], np.float32)
     y, budget = hooks("softmax", [x], {})

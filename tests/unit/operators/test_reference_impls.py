@@ -352,6 +352,13 @@ def test_special_values_as_torch() -> None:
         np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-300, equal_nan=True)
 
 
+def test_add_in_double_does_not_overflow_on_the_way() -> None:
+    if np.finfo(np.longdouble).maxexp <= 1024:
+        pytest.skip("long double is no wider than float64 here")
+    got = expected("add", np.array([-1.5e308, INF]), np.array([1e308, -1e308]), alpha=2.0)
+    assert got.tolist() == [5e307, INF]
+
+
 @pytest.mark.torch
 def test_softmax_of_masked_rows() -> None:
     x = np.array([[-INF, 0.0, -INF], [-INF, -INF, -INF], [INF, 0.0, 1.0], [NAN, 0.0, 1.0]], np.float32)
