@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, validate_report
+import msgspec
+
+from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
 from optest.reporting.tally import Tally
 from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 from optest.store import check_writable, codec, write_atomically
@@ -62,7 +64,7 @@ def _compact(started_at: str) -> str:
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
     """The validated report as strict JSON in ASCII, which any reader can take; one line for each case."""
     report = build_report(info, results, summary)
-    validate_report(report)
+    require_fit(report)
     parts = [f'"{name}": {_indented(report[name])}' for name in ("schema_version", "run", "summary")]
     cases = ",\n  ".join(json.dumps(case, allow_nan=False) for case in report["cases"])
     parts.append(f'"cases": [\n  {cases}\n ]' if cases else '"cases": []')
@@ -89,7 +91,7 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
 
 
 def _plain(noun: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(codec.encode(noun))
+    found: dict[str, Any] = msgspec.json.decode(codec.encode(noun))
     return found
 
 

@@ -14,7 +14,7 @@ import msgspec
 from optest.errors import InternalError
 from optest.spec import CheckState, Evidence, Reason, Status
 
-__all__ = ["REPORT_SCHEMA", "REPORT_SCHEMA_VERSION", "Report", "validate_report"]
+__all__ = ["REPORT_SCHEMA", "REPORT_SCHEMA_VERSION", "Report", "require_fit", "validate_report"]
 
 REPORT_SCHEMA_VERSION: Final = 1
 
@@ -171,11 +171,16 @@ def validate_report(report: Any) -> None:
     Raises:
         InternalError: naming the first place that does not fit, or a number that JSON does not have.
     """
-    try:
-        msgspec.convert(report, Report, strict=True)
-    except msgspec.ValidationError as error:
-        raise InternalError(f"report does not fit its schema: {error}") from None
+    require_fit(report)
     try:
         json.dumps(report, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InternalError(f"report is not strict JSON: {error}") from None
+
+
+def require_fit(report: Any) -> None:
+    """As :func:`validate_report`, but for numbers that JSON does not have: the writer refuses those by itself."""
+    try:
+        msgspec.convert(report, Report, strict=True)
+    except msgspec.ValidationError as error:
+        raise InternalError(f"report does not fit its schema: {error}") from None

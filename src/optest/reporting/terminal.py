@@ -94,6 +94,8 @@ class TerminalReporter:
             for result in results:
                 self._count(result)
         if self._verbosity >= 0:
+            if self._tally.bad or self._has_table():
+                self._page.line()
             self._failures()
         if self._verbosity >= -1:
             self._skips()
@@ -134,9 +136,6 @@ class TerminalReporter:
         return ", ".join(parts)
 
     def _failures(self) -> None:
-        if not self._bad:
-            return
-        self._page.line()
         for result in self._bad:
             self._page.lines(_styled_block(result))
             self._page.line()
@@ -158,10 +157,14 @@ class TerminalReporter:
             lines.append((f"  and for {plural(len(groups) - _SKIP_ROWS, 'other reason')}", "warn"))
         self._page.lines([("skipped", ""), *lines, ("", "")])
 
+    def _has_table(self) -> bool:
+        operators = self._tally.operators.values()
+        return bool(operators) and (self._verbosity > 0 or not all(each.all_passed for each in operators))
+
     def _table(self) -> None:
-        rows = self._tally.worst_first()
-        if not rows or (self._verbosity <= 0 and all(each.all_passed for _, each in rows)):
+        if not self._has_table():
             return
+        rows = self._tally.worst_first()
         shown = [status for status in Status if self._tally.statuses[status]]
         head = ["operator", *(status.value for status in shown), "reasons"]
         cells = [

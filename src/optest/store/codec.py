@@ -53,7 +53,7 @@ def decode(line: bytes, noun: type[Noun]) -> Noun:
     Raises:
         msgspec.DecodeError: for text that is no JSON or not of this type.
     """
-    if not any(mark in line for mark in _MARKS):
+    if not (_MARKS[0] in line or _MARKS[1] in line or _MARKS[2] in line):
         decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
         with contextlib.suppress(msgspec.ValidationError):
             return decoder.decode(line)
