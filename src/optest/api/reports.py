@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.reporting.from_journal import report_from_journal
+from optest.reporting.page import wants_color
 from optest.settings import environment, resolve
 from optest.store import RunDirectory, check_writable, read_journal, write_atomically
 
@@ -26,8 +27,8 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
     if output is not None:
         check_writable(Path(output))
     journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
-    plain = settings["no_color"] or output is not None or "NO_COLOR" in environment() or not sys.stdout.isatty()
-    text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=not plain)
+    color = wants_color(sys.stdout, no_color=settings["no_color"] or output is not None, variables=environment())
+    text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
     if output is not None:
         write_atomically(Path(output), text.encode())
     return text

@@ -19,6 +19,7 @@ from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
 from optest.reporting import Reporter, ReportManager, make_reporter
+from optest.reporting.page import wants_color
 from optest.settings import Settings, environment, plugin_modules
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
@@ -130,13 +131,12 @@ def _report_files(request: Asked) -> dict[str, Path | None]:
 
 def _terminal(request: Asked, stream: TextIO) -> Reporter:
     settings = request.settings
-    plain = settings["no_color"] or "NO_COLOR" in environment()
-    stated = request.document.report.get("color") if request.document else None
+    no_color = settings["no_color"] or (request.document is not None and request.document.report.get("color") is False)
     return make_reporter(
         "terminal",
         stream=stream,
         verbosity=settings["verbose"] - settings["quiet"],
-        color=False if plain else stated,
+        color=wants_color(stream, no_color=no_color, variables=environment()),
     )
 
 
