@@ -1,6 +1,7 @@
 """What the built-in operators may lose: Σ|terms| and Σterms² of sums, error budgets of composed operators.
 
-Every ``<op>_terms`` takes what ``<op>_reference`` takes and returns one entry for each output, shaped like it.
+Every ``<op>_terms`` takes what ``<op>_reference`` takes and returns one entry for each output, shaped like it, or
+None where the ceiling of the rule says all.
 Budgets count unit roundoffs u of the arithmetic, whatever its dtype; the derivations are in docs/operators.md.
 """
 
@@ -56,17 +57,17 @@ def _float64(array: Any) -> Array:
 
 
 @_quiet
-def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
 
     Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
     elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
     """
-    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     alpha = attributes.get("alpha", 1.0)
-    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     if alpha == 1:
-        return (ErrorBudget(np.zeros(result.shape)),)
+        return (None,)
+    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
+    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     product = alpha * _float64(right)
     worst = 2.0 * np.abs(product)
     if result.dtype.is_float and result.dtype.bits < 32:
@@ -143,16 +144,18 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
     d = row - row.max(dim, keepdims=True)
     e = np.exp(d)
     y = e / e.sum(dim, keepdims=True)
-    own = np.where(y > 0, 2.0 * np.abs(d), 0.0) + 6.0  # exp(−inf) is 0 without any error
+    own = 2.0 * np.minimum(-d, 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
+    weighted = y * own
 
     growth, growth_variance = _growth(row, count, (dim,))
     squares = (y * y).sum(dim, keepdims=True)
     lost = 0.0 if array.dtype == np.float64 else np.where(y < _VANISHING, y, 0.0).sum(dim, keepdims=True) / _FLOAT32_U
-    shared = (y * own).sum(dim, keepdims=True) + growth + lost
-    shared_variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + (y * y * own * own).sum(dim, keepdims=True) / 3.0
+    shared = weighted.sum(dim, keepdims=True) + growth + lost
+    own_variance = weighted * weighted / 3.0
+    shared_variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + own_variance.sum(dim, keepdims=True)
 
-    worst = y * (own + shared + 5.0) + _SUBNORMAL
-    variance = y * y * (own * own / 3.0 + 4.0 * (shared_variance + lost * lost) + 2.0) + _SUBNORMAL**2
+    worst = weighted + y * (shared + 5.0) + _SUBNORMAL
+    variance = own_variance + y * y * (4.0 * (shared_variance + lost * lost) + 2.0) + _SUBNORMAL**2
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 

@@ -61,8 +61,10 @@ def _quiet(function: Reference) -> Reference:
 def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """input + alpha · other in the common dtype; bool is logical or, integers wrap."""
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     alpha = attributes.get("alpha", 1.0)
+    if alpha == 1 and left.dtype == right.dtype and dtype_of(left.dtype).is_inexact:
+        return (np.asarray(widen(left) + widen(right)),)  # the common case, without inference
+    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     a, b = converted(left, result.dtype), converted(right, result.dtype)
     if result.dtype.kind is Kind.BOOL:
         return (a | (b & bool(alpha)),)
