@@ -60,7 +60,7 @@ def _element(shape: tuple[int, ...], flat: int) -> str:
 
 def _box(found: Array) -> Array:
     """Indices from the first to the last that was hit; stride patterns stay as they are."""
-    return found if _step(found) > 1 else np.arange(int(found[0]), int(found[-1]) + 1)
+    return found if found.size > 2 and _step(found) > 1 else np.arange(int(found[0]), int(found[-1]) + 1)
 
 
 def _run(first: int, last: int, total: int) -> str:

@@ -154,8 +154,10 @@ def _measure(
             max_ulp, ulp_at = in_ulp, index
         if error > max_error:
             max_error, error_at = error, index
-        if magnitude and error > max_relative * magnitude:
-            max_relative, relative_at = error / magnitude, index
+        if magnitude:
+            relative = error / magnitude
+            if relative > max_relative:
+                max_relative, relative_at = relative, index
         squared += error * error
         actual_squared += value * value
         target_squared += target * target

@@ -90,7 +90,7 @@ TOLERANCES = st.tuples(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(pairs(), TOLERANCES)
 @example(("float16", [65504.0], [70000.0]), (0.0, 0.0))
 @example(("float16", [math.inf], [65519.0]), (0.0, 0.0))
@@ -106,7 +106,7 @@ def test_tolerance_is_the_oracle(pair: tuple[str, list[float], list[float]], tol
         assert verdict.measures[0].mismatched == repeats * right.count(False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(pairs(), st.sampled_from([0.5, 2.0, 16.0]))
 def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceiling: float) -> None:
     name, got, wanted = pair
@@ -129,7 +129,7 @@ def test_ulp_rule_is_the_oracle(pair: tuple[str, list[float], list[float]], ceil
             assert verdict.status is Status.FAILED
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(pairs(longest=50), TOLERANCES)
 def test_the_fast_test_accepts_nothing_that_is_wrong(
     pair: tuple[str, list[float], list[float]], tolerance: tuple[float, float]
@@ -178,7 +178,7 @@ def test_every_half_loads_exactly() -> None:
     assert within.widen_half(every) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(pairs(longest=small.SMALL), st.booleans())
 def test_the_small_path_measures_what_blocks_measure(pair: tuple[str, list[float], list[float]], by_law: bool) -> None:
     name, got, wanted = pair
@@ -254,7 +254,7 @@ def test_a_large_same_dtype_pair_is_judged_by_the_same_rule(name: str, monkeypat
 def test_blocks_need_little_memory() -> None:
     import tracemalloc
 
-    size = 6_000_000
+    size = 3_000_000
     reference = np.linspace(1.0, 2.0, size)
     actual = reference.astype(np.float32)
     allowance = Allowance(used=RuleUsed(name="t", layer="case", text=""), method=Method.TOLERANCE, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,280 @@
+"""The class rules: their statistic, what they let pass and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from comparing import ACCUMULATE, COMPOSED, ULP, verdict_of
+
+from optest.compare import bounds, statistic
+from optest.numerics import numpy_dtype, round_to, ulp, widen
+from optest.spec import ErrorBudget, Numerics, Reason, Rule, RuleClass, Status, Terms, dtype
+
+
+def tail_of_chi_square(freedom: int, at: float) -> float:
+    """P(chi² > at), in closed form for even freedom: exp(-x)·Σ x^i/i!, i < freedom/2, x = at/2."""
+    half = Fraction(at) / 2
+    term, total = Fraction(1), Fraction(0)
+    for index in range(freedom // 2):
+        total += term
+        term = term * half / (index + 1)
+    return math.exp(math.log(total.numerator) - math.log(total.denominator) - at / 2)
+
+
+@pytest.mark.parametrize("freedom", [2, 4, 6, 10, 16, 32, 64, 100, 250, 500, 1000])
+def test_the_quantile_is_the_one_it_says(freedom: int) -> None:
+    quantile = statistic.chi_square_quantile(freedom)
+    assert tail_of_chi_square(freedom, quantile) <= 1.02e-9
+    assert tail_of_chi_square(freedom, quantile / 1.17) > 1e-9  # 16 % too generous at 2, less above
+
+
+def test_fewer_values_are_allowed_more() -> None:
+    limits = [statistic.limit(values) for values in (1, 2, 10, 100, 999, 1000, 10**6)]
+    assert limits == sorted(limits, reverse=True)
+    assert limits[-2:] == [1.25, 1.25]
+    assert 6.0 < limits[0] < 8.0
+
+
+def test_distinct_values_of_small_large_and_repeated_tensors() -> None:
+    assert statistic.distinct_values(np.array(3.0)) == 1
+    assert statistic.distinct_values(np.array([1.0, 2.0, 1.0])) == 2
+    large = np.random.default_rng(0).standard_normal((300, 300))
+    assert statistic.distinct_values(large) >= 1000
+    assert statistic.distinct_values(large.T) >= 1000
+    assert statistic.distinct_values(np.broadcast_to(large[:1], large.shape)) <= 300
+    assert statistic.distinct_values(np.broadcast_to(large[:, :1], large.shape)) <= 300
+
+
+def test_the_sharper_statistic_decides() -> None:
+    assert statistic.sharper(None, 2.0, None) == (None, None)
+    assert statistic.sharper(1.0, 2.0, None) == (1.0, 2.0)
+    assert statistic.sharper(1.0, 2.0, 1.0) == (1.0, 1.25)
+    assert statistic.sharper(1.9, 2.0, 1.0) == (1.9, 2.0)
+    assert math.isnan(statistic.sharper(math.nan, 2.0, 1.0)[0] or 0)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float64"])
+def test_scalar_spacing_is_that_of_arrays(name: str) -> None:
+    entry = dtype(name)
+    spacing = bounds.scalar_ulp(entry)
+    values = [0.0, 2.0**entry.emin, np.nextafter(2.0**entry.emin, 0), 1.0, np.nextafter(1.0, 0), 3.7, entry.max_finite]
+    assert [spacing(float(value)) for value in values] == ulp(np.array(values), entry).tolist()
+
+
+RNG = np.random.default_rng(11)
+
+
+def contraction(k: int, name: str, *, rows: int = 32, columns: int = 32, positive: bool = False) -> dict[str, Any]:
+    draw = RNG.random if positive else RNG.standard_normal
+    a, b = (round_to(draw(shape), dtype(name)) for shape in ((rows, k), (k, columns)))
+    return question(a, b, name)
+
+
+def question(a: Any, b: Any, name: str) -> dict[str, Any]:
+    wide, right = widen(a), widen(b)
+    return {
+        "a": a,
+        "b": b,
+        "value": wide @ right,
+        "entry": name,
+        "terms": Terms(np.abs(wide) @ np.abs(right), wide**2 @ right**2, a.shape[1]),
+    }
+
+
+def judged(asked: dict[str, Any], actual: Any, numerics: Numerics | None = None) -> Any:
+    return verdict_of(
+        round_to(np.asarray(actual, dtype=np.float64), dtype(asked["entry"])),
+        asked["value"],
+        asked["entry"],
+        rule=ACCUMULATE,
+        terms=asked["terms"],
+        numerics=numerics,
+        inputs=[asked["a"], asked["b"]],
+        operands=(asked["entry"],) * 2,
+    )
+
+
+def single(array: Any) -> Any:
+    return widen(array).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("positive", [False, True])
+def test_float32_accumulation_passes_and_a_dropped_product_does_not(name: str, positive: bool) -> None:
+    asked = contraction(256, name, positive=positive)
+    a, b = single(asked["a"]), single(asked["b"])
+    assert judged(asked, a @ b).status is Status.PASSED
+    assert judged(asked, a[:, :-1] @ b[:-1]).reason is Reason.VALUE
+
+
+def test_a_statistic_that_fails_alone_says_so() -> None:
+    asked = contraction(64, "bfloat16", rows=64, columns=64)
+    step = ulp(asked["value"], dtype("bfloat16"))
+    verdict = judged(asked, np.trunc(asked["value"] / step) * step)
+    measure = verdict.measures[0]
+    assert verdict.reason is Reason.VALUE
+    if measure.mismatched == 0:
+        assert "no single element is out of its bound, but the errors together are" in verdict.message
+    hidden = contraction(2048, "float16", rows=48, columns=48, positive=True)
+    biased = hidden["value"] + 0.9 * (ulp(hidden["value"], dtype("float16")) / 2)
+    verdict = judged(hidden, biased)
+    assert verdict.reason is Reason.VALUE
+    assert verdict.measures[0].statistic > verdict.measures[0].statistic_limit
+
+
+def test_constants_summed_one_by_one_are_right() -> None:
+    a, b = np.full((8, 4096), 0.1, np.float32), np.ones((4096, 8), np.float32)
+    asked = question(a, b, "float32")
+    total = np.cumsum(np.full(4096, 0.1, np.float32), dtype=np.float32)[-1]
+    verdict = judged(asked, np.full((8, 8), total))
+    assert verdict.status is Status.PASSED
+    assert "few distinct values" in verdict.measures[0].rule.text
+    assert judged(asked, np.full((8, 8), total) * 1.001).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize(
+    ("inputs", "few"),
+    [
+        ([np.full((4, 64), 0.1)], True),
+        ([np.eye(64)], True),
+        ([np.linspace(0, 1, 64)], False),
+        ([np.full((4, 64), 0.1), np.ones((64, 4))], True),
+        ([np.linspace(0, 1, 64), np.ones(64)], False),
+        ([np.full(64, 0.1), np.ones(64), np.linspace(0, 1, 64)], True),
+        ([np.linspace(0, 1, 64), np.linspace(0, 1, 64), np.zeros(64)], False),
+        ([np.ones(3), np.ones(3)], False),
+        ([np.arange(100_000) % 20, None], False),
+        ([np.concatenate([np.zeros(100_000), np.arange(20.0)])], False),
+        ([np.broadcast_to(np.linspace(0, 1, 40), (64, 40)), np.broadcast_to(np.linspace(0, 1, 30), (64, 30))], True),
+        ([np.broadcast_to(np.linspace(0, 1, 64), (40, 64)), np.broadcast_to(np.linspace(0, 1, 30), (64, 30))], False),
+    ],
+)
+def test_operands_of_few_values(inputs: list[Any], few: bool) -> None:
+    assert bounds.few_values(inputs) is few
+
+
+def test_terms_that_repeat() -> None:
+    same, varied = np.full((4, 64), 0.3), RNG.random((4, 64))
+    for terms, repeats in ((same, True), (varied, False), (1.0 + 1e-9 * varied, True), (0.0 * same, False)):
+        found = Terms(np.abs(terms).sum(-1), (terms**2).sum(-1), 64)
+        assert bounds.terms_repeat(found) is repeats
+    assert not bounds.terms_repeat(Terms(np.ones(4), np.ones(4), 1))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("size", [12, 4096])
+def test_truncation_of_an_elementwise_result_is_caught(name: str, size: int) -> None:
+    entry = dtype(name)
+    value = RNG.uniform(1.0, 200.0, size)
+    step = ulp(value, entry)
+    rule = Rule(kind=RuleClass.ULP, ulp=3.0)
+    assert verdict_of(round_to(value, entry), value, name, rule=rule).status is Status.PASSED
+    near = np.trunc(value / step) * step
+    near = np.where(value - near <= 0.5 * step + 1e-7 * value, near, near + step)
+    assert verdict_of(round_to(near, entry), value, name, rule=rule).status is Status.PASSED
+    cut = round_to(np.trunc(value / step) * step, entry)
+    assert verdict_of(cut, value, name, rule=rule).reason is Reason.VALUE
+
+
+def test_a_budget_widens_the_ulp_rule_where_values_cancel() -> None:
+    value = np.array([1e-6, 1.0])
+    actual = np.array([1e-6 + 3e-7, 1.0], np.float32)
+    rule = Rule(kind=RuleClass.ULP, ulp=16.0)
+    assert verdict_of(actual, value, rule=rule).reason is Reason.VALUE
+    assert verdict_of(actual, value, rule=rule, terms=ErrorBudget(np.array([8.0, 8.0]))).status is Status.PASSED
+
+
+@pytest.mark.parametrize("size", [8, 400])
+def test_a_composed_budget_bounds_each_element_and_all_together(size: int) -> None:
+    u = 2.0**-24
+    value = RNG.uniform(1.0, 2.0, size)
+    budget = ErrorBudget(np.full(size, 40.0), np.full(size, 16.0))
+    assert verdict_of(value.astype(np.float32), value, rule=COMPOSED, terms=budget).status is Status.PASSED
+    assert verdict_of((value + 9 * u).astype(np.float32), value, rule=COMPOSED, terms=budget).status is (
+        Status.FAILED if size > 100 else Status.PASSED
+    )
+    far = value.astype(np.float32)
+    far[0] += np.float32(45 * u)
+    assert verdict_of(far, value, rule=COMPOSED, terms=budget).reason is Reason.VALUE
+
+
+def test_terms_may_differ_in_number_by_element() -> None:
+    values = RNG.standard_normal(512)
+    value, counts = np.cumsum(values), np.arange(1, 513)
+    terms = Terms(np.cumsum(np.abs(values)), np.cumsum(values**2), counts)
+    single_precision = np.cumsum(values.astype(np.float32), dtype=np.float32)
+    exact = np.cumsum(values.astype(np.float32).astype(np.float64))
+    assert verdict_of(single_precision, exact, rule=ACCUMULATE, terms=terms).status is Status.PASSED
+    off = np.array(single_precision)
+    off[3] *= np.float32(1.001)
+    assert verdict_of(off, value, rule=ACCUMULATE, terms=terms).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize(
+    ("numerics", "kernel"),
+    [
+        (Numerics(operands="bfloat16"), lambda a, b: cut(a, "bfloat16") @ cut(b, "bfloat16")),
+        (Numerics(accumulator_truncates=True), lambda a, b: truncating(a, b)),
+    ],
+)
+def test_what_a_backend_declares_is_allowed_and_nothing_else_is(numerics: Numerics, kernel: Any) -> None:
+    asked = contraction(300, "float32", positive=True)
+    actual = kernel(asked["a"], asked["b"])
+    assert judged(asked, actual).reason is Reason.VALUE
+    assert judged(asked, actual, numerics).status is Status.PASSED
+    assert judged(asked, asked["a"][:, :-6] @ asked["b"][:-6], numerics).reason is Reason.VALUE
+
+
+def test_a_half_accumulator_has_to_be_declared() -> None:
+    asked = contraction(128, "float16")
+    total = np.zeros((32, 32), np.float16)
+    for k in range(128):
+        total = total + asked["a"][:, k : k + 1] * asked["b"][k : k + 1]
+    assert judged(asked, total).reason is Reason.VALUE
+    assert judged(asked, total, Numerics(accumulator="float16")).status is Status.PASSED
+
+
+def cut(array: Any, name: str) -> Any:
+    return round_to(array.astype(np.float64), dtype(name)).astype(np.float32)
+
+
+def truncating(a: Any, b: Any) -> Any:
+    """Sums in float32 that are cut towards zero, as some matrix units do it."""
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        exact = total.astype(np.float64) + a[:, k : k + 1].astype(np.float64) * b[k : k + 1]
+        rounded = exact.astype(np.float32)
+        total = np.where(np.abs(rounded) > np.abs(exact), np.nextafter(rounded, np.float32(0)), rounded)
+    return total
+
+
+def test_float64_results_allow_for_a_float64_reference() -> None:
+    asked = contraction(500, "float64")
+    order = RNG.permutation(500)
+    assert judged(asked, asked["a"][:, order] @ asked["b"][order]).status is Status.PASSED
+    assert judged(asked, asked["a"][:, 1:] @ asked["b"][1:]).reason is Reason.VALUE
+    value = np.exp(RNG.standard_normal(100))
+    assert verdict_of(np.nextafter(value, 9), value, "float64", rule=ULP).status is Status.PASSED
+    assert verdict_of(value * (1 + 2.0**-50), value, "float64", rule=ULP).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_squares_that_leave_float64_raise_no_alarm(scale: float) -> None:
+    a, b = RNG.standard_normal((40, 64)) * scale, RNG.standard_normal((64, 40))
+    with np.errstate(all="ignore"):
+        asked = question(a, b, "float64")
+    order = RNG.permutation(64)
+    assert judged(asked, a[:, order] @ b[order]).status is Status.PASSED
+    assert judged(asked, a[:, 1:] @ b[1:]).reason is Reason.VALUE
+
+
+def test_actual_arrays_are_only_read() -> None:
+    actual = np.ones(64, numpy_dtype(dtype("bfloat16")))
+    actual.flags.writeable = False
+    value = np.ones(64)
+    value.flags.writeable = False
+    assert verdict_of(actual, value, "bfloat16", rule=ULP).status is Status.PASSED

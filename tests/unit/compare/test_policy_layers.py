@@ -1,0 +1,144 @@
+"""Which rule judges: the layers of DESIGN §4.5, as a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, ULP, case_of, expect, stated, verdict_of
+
+from optest.compare.policy import NAMING_LAYERS, Allowance, describe_rule, resolve, stated_tolerance
+from optest.spec import (
+    ErrorBudget,
+    Layer,
+    Numerics,
+    OperatorDescriptor,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    Terms,
+    Tolerance,
+    ToleranceLayer,
+)
+
+PROBE = OperatorDescriptor(name="probe", signature="x -> values, indices")
+
+
+def resolved(*layers: ToleranceLayer, rule: Rule | None = ULP, entry: str = "float32", numerics: Numerics) -> Allowance:
+    case = case_of(rule, (entry,), layers=layers)
+    terms = {
+        RuleClass.ACCUMULATE: Terms(np.ones(4), np.ones(4), 8),
+        RuleClass.COMPOSED: ErrorBudget(np.ones(4)),
+    }.get(rule.kind if rule else RuleClass.EXACT)
+    return resolve(case, expect(np.ones(4), entry, terms=terms), 0, numerics, None)
+
+
+@pytest.mark.parametrize("layer", list(Layer))
+def test_every_layer_replaces_the_class_rule(layer: Layer) -> None:
+    allowance = resolved(stated(1e-3, layer=layer), numerics=Numerics())
+    assert (allowance.used.name, allowance.used.layer) == ("tolerance", layer.phrase)
+    assert (allowance.rtol, allowance.atol, allowance.mismatch_ratio) == (1e-3, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("lower", list(Layer))
+@pytest.mark.parametrize("higher", list(Layer))
+def test_the_higher_layer_wins_and_borrows_what_it_leaves_open(lower: Layer, higher: Layer) -> None:
+    if lower >= higher:
+        return
+    layers = (stated(atol=0.5, layer=higher), stated(rtol=0.25, atol=0.125, layer=lower))
+    for order in (layers, layers[::-1]):
+        allowance = resolved(*order, numerics=Numerics())
+        assert (allowance.rtol, allowance.atol) == (0.25, 0.5)
+        assert allowance.used.layer == higher.phrase
+
+
+@pytest.mark.parametrize("layer", list(Layer))
+@pytest.mark.parametrize(
+    ("rule", "entry"),
+    [(MOVEMENT, "float32"), (EXACT, "float32"), (ULP, "int32"), (None, "bool"), (ACCUMULATE, "int64")],
+)
+def test_what_has_one_answer_is_relaxed_only_by_name(layer: Layer, rule: Rule | None, entry: str) -> None:
+    allowance = resolved(stated(1.0, 1.0, layer=layer), rule=rule, entry=entry, numerics=Numerics())
+    assert (allowance.used.name == "tolerance") == (layer in NAMING_LAYERS)
+    names_it = {Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.RULES_BACKEND_TEST, Layer.COMMAND_LINE}
+    assert (layer in NAMING_LAYERS) == (layer in names_it)
+
+
+def test_a_layer_without_a_name_lends_nothing_to_an_exact_output() -> None:
+    layers = (stated(atol=1.0, layer=Layer.CASE), stated(rtol=1.0, layer=Layer.PLAN))
+    assert resolved(*layers, rule=EXACT, numerics=Numerics()).rtol == 0.0
+    assert resolved(*layers, rule=ULP, numerics=Numerics()).rtol == 1.0
+
+
+@pytest.mark.parametrize("layer", list(Layer))
+def test_integer_exact_inputs_are_relaxed_only_by_name(layer: Layer) -> None:
+    verdict = verdict_of(
+        np.full(4, 101.0, np.float32),
+        np.full(4, 100.0),
+        rule=ACCUMULATE,
+        terms=Terms(np.full(4, 200.0), np.full(4, 200.0), 64),
+        layers=(stated(1.0, layer=layer),),
+        fill="integer-exact",
+    )
+    assert (verdict.status is Status.PASSED) == (layer in NAMING_LAYERS)
+
+
+def test_an_entry_for_one_output_goes_before_one_for_all_in_its_layer() -> None:
+    own = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.5), output="indices", where="plan.yaml:7")
+    every = stated(rtol=0.1, atol=0.2)
+
+    def found(index: int, name: str) -> Allowance:
+        allowance = stated_tolerance((every, own), PROBE, index, name, one_answer=False)
+        assert allowance is not None
+        return allowance
+
+    assert (found(1, "indices").rtol, found(1, "indices").atol) == (0.5, 0.2)
+    assert "plan.yaml:7" in found(1, "indices").used.text
+    assert found(0, "values").rtol == 0.1
+    positional = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.75), output="output1")
+    assert stated_tolerance((positional,), PROBE, 0, "values", one_answer=False) is None
+    assert stated_tolerance((positional,), PROBE, 1, "indices", one_answer=False) is not None
+
+
+def test_a_tolerance_that_states_nothing_allows_nothing() -> None:
+    assert verdict_of([1.0000001], [1.0], layers=(stated(),)).reason is Reason.VALUE
+    assert verdict_of([1.0], [1.0], layers=(stated(),)).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("rule", "entry", "numerics", "words"),
+    [
+        (ACCUMULATE, "float16", Numerics(), "float16 in, float32 accumulate, k=8: |err| <= 4·√k·u·Σ|terms| + ½ulp, z"),
+        (ACCUMULATE, "float16", Numerics(accumulator="float16"), "float16 in, float16 accumulate, k=8"),
+        (ACCUMULATE, "float32", Numerics(accumulator="float16"), "float32 in, float32 accumulate, k=8"),
+        (ACCUMULATE, "float64", Numerics(), "float64 in, float64 accumulate, k=8"),
+        (ACCUMULATE, "float32", Numerics(accumulator_truncates=True), "float32 accumulate (truncating), k=8"),
+        (ACCUMULATE, "float32", Numerics(direct=False), "float32 accumulate (not direct), k=8: |err| <= 16·4·√k"),
+        (ULP, "bfloat16", Numerics(), "0.5 ulp of float32 + ½ulp, rms <= 1.25 x that of correct rounding"),
+        (ULP, "float32", Numerics(), "0.5 ulp of float32"),
+        (ULP, "float64", Numerics(), "0.5 + 1 (the reference is float64 too) ulp of float64"),
+        (COMPOSED, "float32", Numerics(), "|err| <= u·(budget of the operator) + ½ulp"),
+    ],
+)
+def test_the_rule_says_from_what_it_was_computed(rule: Rule, entry: str, numerics: Numerics, words: str) -> None:
+    allowance = resolved(rule=rule, entry=entry, numerics=numerics)
+    assert words in allowance.used.text
+    assert (allowance.used.name, allowance.used.layer) == (rule.kind.value, "operator")
+
+
+def test_operands_that_are_cut_are_named() -> None:
+    case = case_of(ACCUMULATE, ("float32", "float32"))
+    terms = Terms(np.ones(4), np.ones(4), 8)
+    allowance = resolve(case, expect(np.ones(4), terms=terms), 0, Numerics(operands="tf32"), None)
+    assert "(tf32 operands), k=8: |err| <= 4·√k·u·Σ|terms| + 2·u(tf32)·Σ|terms| + ½ulp" in allowance.used.text
+    plain = resolve(case, expect(np.ones(4), terms=terms), 0, Numerics(), None)
+    assert allowance.law is not None
+    assert plain.law is not None
+    assert allowance.law.per_term > 100 * plain.law.per_term
+
+
+def test_rules_are_described_before_anything_ran() -> None:
+    assert "4·√k·u·Σ|terms|" in describe_rule(case_of(ACCUMULATE))
+    assert describe_rule(case_of(EXACT, ("int32",))) == "one right answer (operator)"
+    assert "rtol=0.5" in describe_rule(case_of(ULP, layers=(stated(0.5),)))
+    assert "no tolerance is stated" in describe_rule(case_of(None))
