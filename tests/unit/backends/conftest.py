@@ -1,0 +1,8 @@
+"""Cases made by hand, so that these tests need no plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

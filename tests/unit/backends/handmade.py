@@ -1,0 +1,50 @@
+"""Cases made by hand: operators that are not in the catalogue, with references of three lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, dtype
+
+
+def spec(kind: str, *shape: int, **layout: Any) -> TensorSpec:
+    return TensorSpec(dtype=dtype(kind), shape=shape, **layout)
+
+
+def _sum_of_both(inputs: Any, _attributes: Any) -> Any:
+    return (inputs[0].astype(np.float64) + inputs[1].astype(np.float64),)
+
+
+ADD = OperatorDescriptor(name="add", signature="input, other -> out", reference=_sum_of_both)
+
+
+def case_of(descriptor: OperatorDescriptor, *inputs: TensorSpec, **fields: Any) -> TestCase:
+    arguments = tuple(
+        Argument(name=descriptor.tensors.input_name(index), path=f"input{index}", spec=each, fill=Fill(kind="randn"))
+        for index, each in enumerate(inputs)
+    )
+    return TestCase(descriptor=descriptor, inputs=arguments, **fields)
+
+
+def command_case(
+    section: str = "command", *, kind: str = "float32", chip: str | None = None, **fields: Any
+) -> TestCase:
+    """``add`` of two 2x3 tensors with the configuration ``config``."""
+    config = fields.pop("config", {})
+    fields.setdefault("outputs", (spec(kind, 2, 3),))
+    fields.setdefault("timeout_s", 20.0)
+    return case_of(
+        ADD,
+        spec(kind, 2, 3),
+        spec(kind, 2, 3),
+        backend=BackendTarget(name=section, chip=chip),
+        backend_config={section: config},
+        **fields,
+    )
+
+
+def inputs(kind: str = "float32") -> list[np.ndarray[Any, Any]]:
+    first = np.arange(6, dtype=np.float64).reshape(2, 3)
+    return [first.astype(kind), (first * 10).astype(kind)]

@@ -1,0 +1,193 @@
+"""A backend is found by name, kind and chip, and never another one in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from optest.backends import _BUILTINS, BackendDriver, BackendManager
+from optest.errors import Unavailable, UnknownName, UsageError
+
+
+class Gpu(BackendDriver):
+    name = "my-gpu"
+    kind = "gpu"
+    chips = ("a100", "h100")
+
+    def run(self, case: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+        return inputs
+
+
+class OtherGpu(Gpu):
+    name = "other-gpu"
+    chips = ("mi300",)
+
+
+class Npu(Gpu):
+    name = "my-npu"
+    kind = "npu"
+    chips = ("n1",)
+
+
+class Nameless(Gpu):
+    name = ""
+
+
+class OneChip(Gpu):
+    chips = "a100"  # type: ignore[assignment]  # the comma was forgotten
+
+
+class Idle(BackendDriver):
+    name = "idle"
+
+
+class FromTheFuture(Gpu):
+    api = 2
+
+
+class Into(BackendDriver):
+    name = "into"
+
+    def run_into(self, case: Any, inputs: Any, outputs: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def manager() -> BackendManager:
+    return BackendManager(_BUILTINS)
+
+
+def test_builtins_are_found_by_name(manager: BackendManager) -> None:
+    assert manager.select("numpy").name == "numpy"
+    assert manager.select("stub").name == "stub"
+    assert manager.select("command").name == "command"
+    assert manager.select("ascend").name == "ascend"
+
+
+def test_npu_is_the_ascend_driver_with_and_without_a_chip(manager: BackendManager) -> None:
+    """The predecessor passed all of these on its stub, whatever the command did."""
+    assert manager.select("npu").name == "ascend"
+    for chip in ("ascend", "ascend910b", "Ascend910B", "ASCEND310P3", "ascend950"):
+        assert manager.select("npu", chip).name == "ascend"
+        assert manager.select("ascend", chip).name == "ascend"
+
+
+@pytest.mark.parametrize("wanted", ["npu", "ascend"])
+def test_a_chip_that_nobody_has_is_refused(manager: BackendManager, wanted: str) -> None:
+    with pytest.raises(UnknownName, match=r"unknown chip of backend .* 'totally-bogus'") as caught:
+        manager.select(wanted, "totally-bogus")
+    assert "ascend910b" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch"])
+def test_a_backend_without_chips_takes_none(manager: BackendManager, name: str) -> None:
+    with pytest.raises(UnknownName, match="it takes no chip"):
+        manager.select(name, "ascend910b")
+
+
+def test_the_stub_is_never_found_by_kind_nor_takes_another_ones_place(manager: BackendManager) -> None:
+    for wanted in ("gpu", "cuda", "stb"):
+        with pytest.raises(UnknownName):
+            manager.select(wanted)
+    assert manager.select("stub", "any chip").name == "stub"
+
+
+def test_a_users_stub_like_kind_does_not_reach_the_stub(manager: BackendManager) -> None:
+    with pytest.raises(UnknownName) as caught:
+        manager.select("stubb")
+    assert caught.value.suggestion == "stub"  # by name
+
+
+def test_an_unknown_backend_lists_names_and_kinds_and_suggests(manager: BackendManager) -> None:
+    with pytest.raises(UnknownName) as caught:
+        manager.select("asend")
+    assert caught.value.suggestion == "ascend"
+    assert {"numpy", "torch", "ascend", "npu", "cpu"} <= set(caught.value.known)
+
+
+def test_a_users_driver_is_chosen_by_kind_and_chip(manager: BackendManager) -> None:
+    manager.register(Gpu())
+    assert manager.select("gpu").name == "my-gpu"
+    manager.register(OtherGpu())
+    assert manager.select("gpu", "mi300").name == "other-gpu"
+    assert manager.select("gpu", "a100").name == "my-gpu"
+    with pytest.raises(UsageError, match="is my-gpu, other-gpu; name one of them"):
+        manager.select("gpu")
+    with pytest.raises(UnknownName) as caught:
+        manager.select("gpu", "A100")
+    assert caught.value.suggestion == "a100"
+
+
+def test_a_users_driver_goes_before_a_builtin_of_its_kind_where_it_has_the_chip(manager: BackendManager) -> None:
+    manager.register(Npu())
+    assert manager.select("npu").name == "my-npu"
+    assert manager.select("npu", "n1").name == "my-npu"
+    assert manager.select("npu", "ascend910b").name == "ascend"
+
+
+def test_a_driver_by_path_is_found_by_its_kind(manager: BackendManager) -> None:
+    manager.register_path("my-gpu", f"{__name__}:Gpu")
+    assert "my-gpu" in manager.names()
+    assert manager.select("gpu", "h100").name == "my-gpu"
+
+
+def test_a_plugin_without_its_framework_is_no_obstacle_for_others(manager: BackendManager, tmp_path: Any) -> None:
+    import sys
+
+    (tmp_path / "lacking_plugin.py").write_text("import a_framework_that_is_not_installed\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        manager.register_path("lacking", "lacking_plugin:Driver")
+        assert manager.select("npu").name == "ascend"
+        with pytest.raises(Unavailable, match="pip install a_framework_that_is_not_installed"):
+            manager.select("lacking")
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
+def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager) -> None:
+    manager.register_path("mine", f"{__name__}:Gpu")
+    with pytest.raises(UsageError, match="registered for a driver that calls itself 'my-gpu'"):
+        manager.select("mine")
+
+
+@pytest.mark.parametrize(
+    ("driver", "message"),
+    [
+        (Nameless(), "has no name"),
+        (OneChip(), "should have a tuple of names"),
+        (Idle(), "neither `run` nor `run_into`"),
+        (FromTheFuture(), "api = 2"),
+        (Gpu, "is the class Gpu, but should be an instance"),
+        (object(), "is a object, but should be an instance"),
+    ],
+)
+def test_a_driver_with_a_defect_is_refused_at_once(manager: BackendManager, driver: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        manager.register(driver)
+
+
+def test_a_driver_with_run_into_alone_is_sound(manager: BackendManager) -> None:
+    assert manager.register(Into()).name == "into"
+
+
+def test_a_name_is_taken_once_unless_replaced(manager: BackendManager) -> None:
+    manager.register(Gpu())
+    with pytest.raises(UsageError, match="registered already"):
+        manager.register(Gpu())
+    with pytest.raises(UsageError, match="registered already"):
+        manager.register_path("ascend", "x:y")
+    replacement = Gpu()
+    assert manager.register(replacement, replace=True) is replacement
+    assert manager.select("gpu") is replacement
+
+
+def test_no_driver_is_imported_before_it_is_asked_for() -> None:
+    import subprocess
+    import sys
+
+    script = "import sys; from optest.backends import backend_manager; backend_manager.names()\n"
+    script += "assert not {'torch', 'numpy', 'ml_dtypes'} & set(sys.modules), 'imported too early'"
+    subprocess.run([sys.executable, "-c", script], check=True)
