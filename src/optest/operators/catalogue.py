@@ -222,7 +222,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every
         # term still counts in the sum.
-        domain={"input": Interval(low=84.0, high=92.0)},
+        generator={"fill": "uniform", "low": 84.0, "high": 92.0},
         description="exp(x − max) / Σ exp(x − max) along a dimension.",
     ),
     OperatorDescriptor(

@@ -86,6 +86,7 @@ def _section(descriptor: OperatorDescriptor) -> str:
         f"- aliases: {', '.join(f'`{alias}`' for alias in descriptor.aliases)}",
         *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
         f"- input dtypes: {_dtypes(descriptor)}",
+        *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
         *(
             f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
             + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")

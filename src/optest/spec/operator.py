@@ -289,7 +289,8 @@ class OperatorDescriptor:
             has to be stated.
         domain: the range of each input by name, for random fills.
         mutates: inputs that the operator changes on purpose.
-        generator: default generator, as a fill's name or a dotted path.
+        generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
+            such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
     """
 
     name: str
@@ -305,7 +306,7 @@ class OperatorDescriptor:
     rule: Rule | None = None
     domain: Mapping[str, Interval] = field(default_factory=dict)
     mutates: tuple[str, ...] = ()
-    generator: str | None = None
+    generator: str | Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
     description: str = ""
 
