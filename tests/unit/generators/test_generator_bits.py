@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from optest.generators.counter import BLOCK_WORDS, Stream, words
+from optest.generators.draws import _below
 from optest.generators.normal import normal_table, quantiles
 
 COUNT = 1 << 16
@@ -30,7 +31,7 @@ def all_words(key: str, path: str, count: int = COUNT) -> np.ndarray:
 
 def test_golden_words() -> None:
     """These never change: a case draws the same tensors in every version of optest and NumPy."""
-    got = all_words("k1:00", "input0", BLOCK_WORDS + 9)
+    got = all_words("k1:00", "input0", 8201)
     assert [f"{word:016x}" for word in got[[0, 1, 7, 8, 9]]] == GOLDEN_WORDS
     assert hashlib.sha256(got.astype("<u8").tobytes()).hexdigest() == GOLDEN_HASH
 
@@ -117,3 +118,20 @@ def test_the_table_is_the_normal_distribution() -> None:
     assert (np.diff(table) > 0).all()
     assert (table == -table[::-1]).all()
     assert normal_table("float32").dtype == np.float32
+
+
+def test_one_bit_of_the_counter_changes_half_of_the_word() -> None:
+    """Avalanche: each output bit flips with probability 1/2 for each flipped bit of the index."""
+    tail = all_words("k1:5", "input0", 1 << 16)
+    index = np.arange(1 << 15, 3 << 14)
+    for bit in range(14):
+        flips = np.unpackbits((tail[index] ^ tail[index ^ (1 << bit)]).view(np.uint8).reshape(-1, 8), axis=1)
+        share = flips.mean(axis=0)
+        # Every pair is met from both sides, so half as many count.
+        assert np.abs(share - 0.5).max() < SIGMAS * 0.5 / np.sqrt(index.size / 2), bit
+
+
+@pytest.mark.parametrize("total", [2**32 + 1, 3 * 2**40 + 7, 2**63, 2**64 - 1, 2**64])
+def test_numbers_below_a_large_total_are_the_upper_half_of_a_product(total: int) -> None:
+    block = all_words("k1:6", "input0", 500)
+    assert _below(total, block).tolist() == [(int(word) * total) >> 64 for word in block]
