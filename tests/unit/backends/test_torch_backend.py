@@ -1,0 +1,227 @@
+"""torch's operators under our names, and what becomes of its errors and devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import case_of, spec
+
+from optest.backends import BackendDriver, Fault, Reason
+from optest.errors import Unavailable, UnknownName, UsageError
+from optest.numerics import numpy_dtype, round_to
+from optest.spec import OperatorDescriptor, Status
+from optest.spec import dtype as dtype_called
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from optest.backends import torch_eager  # noqa: E402
+from optest.backends.torch_operators import TORCH_OPERATORS  # noqa: E402
+
+SIGNATURES = {
+    "add": "input, other -> out",
+    "div": "input, other -> out",
+    "matmul": "input, other -> out",
+    "gemm": "a, b, c? -> out",
+    "layer_norm": "input, weight?, bias? -> out",
+}
+
+
+@pytest.fixture
+def driver() -> BackendDriver:
+    return torch_eager.TorchBackend()
+
+
+def ask(driver: BackendDriver, name: str, *arrays: Any, kind: str = "float64", **attributes: Any) -> Any:
+    descriptor = OperatorDescriptor(name=name, signature=SIGNATURES.get(name, "input -> out"))
+    given = [round_to(np.asarray(array, np.float64), dtype_called(kind)) for array in arrays]
+    case = case_of(descriptor, *(spec(kind, *array.shape) for array in given), attributes=attributes)
+    (output,) = driver.run(case, given)
+    return output
+
+
+A = [[1.0, 2.0], [3.0, 4.0]]
+B = [[5.0, 6.0], [7.0, 8.0]]
+
+RESULTS: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
+    ("add", (A, B), {}, [[6, 8], [10, 12]]),
+    ("add", (A, [1.0, 2.0]), {"alpha": 2.0}, [[3, 6], [5, 8]]),
+    ("div", (A, [[2.0], [4.0]]), {}, [[0.5, 1], [0.75, 1]]),
+    ("exp", ([0.0, 1.0],), {}, [1, math.e]),
+    ("gelu", ([0.0, 1.0],), {"approximate": "none"}, [0, 0.5 * (1 + math.erf(math.sqrt(0.5)))]),
+    ("gelu", ([1.0],), {"approximate": "tanh"}, [0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * 1.044715))]),
+    ("cast", ([1.7, -1.7],), {"dtype": "int32"}, [1, -1]),
+    ("cast", ([1e6, -1e6],), {"dtype": "float8_e5m2", "saturate": True}, [57344, -57344]),
+    ("relu", ([-1.0, 2.0],), {}, [0, 2]),
+    ("sum", (A,), {"dim": None, "keepdim": False}, 10),
+    ("sum", (A,), {"dim": (), "keepdim": True}, [[10]]),
+    ("sum", (A,), {"dim": (0,), "keepdim": False}, [4, 6]),
+    ("matmul", (A, B), {}, [[19, 22], [43, 50]]),
+    ("gemm", (A, B), {}, [[19, 22], [43, 50]]),
+    ("gemm", (A, B), {"alpha": 2.0, "beta": 5.0}, [[38, 44], [86, 100]]),
+    ("gemm", (A, B, [1.0, 2.0]), {"alpha": 2.0, "beta": 3.0}, [[41, 50], [89, 106]]),
+    ("gemm", (A, B), {"trans_a": True}, [[26, 30], [38, 44]]),
+    ("gemm", (A, B), {"trans_b": True}, [[17, 23], [39, 53]]),
+    ("softmax", ([[0.0, 0.0], [0.0, math.log(3)]],), {"dim": 1}, [[0.5, 0.5], [0.25, 0.75]]),
+    ("softmax", ([[0.0, 0.0], [0.0, 0.0]],), {"dim": 0}, [[0.5, 0.5], [0.5, 0.5]]),
+    ("layer_norm", ([[1.0, 3.0]],), {"normalized_shape": (2,), "eps": 0.0}, [[-1, 1]]),
+    ("layer_norm", ([[1.0, 3.0]], [2.0, 2.0], [1.0, 0.0]), {"normalized_shape": (2,), "eps": 0.0}, [[-1, 2]]),
+    ("transpose", ([[1.0, 2.0, 3.0]],), {"dim0": 0, "dim1": 1}, [[1], [2], [3]]),
+]
+
+
+@pytest.mark.parametrize(("name", "arrays", "attributes", "expected"), RESULTS)
+def test_operators(driver: BackendDriver, name: str, arrays: Any, attributes: Any, expected: Any) -> None:
+    output = ask(driver, name, *arrays, **attributes)
+    assert output.shape == np.shape(expected)
+    np.testing.assert_allclose(output.astype(np.float64), expected, rtol=1e-14)
+
+
+def test_every_operator_is_tested() -> None:
+    assert {name for name, *_ in RESULTS} == set(TORCH_OPERATORS)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("name", ["add", "relu", "matmul", "gemm", "transpose"])
+def test_the_output_has_the_inputs_dtype(driver: BackendDriver, name: str, kind: str) -> None:
+    arrays = (A,) if name in ("relu", "transpose") else (A, B)
+    output = ask(driver, name, *arrays, kind=kind, **({"dim0": 0, "dim1": 1} if name == "transpose" else {}))
+    assert output.dtype == numpy_dtype(dtype_called(kind))
+
+
+def test_whole_factors_of_integers(driver: BackendDriver) -> None:
+    assert ask(driver, "add", [1], [2], kind="int32", alpha=3.0).tolist() == [7]
+    assert ask(driver, "gemm", A, B, A, kind="int32", alpha=2.0, beta=3.0).tolist() == [[41, 50], [95, 112]]
+
+
+def test_an_optional_input_is_placed_by_its_name(driver: BackendDriver) -> None:
+    import dataclasses
+
+    descriptor = OperatorDescriptor(name="layer_norm", signature=SIGNATURES["layer_norm"])
+    case = case_of(
+        descriptor, spec("float64", 1, 2), spec("float64", 2), attributes={"normalized_shape": (2,), "eps": 0.0}
+    )
+    case = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], name="bias")))
+    (output,) = driver.run(case, [np.array([[1.0, 3.0]]), np.array([10.0, 20.0])])
+    assert output.tolist() == [[9, 21]]
+
+
+def fault_of(action: Any) -> Fault:
+    with pytest.raises(Fault) as caught:
+        action()
+    return caught.value
+
+
+def test_an_unknown_operator_is_unsupported_and_the_known_are_listed(driver: BackendDriver) -> None:
+    found = fault_of(lambda: ask(driver, "conv9d", A))
+    assert (found.reason, found.status) == (Reason.UNSUPPORTED, Status.SKIPPED)
+    assert "it has add, div" in found.message
+    case = case_of(OperatorDescriptor(name="conv9d"), spec("float32", 2))
+    assert "no operator 'conv9d'" in (driver.unsupported(case) or "")
+
+
+def test_a_dtype_that_torch_lacks_for_an_operator_is_unsupported(driver: BackendDriver) -> None:
+    found = fault_of(lambda: ask(driver, "gelu", [1], kind="int32"))
+    assert found.reason is Reason.UNSUPPORTED
+    assert "not implemented for 'Int'" in found.message
+
+
+def test_other_errors_of_torch_are_its_own(driver: BackendDriver) -> None:
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied"):
+        ask(driver, "matmul", A, [[1.0, 2.0, 3.0]])
+
+
+@pytest.fixture
+def operator_that(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Put an operator of our own under the name relu."""
+
+    def install(function: Any) -> None:
+        monkeypatch.setitem(TORCH_OPERATORS, "relu", function)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 GiB\nmore"), Reason.OUT_OF_MEMORY),
+        (RuntimeError("NPU out of memory. Tried"), Reason.OUT_OF_MEMORY),
+        (RuntimeError("CUDA error: device-side assert triggered"), Reason.DEVICE_LOST),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), Reason.DEVICE_LOST),
+        (NotImplementedError("no such kernel"), Reason.UNSUPPORTED),
+    ],
+)
+def test_errors_get_their_reason(driver: BackendDriver, operator_that: Any, error: Exception, reason: Reason) -> None:
+    def raising(*_: Any) -> None:
+        raise error
+
+    operator_that(raising)
+    found = fault_of(lambda: ask(driver, "relu", A))
+    assert found.reason is reason
+    assert "\n" not in found.message
+
+
+def test_a_real_allocation_that_fails(driver: BackendDriver, operator_that: Any) -> None:
+    operator_that(lambda *_: torch.empty(10**15))
+    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.OUT_OF_MEMORY
+
+
+def test_an_output_elsewhere_is_on_the_wrong_device(driver: BackendDriver, operator_that: Any) -> None:
+    operator_that(lambda tensors, _: tensors[0].to("meta"))
+    found = fault_of(lambda: ask(driver, "relu", A))
+    assert found.reason is Reason.WRONG_DEVICE
+    assert "is on meta, but should be on cpu" in found.message
+
+
+def test_an_unknown_output_dtype(driver: BackendDriver, operator_that: Any) -> None:
+    operator_that(lambda *_: torch.zeros(2, dtype=torch.float8_e5m2fnuz))
+    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.DTYPE
+    operator_that(lambda *_: None)
+    assert "returned NoneType" in fault_of(lambda: ask(driver, "relu", A)).message
+
+
+def test_devices_are_checked_when_they_are_asked_for(driver: BackendDriver) -> None:
+    driver.configure({"torch_device": None})
+    driver.configure({})
+    driver.configure({"torch_device": "cpu"})
+    assert driver.device() == "cpu"
+    with pytest.raises(UnknownName) as caught:
+        driver.configure({"torch_device": "cudda"})
+    assert caught.value.suggestion == "cuda"
+    with pytest.raises(UsageError, match="should look like 'cuda:0'"):
+        driver.configure({"torch_device": "cuda:x"})
+    with pytest.raises(Unavailable, match="install torch_npu"):
+        driver.configure({"torch_device": "npu"})
+    assert driver.device() == "cpu"
+
+
+def test_a_device_that_this_machine_lacks(driver: BackendDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_eager, "_device_count", lambda kind: 0)
+    with pytest.raises(Unavailable, match="torch build with CUDA"):
+        driver.configure({"torch_device": "cuda"})
+    monkeypatch.setattr(torch_eager, "_device_count", lambda kind: 2)
+    with pytest.raises(Unavailable, match="this machine has cuda:0, cuda:1"):
+        driver.configure({"torch_device": "cuda:2"})
+
+
+def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver) -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert driver.numerics.operands == "float32"
+        assert torch_eager._operand_precision("cuda") == "float32"
+        torch.set_float32_matmul_precision("high")
+        assert torch_eager._operand_precision("cuda") == "tf32"
+        torch.set_float32_matmul_precision("medium")
+        assert driver.numerics.operands == "bfloat16"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_versions_and_doctor(driver: BackendDriver) -> None:
+    assert driver.versions()["torch"] == torch.__version__
+    assert "device cpu" in driver.doctor()
