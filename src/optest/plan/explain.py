@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.plan.forms import shown
-from optest.spec import Argument, Fill, TestCase
+from optest.spec import Argument, TestCase
 
 __all__ = ["explain_case"]
 
@@ -45,14 +45,12 @@ def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, s
         rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
         rows.append((f"{path}.offset", str(spec.offset), shape_origin))
     if case.generator is None:
-        rows.append(
-            (f"{path}.fill", str(argument.fill), case.origins.get("generator", _fill_origin(case, argument.fill)))
-        )
+        rows.append((f"{path}.fill", str(argument.fill), case.origins.get("generator", _fill_origin(case))))
     return rows
 
 
-def _fill_origin(case: TestCase, fill: Fill) -> str:
-    return "operator" if case.descriptor.generator == fill.kind else "default"
+def _fill_origin(case: TestCase) -> str:
+    return "operator" if case.descriptor.generator is not None else "default"
 
 
 def _output_origin(case: TestCase) -> str:

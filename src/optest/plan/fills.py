@@ -12,7 +12,7 @@ from optest.plan.operands import Indexed
 from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
 
-__all__ = ["FillCheck", "arguments_of", "default_fill"]
+__all__ = ["FillCheck", "arguments_of", "default_fill", "operators_fills"]
 
 
 @dataclass(slots=True)
@@ -113,6 +113,16 @@ def default_fill(kind: str, case: TestCase) -> Fill:
     if kind != "integer-exact":
         return fill
     return _with_terms(fill, case.descriptor, [each.spec for each in case.inputs], case.outputs, case.attributes)
+
+
+def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
+    """The generator and the fills of the inputs of this case if nobody stated any."""
+    choice = read_generator(case.descriptor.generator or DEFAULT_FILL)
+    every = choice.every or Fill(kind=DEFAULT_FILL)
+    locate = case.descriptor.tensors.locate
+    by_path = {f"input{locate(name)[1]}": fill for name, fill in choice.by_tensor.items()}
+    fills = [by_path.get(argument.path, every) for argument in case.inputs]
+    return choice.path, [default_fill(fill.kind, case) if not fill.parameters else fill for fill in fills]
 
 
 def _with_terms(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optest.plan.fills import default_fill
+from optest.plan.fills import default_fill, operators_fills
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
 from optest.spec import (
@@ -85,15 +85,14 @@ def _stated_attributes(case: TestCase) -> dict[str, Any]:
 
 
 def _generator_flags(case: TestCase) -> list[str] | None:
+    if (case.generator, [argument.fill for argument in case.inputs]) == operators_fills(case):
+        return []
     if case.generator is not None:
         return ["--generator", case.generator]
     kinds = {argument.fill.kind for argument in case.inputs}
-    if len(kinds) > 1:
-        return None
     if any(argument.fill != default_fill(argument.fill.kind, case) for argument in case.inputs):
         return None
-    default = case.descriptor.generator or "randn"
-    return ["--generator", kind] if (kind := next(iter(kinds), default)) != default else []
+    return ["--generator", kinds.pop()] if len(kinds) == 1 else None
 
 
 def _tolerance_flags(case: TestCase) -> list[str] | None:

@@ -257,8 +257,7 @@ def _problems(error: ValidationError, source: Source) -> list[Problem]:
     found = dict(source.faults)
     for detail in error.errors(include_url=False):
         problem_path, problem = _problem(detail, source)
-        if not any(problem_path[: len(path)] == path for path in source.faults):
-            found.setdefault(problem_path, problem)
+        found.setdefault(problem_path, problem)
     problems = sorted(found.values(), key=lambda problem: problem.line)
     if len(problems) > MAX_PROBLEMS:
         more = len(problems) - MAX_PROBLEMS

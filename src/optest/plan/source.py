@@ -212,8 +212,8 @@ def _plain_data(root: Node) -> tuple[Any, bool]:
         for key, value in node.value:
             tag: Any = key.tag
             if tag is MERGE:
-                merged = {**_merged(value_of(value)), **merged}
-                suspicious = suspicious or not _is_mergeable(value)
+                suspicious = suspicious or bool(merged) or not _is_mergeable(value)
+                merged = _merged(value_of(value))
                 continue
             count += 1
             if type(key) is not ScalarNode or not _is_text(tag):
@@ -300,6 +300,9 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             if _tag(key) is MERGE:
                 if not _is_mergeable(value):
                     yield fault(key, path, "<< merges something else than a mapping or a list of mappings")
+                if "<<" in first_lines:
+                    yield fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
+                first_lines.setdefault("<<", key.start_mark.line + 1)
                 continue
             name = key.value if isinstance(key, ScalarNode) else "[...]"
             here = (*path, name)

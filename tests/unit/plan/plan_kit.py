@@ -119,6 +119,12 @@ DESCRIPTORS = (
     OperatorDescriptor(
         name="mine", signature="x, y -> a, b", open_attributes=True, attributes=(Attribute(name="k", type="int"),)
     ),
+    OperatorDescriptor(
+        name="ranged",
+        signature="x, y -> out",
+        generator={"y": {"fill": "uniform", "low": 1, "high": 2}},
+        infer=infer_same,
+    ),
     OperatorDescriptor(name="drawn", signature="x -> out", generator="my.gen:Gen", infer=infer_same),
 )
 

@@ -140,6 +140,14 @@ def test_default_attributes_reach_the_operators_that_have_them() -> None:
     assert message == "unknown attribute of any operator in the plan 'axes'"
 
 
+def test_one_layer_must_not_state_an_attribute_under_two_names() -> None:
+    text = (
+        "defaults: {attributes: {dim: 0}}\ncases:\n  - {op: sum, shapes: {input0: 2x3}, attributes: {dim: 0, axis: 1}}"
+    )
+    message = "attribute dim is stated twice, also as axis"
+    assert one_problem(text) == (3, "$.cases[0].attributes.axis", message)
+
+
 @pytest.mark.parametrize(
     ("stated", "wanted"),
     [
@@ -210,6 +218,17 @@ def test_an_operators_own_generator() -> None:
     assert case_of("cases: [{op: drawn, shapes: {x: 2}, generator: ones}]").generator is None
     case = case_of("cases: [{op: drawn, shapes: {x: 2}, generator: {x: ones}}]")
     assert (case.generator, case.inputs[0].fill.kind) == (None, "ones")
+
+
+def test_an_operators_own_fills_by_input() -> None:
+    text = "cases: [{op: ranged, shapes: {x: 2, y: 2}, GENERATOR}]"
+
+    def fills(generator: str) -> list[str]:
+        return [str(each.fill) for each in case_of(text.replace("GENERATOR", generator)).inputs]
+
+    assert fills("") == ["randn", "uniform(low=1, high=2)"]
+    assert fills("generator: {x: ones}") == ["ones", "uniform(low=1, high=2)"]
+    assert fills("generator: ones") == ["ones", "ones"]
 
 
 def test_fills_by_input_and_a_generator_of_all_inputs_exclude_each_other() -> None:

@@ -78,6 +78,8 @@ def test_the_line_of_the_design() -> None:
         "op: cat, shapes: {input0: 2x3, input1: 4x3}, dtypes: [i8, i8], generator: my.gen:Gen",
         "op: drawn, shapes: {x: 4}",
         "op: drawn, shapes: {x: 4}, generator: randn",
+        "op: ranged, shapes: {x: 4, y: 4}",
+        "op: ranged, shapes: {x: 4, y: 4}, generator: randn",
         "op: mine, shapes: {x: 2, y: 3, a: 2, b: 4}, dtypes: f16, attributes: {k: 1, extra: [1, 2.0, 'x y']}",
         "op: mine, shapes: {x: 2, y: 3}, dtypes: [f16, i8], attributes: {k: 1, extra: null, other: ''}",
     ],

@@ -136,6 +136,11 @@ def test_merge_keys() -> None:
     assert faults("a: {<<: 3}\n") == [(1, "$.a", "<< merges something else than a mapping or a list of mappings")]
 
 
+def test_two_merge_keys_want_a_list() -> None:
+    text = "a: &a {x: 1}\nb: &b {x: 2}\nc: {<<: *a, <<: *b}\n"
+    assert faults(text) == [(3, "$.c['<<']", "<< is stated twice")]
+
+
 def test_quoted_merge_sign_is_a_word() -> None:
     assert data('{"<<": {a: 1}}') == {"<<": {"a": 1}}
 
