@@ -35,6 +35,7 @@ from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, form
 
 __all__ = ["AscendBackendDriver", "CommandBackendDriver"]
 
+_TAIL_BYTES = 8192
 _CLEANUP_S = 30.0
 """How long cleanup may take, beyond the case's deadline."""
 
@@ -224,7 +225,7 @@ class _Steps:
                 self._note("cleanup", f"{fault.message}\n{fault.details['stderr_tail']}".strip())
 
     def _finished(self, argv: Command, timeout_s: float | None) -> Finished:
-        return run(argv, cwd=self.job.workdir, env=self.job.environment(), timeout_s=timeout_s)
+        return run(argv, cwd=self.job.workdir, env=self.job.environment(), timeout_s=timeout_s, tail_bytes=_TAIL_BYTES)
 
     def _left_s(self) -> float | None:
         limit = self.job.case.timeout_s
@@ -268,14 +269,17 @@ def _details(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
         "step": step,
         "stderr_tail": finished.stderr_tail,
         "stdout_tail": finished.stdout_tail,
-        "stdout_bytes": finished.stdout_bytes,
-        "stderr_bytes": finished.stderr_bytes,
-        "strays_killed": finished.strays,
-        "wall_s": finished.wall_s,
     }
     if finished.signal is not None:
-        return details | {"signal": signal_name(finished.signal)}
-    return details | {"exit_code": finished.returncode}
+        details["signal"] = signal_name(finished.signal)
+    else:
+        details["exit_code"] = finished.returncode
+    for stream, written in (("stdout", finished.stdout_bytes), ("stderr", finished.stderr_bytes)):
+        if written > _TAIL_BYTES:
+            details[f"{stream}_bytes"] = written  # more than the tail shows
+    if finished.strays:
+        details["strays_killed"] = finished.strays
+    return details
 
 
 def _read(file: TensorFile, job: _Job, finished: Finished) -> Any:

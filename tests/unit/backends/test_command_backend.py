@@ -190,9 +190,10 @@ def test_a_hang_ends_at_the_deadline(driver: BackendDriver, place: Path) -> None
 
 
 def test_the_deadline_covers_all_steps_together(driver: BackendDriver, place: Path) -> None:
+    began = time.monotonic()
     found = fault(driver, place, "sleep 600", timeout_s=1, prepare=["sleep", "0.7"])
     assert found.reason is Reason.DEADLINE
-    assert found.details["wall_s"] < 0.6
+    assert time.monotonic() - began < 1.6
 
 
 def test_garbage_on_stdout(driver: BackendDriver, place: Path) -> None:
