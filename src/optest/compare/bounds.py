@@ -278,18 +278,19 @@ def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool) -> Budget:
     return Budget(total=total, squares=squares, weight=weight)
 
 
-def few_values(inputs: Sequence[Array | None]) -> bool:
+def few_values(inputs: Sequence[Array | None], growth: float = 0.0) -> bool:
     """Whether roundings of a sum over these operands repeat: constants, one-hot, small integers, equal slices.
 
     A product varies if one of its factors does, so one varying operand is enough; with three and more operands (a
     bias that is added, not multiplied) two have to vary. Operands of fewer than 16 elements say nothing. Factors
     with any number of values still make equal products if both are constant along axes of one size, which may be
-    the one that is summed over.
+    the one that is summed over. ``growth`` is k·u: values that differ by a smaller share of themselves vanish
+    alike in the partial sums.
     """
     large = [each for each in inputs if each is not None and each.size >= FEW]
     if not large:
         return False
-    varying = sum(not _has_few_values(each) for each in large)
+    varying = sum(not _has_few_values(each, growth) for each in large)
     if varying < (1 if len(large) < 3 else 2):
         return True
     return len(large) > 1 and bool(_constant_axes(large[0]) & _constant_axes(large[1]))
@@ -309,29 +310,32 @@ def _constant_axes(array: Array) -> set[int]:
     return found
 
 
-def terms_repeat(terms: Terms) -> bool:
+def terms_repeat(terms: Terms, growth: float) -> bool:
     """Whether some sum of 16 and more terms adds almost the same number again and again.
 
-    Equal terms have k·Σt² = (Σ|t|)². Terms that differ by less than partial sums are rounded by repeat too, that is
-    by a share of about k·u of themselves; float32 accumulates, or something wider, for which this is too careful.
+    Equal terms have k·Σt² = (Σ|t|)²; the three that k may count too many change that by 3/k. Terms that differ by a
+    smaller share than ``growth``, k·u, are rounded by repeat as if they were equal.
     """
     if np.ndim(terms.count) or terms.count < FEW:
         return False
-    spread = 1.0 + (4.0 * float(terms.count) * _FLOAT32.unit_roundoff) ** 2 + 1e-9
+    spread = 1.0 + (4.0 * growth) ** 2 + 3.0 / float(terms.count)
     absolute = np.asarray(terms.absolute, dtype=np.float64)
     with np.errstate(all="ignore"):
         equal = float(terms.count) * np.asarray(terms.squared) <= spread * (absolute * absolute)
     return bool((equal & (absolute > 0.0)).any())
 
 
-def _has_few_values(array: Array) -> bool:
+def _has_few_values(array: Array, growth: float) -> bool:
     flat: Any = array.reshape(-1) if array.flags.c_contiguous else array.flat
     size = array.size
     step = max(1, size // 64) | 1
-    sample = {each.item() for each in flat[np.arange(64, dtype=np.int64) * step % size]}
-    if len(sample) >= FEW:
+    sample = flat[np.arange(64, dtype=np.int64) * step % size].astype(np.float64)
+    found = set(sample.tolist())
+    sizes = np.abs(sample)
+    if 0.0 < float(sizes.max()) and float(sizes.max() - sizes.min()) <= 8.0 * growth * float(sizes.max()):
+        return True
+    if len(found) >= FEW:
         return False
-    found = sample
     for start in range(0, size, 1 << 15):
         found |= set(np.unique(np.asarray(flat[start : start + (1 << 15)]).astype(np.float64)).tolist())
         if len(found) >= FEW:

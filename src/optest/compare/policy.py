@@ -261,13 +261,20 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
         count = None if np.ndim(terms.count) else int(terms.count)
-        few = (inputs is not None and few_values(inputs)) or terms_repeat(terms)
+        few = count is not None and _repeats(terms, count, numerics, inputs)
         allowance, adds_up = _law(case, rule, expected, numerics, count=count, few=few)
         return replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
     allowance, _ = _law(case, rule, expected, numerics, count=None, few=False)
     return replace(allowance, budget=budget_of(terms, numerics, adds_up=False))
+
+
+def _repeats(terms: Terms, count: int, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:
+    """Whether roundings repeat, so that errors of the sum add up."""
+    accumulator = dtype(numerics.accumulator or "float32")
+    growth = count * accumulator.unit_roundoff
+    return (inputs is not None and few_values(inputs, growth)) or terms_repeat(terms, growth)
 
 
 def _without(wanted: str, case: TestCase, expected: Expected) -> str:

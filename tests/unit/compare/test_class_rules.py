@@ -159,10 +159,11 @@ def test_operands_of_few_values(inputs: list[Any], few: bool) -> None:
 
 def test_terms_that_repeat() -> None:
     same, varied = np.full((4, 64), 0.3), RNG.random((4, 64))
-    for terms, repeats in ((same, True), (varied, False), (1.0 + 1e-9 * varied, True), (0.0 * same, False)):
+    near = 1.0 + 1e-6 * varied
+    for terms, repeats in ((same, True), (varied, False), (near, True), (0.0 * same, False)):
         found = Terms(np.abs(terms).sum(-1), (terms**2).sum(-1), 64)
-        assert bounds.terms_repeat(found) is repeats
-    assert not bounds.terms_repeat(Terms(np.ones(4), np.ones(4), 1))
+        assert bounds.terms_repeat(found, 64 * 2.0**-24) is repeats
+    assert not bounds.terms_repeat(Terms(np.ones(4), np.ones(4), 1), 2.0**-24)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float8_e4m3fn"])
