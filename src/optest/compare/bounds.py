@@ -270,7 +270,7 @@ def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool) -> Budget:
     total: Any = terms.absolute
     squares: Any = terms.squared
     weight: Any = 1.0
-    if np.ndim(terms.count):
+    if type(terms.count) is not int and np.ndim(terms.count):
         count = np.asarray(terms.count, dtype=np.float64)
         total, weight = total * (count if adds_up else np.sqrt(count)), count * count if adds_up else count
     if not numerics.direct:
@@ -316,7 +316,7 @@ def terms_repeat(terms: Terms, growth: float) -> bool:
     Equal terms have k·Σt² = (Σ|t|)²; the three that k may count too many change that by 3/k. Terms that differ by a
     smaller share than ``growth``, k·u, are rounded by repeat as if they were equal.
     """
-    if np.ndim(terms.count) or terms.count < FEW:
+    if (type(terms.count) is not int and np.ndim(terms.count)) or terms.count < FEW:
         return False
     spread = 1.0 + (4.0 * growth) ** 2 + 3.0 / float(terms.count)
     absolute = np.asarray(terms.absolute, dtype=np.float64)
@@ -332,7 +332,7 @@ def _has_few_values(array: Array, growth: float) -> bool:
     sample = flat[np.arange(64, dtype=np.int64) * step % size].astype(np.float64)
     found = set(sample.tolist())
     sizes = np.abs(sample)
-    if 0.0 < float(sizes.max()) and float(sizes.max() - sizes.min()) <= 8.0 * growth * float(sizes.max()):
+    if float(sizes.max()) > 0.0 and float(sizes.max() - sizes.min()) <= 8.0 * growth * float(sizes.max()):
         return True
     if len(found) >= FEW:
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -260,14 +260,18 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
     if rule.kind is RuleClass.ACCUMULATE:
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
-        count = None if np.ndim(terms.count) else int(terms.count)
+        count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
         few = count is not None and _repeats(terms, count, numerics, inputs)
         allowance, adds_up = _law(case, rule, expected, numerics, count=count, few=few)
-        return replace(allowance, budget=budget_of(terms, numerics, adds_up=adds_up))
+        return _with(allowance, budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
     allowance, _ = _law(case, rule, expected, numerics, count=None, few=False)
-    return replace(allowance, budget=budget_of(terms, numerics, adds_up=False))
+    return _with(allowance, budget_of(terms, numerics, adds_up=False))
+
+
+def _with(allowance: Allowance, budget: Budget) -> Allowance:
+    return Allowance(used=allowance.used, method=allowance.method, law=allowance.law, budget=budget)
 
 
 def _repeats(terms: Terms, count: int, numerics: Numerics, inputs: Sequence[Any] | None) -> bool:

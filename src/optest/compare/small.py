@@ -16,7 +16,7 @@ import numpy as np
 
 from optest.compare import Expected
 from optest.compare.bounds import Law, Statistic, scalar_ulp
-from optest.compare.policy import Allowance
+from optest.compare.policy import Allowance, Method
 from optest.compare.statistic import limit, sharper
 from optest.numerics import Array
 from optest.spec import DType, Measure, dtype
@@ -35,32 +35,69 @@ def _spacing_of(name: str) -> Callable[[float], float]:
 
 
 def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: Allowance) -> Measure | None:
-    """Return the measure of a float output that is plainly right, else None."""
-    got: list[float] = actual.tolist() if actual.ndim == 1 else actual.reshape(-1).tolist()
-    want: list[float] = reference.tolist() if reference.ndim == 1 else reference.reshape(-1).tolist()
+    """Return the measure of a real output that is plainly right, else None."""
+    got: list[Any] = actual.tolist() if actual.ndim == 1 else actual.reshape(-1).tolist()
+    want: list[Any] = reference.tolist() if reference.ndim == 1 else reference.reshape(-1).tolist()
     entry = wanted.dtype
+    if not entry.precision:
+        return _whole(got, want, actual.shape, wanted, allowance)
     top = entry.max_finite
     if not (-top < min(got) and max(got) < top and -top < min(want) and max(want) < top):
         return None
     law = allowance.law
     if law is not None:
         return _by_law(got, want, actual.shape, wanted, allowance, law)
-    if entry.precision < 53 and reference.dtype != actual.dtype:
+    if reference.dtype != actual.dtype:
         want = _rounded(want, entry)
+    elif allowance.method is Method.BITS and actual.tobytes() != reference.tobytes():
+        return None
     rtol, atol = allowance.rtol, allowance.atol
     return _measure(got, want, [atol + rtol * abs(each) for each in want], actual.shape, wanted, allowance, None, None)
+
+
+def _whole(
+    got: list[Any], want: list[Any], shape: tuple[int, ...], wanted: Expected, allowance: Allowance
+) -> Measure | None:
+    """Integers and bool that are all equal."""
+    if got != want or not all(type(each) is int or type(each) is bool for each in want):
+        return None
+    squared = float(sum(each * each for each in got))
+    first = (0,) * len(shape)
+    nonzero = next((index for index, each in enumerate(want) if each), None)
+    return Measure(
+        output=wanted.name,
+        dtype=wanted.dtype.name,
+        shape=shape,
+        compared=len(got),
+        worst_index=first,
+        worst_actual=int(got[0]),
+        worst_expected=int(want[0]),
+        worst_bound=allowance.atol + allowance.rtol * abs(want[0]),
+        worst_used=0.0,
+        max_abs_error=0.0,
+        max_abs_index=first,
+        max_rel_error=None if nonzero is None else 0.0,
+        max_rel_index=None if nonzero is None else _place(nonzero, shape),
+        rmse=0.0,
+        cosine=1.0 if squared else None,
+        rule=allowance.used,
+    )
+
+
+def _spacings(values: list[float], entry: DType, factor: float) -> list[float]:
+    """``factor`` times the gap of ``entry`` at each value."""
+    precision, lowest, least = entry.precision, 2.0**entry.emin, entry.emin + 1
+    return [
+        ldexp(factor, (frexp(value)[1] if value >= lowest or value <= -lowest else least) - precision)
+        for value in values
+    ]
 
 
 def _rounded(values: list[float], entry: DType) -> list[float]:
     """Round to the nearest, ties to even: adding and subtracting 1.5·2^52 ulp leaves multiples of an ulp."""
     if entry.precision >= 53:
         return values
-    spacing = _spacing_of(entry.name)
-    rounded = []
-    for value in values:
-        shift = _SHIFT * spacing(abs(value))
-        rounded.append((value + shift) - shift)
-    return rounded
+    return [(value + shift) - shift for value, shift in zip(values, _spacings(values, entry, _SHIFT))]  # noqa: B905
 
 
 def _numbers(values: Any, size: int) -> list[float] | None:
@@ -74,15 +111,16 @@ def _numbers(values: Any, size: int) -> list[float] | None:
 def _by_law(
     got: list[float], want: list[float], shape: tuple[int, ...], wanted: Expected, allowance: Allowance, law: Law
 ) -> Measure | None:
-    size = len(want)
+    if law.final == law.per_term == 0.0:
+        return _measure(got, want, _spacings(want, law.arithmetic, law.ulps), shape, wanted, allowance, None, None)
     budget = allowance.budget
-    totals = _numbers(budget.total, size)
+    totals = _numbers(budget.total, len(want))
     if totals is None or isinstance(budget.weight, np.ndarray):
         return None
     ulp_output = _spacing_of(wanted.dtype.name)
     ulp_arithmetic = ulp_output if law.arithmetic is wanted.dtype else _spacing_of(law.arithmetic.name)
     arithmetic, bounds = [], []
-    for value, total in zip(want, totals, strict=True):
+    for value, total in zip(want, totals):  # noqa: B905 - checked above
         magnitude = abs(value)
         part = law.arithmetic_error(magnitude, total, ulp_arithmetic)
         arithmetic.append(part)

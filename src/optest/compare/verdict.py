@@ -11,7 +11,7 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.kernels import Outcome, compare
-from optest.compare.policy import Allowance, Method, NoRule, resolve
+from optest.compare.policy import Allowance, NoRule, resolve
 from optest.compare.small import SMALL, measure_small
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, numpy_dtype, ulp
@@ -172,12 +172,7 @@ def _judge_values(
     actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
 ) -> tuple[Measure, _Finding | None]:
     flush = numerics.denormals == "flush"
-    if (
-        actual.size <= SMALL
-        and wanted.dtype.is_float
-        and not flush
-        and allowance.method in (Method.TOLERANCE, Method.LAW)
-    ):
+    if actual.size <= SMALL and not wanted.dtype.is_complex and not flush:
         measure = measure_small(actual, reference, wanted, allowance)
         if measure is not None:
             return measure, None
