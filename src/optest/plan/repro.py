@@ -9,7 +9,6 @@ from optest.plan.fills import default_fill, operators_fills
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
 from optest.spec import (
-    REQUIRED,
     Fill,
     Layer,
     RuleClass,
@@ -75,12 +74,15 @@ def _attribute_flags(case: TestCase) -> list[str] | None:
 
 
 def _stated_attributes(case: TestCase) -> dict[str, Any]:
-    """The attributes that a case has to state: those off their default, and those without one."""
-    defaults = {each.name: each.default for each in case.descriptor.attributes}
+    """The attributes that a case has to state: those without a default, and those off it.
+
+    ``repr`` keeps apart what is equal and yet has another key: 1 and 1.0, 0.0 and -0.0.
+    """
+    defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
     return {
         name: value
         for name, value in case.attributes.items()
-        if (default := defaults.get(name, REQUIRED)) is REQUIRED or default != value or type(default) is not type(value)
+        if name not in defaults or repr(defaults[name]) != repr(value)
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from optest.errors import Problem, UnknownName
 from optest.plan.forms import GeneratorChoice, read_generator
@@ -13,7 +13,18 @@ from optest.plan.source import Path, Source, format_path
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, TensorSpec
 
-__all__ = ["COMMAND_LINE", "DEFAULT_FILL", "Entry", "KnownOperator", "Ledger", "Place", "Statement", "below"]
+__all__ = [
+    "COMMAND_LINE",
+    "DEFAULT_FILL",
+    "Entry",
+    "KnownOperator",
+    "KnownOperators",
+    "Ledger",
+    "Operators",
+    "Place",
+    "Statement",
+    "below",
+]
 
 COMMAND_LINE = "command line"
 DEFAULT_FILL = "randn"
@@ -126,3 +137,35 @@ class Statement:
         except UnknownName as error:
             self.ledger.unknown(place, error)
             return None
+
+
+class Operators(Protocol):
+    """What is needed of the operator registry."""
+
+    def get(self, name: str) -> OperatorDescriptor: ...
+
+    def names(self) -> tuple[str, ...]: ...
+
+
+class KnownOperators:
+    """The operators that were asked for, each looked up once."""
+
+    def __init__(self, operators: Operators, ledger: Ledger) -> None:
+        self._operators = operators
+        self._ledger = ledger
+        self._found: dict[str, KnownOperator | None] = {}
+
+    def get(self, name: str, place: Place) -> KnownOperator | None:
+        """The operator called ``name``; an unknown one goes into the ledger."""
+        if name not in self._found:
+            try:
+                self._found[name] = KnownOperator.of(self._operators.get(name))
+            except UnknownName:
+                self._found[name] = None
+        found = self._found[name]
+        if found is None:
+            self._ledger.unknown(place, UnknownName("operator", name, self._operators.names()))
+        return found
+
+    def found(self) -> list[KnownOperator]:
+        return [each for each in self._found.values() if each is not None]

@@ -67,6 +67,9 @@ def infer_cat(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any])
     return [TensorSpec(dtype=first.dtype, shape=(sum(spec.shape[0] for spec in specs if spec), *first.shape[1:]))]
 
 
+SCALE = Attribute(name="scale", type="float", default=0)
+"""Its default is an int, so that 0 from the operator and 0.0 from a case have different keys."""
+
 DESCRIPTORS = (
     OperatorDescriptor(
         name="add",
@@ -117,7 +120,7 @@ DESCRIPTORS = (
     ),
     OperatorDescriptor(name="cat", category="movement", signature="*tensors -> out", infer=infer_cat),
     OperatorDescriptor(
-        name="mine", signature="x, y -> a, b", open_attributes=True, attributes=(Attribute(name="k", type="int"),)
+        name="mine", signature="x, y -> a, b", open_attributes=True, attributes=(Attribute(name="k", type="int"), SCALE)
     ),
     OperatorDescriptor(
         name="ranged",

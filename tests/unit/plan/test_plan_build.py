@@ -270,7 +270,7 @@ def test_outputs_of_an_operator_without_inference() -> None:
     assert case_of(stated("", "float16")).outputs == ()
     case = case_of(stated(", a: 2, output1: 4", "float16"))
     assert [str(spec) for spec in case.outputs] == ["float16[2]", "float16[4]"]
-    assert case.attributes == {"k": 1, "other": [1, "a"]}
+    assert case.attributes == {"k": 1, "scale": 0, "other": [1, "a"]}
     case = case_of(stated(", a: 2, b: 4", "{x: float16, y: int8, a: bool, b: int4}"))
     assert [str(spec) for spec in case.outputs] == ["bool[2]", "int4[4]"]
     assert "the shape of output1 is missing" in one_problem(stated(", a: 2", "float16"))[2]

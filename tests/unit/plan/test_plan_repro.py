@@ -78,6 +78,8 @@ def test_the_line_of_the_design() -> None:
         "op: cat, shapes: {input0: 2x3, input1: 4x3}, dtypes: [i8, i8], generator: my.gen:Gen",
         "op: drawn, shapes: {x: 4}",
         "op: drawn, shapes: {x: 4}, generator: randn",
+        "op: mine, shapes: {x: 2, y: 3}, dtypes: f16, attributes: {k: 1, scale: 0}",
+        "op: mine, shapes: {x: 2, y: 3}, dtypes: f16, attributes: {k: 1, scale: -0.0}",
         "op: ranged, shapes: {x: 4, y: 4}",
         "op: ranged, shapes: {x: 4, y: 4}, generator: randn",
         "op: mine, shapes: {x: 2, y: 3, a: 2, b: 4}, dtypes: f16, attributes: {k: 1, extra: [1, 2.0, 'x y']}",
@@ -246,7 +248,7 @@ def test_any_case_round_trips_through_a_plan(
     original = dataclasses.replace(
         original,
         inputs=(dataclasses.replace(first, spec=spec, fill=fill), second),
-        attributes={"k": 1, "other": {"a": values, text: [text]}},
+        attributes={"k": 1, "scale": 0, "other": {"a": values, text: [text]}},
         description=text,
         skip=Skip(reason=f"x{text}"),
         xfail=Xfail(reason=f"y{text}", status=Status.TIMEOUT),
