@@ -66,10 +66,6 @@ class BackendDriver:
         """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
         return ()
 
-    def retries(self, case: TestCase) -> int:
-        """How often ``case`` is asked again after a crash, a deadline or a lost device."""
-        return case.retries
-
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 

@@ -46,6 +46,7 @@ class CommandBackendDriver(BackendDriver):
     name = "command"
     kind = "command"
     chips: tuple[str, ...] = ("*",)
+    isolated = False  # the foreign code has processes of its own, under a guard
     keeps_deadline = True
 
     def __init__(self) -> None:
@@ -54,9 +55,6 @@ class CommandBackendDriver(BackendDriver):
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return read_config(case, self.name)[1]
-
-    def retries(self, case: TestCase) -> int:
-        return max(case.retries, read_config(case, self.name)[0].retries)
 
     def checks(self, case: TestCase) -> Sequence[Check]:
         return self._checks.get(case.key, ())

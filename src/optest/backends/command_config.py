@@ -17,12 +17,13 @@ __all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "read_config
 
 Command = tuple[str, ...]
 
-_KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "retries", "golden")
+_KEYS = ("workdir", "command", "build", "prepare", "cleanup", "inputs", "outputs", "env", "golden")
 _OTHER_NAMES = {
     "pre_run": "call it 'prepare'",
     "post_run": "call it 'cleanup'",
     "cmd": "call it 'command'",
     "timeout": "it belongs to the case, beside 'backend_config'",
+    "retries": "it belongs to the case, beside 'backend_config'",
     "cwd": "call it 'workdir'",
     "environment": "call it 'env'",
 }
@@ -54,7 +55,6 @@ class CommandConfig:
     inputs: tuple[TensorFile, ...] = ()
     outputs: tuple[TensorFile, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    retries: int = 0
     golden_load: tuple[TensorFile, ...] = ()
     golden_dump: tuple[TensorFile, ...] = ()
 
@@ -98,7 +98,6 @@ class _Reader:
             inputs=inputs,
             outputs=outputs,
             env=self._env(),
-            retries=self._retries(),
             golden_load=load,
             golden_dump=dump,
         )
@@ -165,13 +164,6 @@ class _Reader:
             if not isinstance(name, str) or not name or "=" in name:
                 self._say("env", f"has the name {name!r}, but should have names of environment variables")
         return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
-
-    def _retries(self) -> int:
-        value = self.section.get("retries", 0)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            self._say("retries", f"is {value!r}, but should be an integer of 0 or more")
-            return 0
-        return value
 
     def _input_specs(self) -> dict[str, TensorSpec]:
         return {argument.path: argument.spec for argument in self.case.inputs}

@@ -64,8 +64,7 @@ def test_the_seeds_configuration_is_read(tmp_path: Path) -> None:
         ({"env": ["A"]}, "env is ['A'], but should be a map"),
         ({"env": {"A": "{x}"}}, "env.A '{x}': unknown token {x}"),
         ({"env": {"A=B": "x"}}, "env has the name 'A=B'"),
-        ({"retries": "2"}, "retries is '2', but should be an integer"),
-        ({"retries": True}, "retries is True, but should be an integer"),
+        ({"retries": 2}, "has the unknown key 'retries'; it belongs to the case"),
         ({"inputs": "x.bin"}, "inputs is 'x.bin', but should be a list of"),
         ({"inputs": [{"path": "x"}]}, "inputs[0] has no tensor"),
         ({"inputs": ["x.bin"]}, "inputs[0] is 'x.bin', but should be a map"),
@@ -127,9 +126,3 @@ def test_a_case_with_mistakes_does_not_run() -> None:
     with pytest.raises(Fault) as caught:
         driver.run(command_case(config={"command": "true"}), [])
     assert caught.value.reason is Reason.BAD_CASE
-
-
-def test_retries_are_the_larger_of_the_two() -> None:
-    driver = BackendManager(_BUILTINS).get("command")
-    assert driver.retries(command_case(config={**GOOD, "retries": 2})) == 2
-    assert driver.retries(command_case(config={**GOOD, "retries": 2}, retries=3)) == 3
