@@ -54,6 +54,8 @@ def fingerprint(
         prints[f"backend {driver.name}"] = _digest_of(Path(driver_file))
     for path in sorted(_command_files(cases)):
         prints[f"command file {path}"] = _digest_of(path)
+    for path in sorted(_data_files(cases)):
+        prints[f"data file {path}"] = _digest_of(path)
     prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
     return prints
 
@@ -82,6 +84,17 @@ def _command_files(cases: Sequence[TestCase]) -> set[Path]:
                 if len(word) < 256 and path.is_file():
                     found.add(path.resolve())
     return found
+
+
+def _data_files(cases: Sequence[TestCase]) -> set[Path]:
+    """Files that hold inputs, as far as they exist."""
+    stated = (
+        Path(case.base_dir, str(argument.fill.parameters.get("path", "")))
+        for case in cases
+        for argument in case.inputs
+        if argument.fill.kind == "file"
+    )
+    return {path.resolve() for path in stated if path.is_file()}
 
 
 def _words(step: object) -> Iterable[str]:

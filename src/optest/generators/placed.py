@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,14 +32,15 @@ def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
     return _placed(stored(numbers, spec.dtype, f"data of {name}").reshape(spec.shape), spec, f"data of {name}")
 
 
-def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
-    """The tensor in the stated file, in the layout of ``spec``.
+def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, folder: str = "") -> Array:
+    """The tensor in the stated file, in the layout of ``spec``; a relative path starts from ``folder``.
 
     Raises:
         Fault: BAD_CASE if the file cannot be read or holds another shape, type or number of bytes.
         Unavailable: if reading it needs a package that is not installed.
     """
-    return _placed(read_tensor(stated["path"], stated["key"], spec), spec, f"{stated['path']} ({name})")
+    path = os.path.join(folder, stated["path"])
+    return _placed(read_tensor(path, stated["key"], spec), spec, f"{stated['path']} ({name})")
 
 
 def _shown(spec: TensorSpec) -> str:

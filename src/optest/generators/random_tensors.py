@@ -59,8 +59,9 @@ def input_of(case: TestCase, argument: Argument) -> Array:
     fill, spec = argument.fill, argument.spec
     if fill.kind in ("data", "file"):
         check_fill(fill)
-        placed = from_data if fill.kind == "data" else from_file
-        return placed(fill_values(fill), spec, argument.name)
+        if fill.kind == "data":
+            return from_data(fill_values(fill), spec, argument.name)
+        return from_file(fill_values(fill), spec, argument.name, case.base_dir)
     interval = case.descriptor.domain.get(argument.name)
     parameters = _frozen(fill) if fill.parameters else ()
     make = _maker(fill.kind, parameters, spec.dtype.name, interval, _bound(case, argument))

@@ -183,3 +183,14 @@ def test_pt_never_runs_code(tmp_path: Path) -> None:
     assert not proof.exists()
     torch.load(path, weights_only=False)
     assert proof.exists(), "the payload is harmless, so the test above shows nothing"
+
+
+def test_a_relative_path_starts_from_the_plans_folder(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(2, 3))
+    spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3))
+    argument = Argument(name="x", path="input0", spec=spec, fill=Fill(kind="file", parameters={"path": "x.npy"}))
+    case = TestCase(
+        descriptor=OperatorDescriptor(name="copy", signature="x -> out"), inputs=(argument,), base_dir=str(tmp_path)
+    )
+    ((read,), _) = RandomTensorGenerator().generate(case)
+    assert read.tolist() == [[0, 1, 2], [3, 4, 5]]
