@@ -137,6 +137,9 @@ def compare(
         ValueError: if the reference holds values that the output dtype cannot (integers out of range).
     """
     outcome = Outcome(detailed=detailed, sketch=Sketch(actual.shape) if detailed else None)
+    if not detailed and _plainly_within(actual, reference, dtype, allowance):
+        outcome.compared = actual.size
+        return outcome
     judge = _judge_of(allowance, dtype, flush=flush, size=reference.size, with_rounding=with_rounding)
     left, right = _flat(actual), _flat(reference)
     with np.errstate(all="ignore"):

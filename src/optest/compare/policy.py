@@ -122,7 +122,7 @@ def describe_rule(case: TestCase) -> str:
     except NoRule as error:
         if case.descriptor.rule is None:
             return str(error)
-        law = _make_law(case, case.descriptor.rule, expected, Numerics(), count=None, few=False)
+        law = _make_law(case, case.descriptor.rule, expected, Numerics(), None, count=None, few=False)
         return f"{law.text} ({BUILT_IN})"
     return f"{allowance.used.text} ({allowance.used.layer})"
 
@@ -253,20 +253,22 @@ def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
 def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
     terms, rule = expected.terms, case.descriptor.rule
     assert rule is not None
+    if rule.kind is RuleClass.ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
+        terms = None  # nothing cancels here
     if terms is None:
         if rule.kind is not RuleClass.ULP:
             raise NoRule(_without("Terms or an ErrorBudget", case, expected))
-        return _law(case, rule, expected, numerics, count=None, few=False)[0]
+        return _law(case, rule, expected, numerics, None, count=None, few=False)[0]
     if rule.kind is RuleClass.ACCUMULATE:
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
         count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)
         few = count is not None and _repeats(terms, count, numerics, inputs)
-        allowance, adds_up = _law(case, rule, expected, numerics, count=count, few=few)
+        allowance, adds_up = _law(case, rule, expected, numerics, terms, count=count, few=few)
         return _with(allowance, budget_of(terms, numerics, adds_up=adds_up))
     if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
-    allowance, _ = _law(case, rule, expected, numerics, count=None, few=False)
+    allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
     return _with(allowance, budget_of(terms, numerics, adds_up=False))
 
 
@@ -292,20 +294,28 @@ _Found = tuple[Allowance, bool]
 _laws: dict[tuple[Any, ...], tuple[Rule, Numerics, _Found]] = {}
 
 
-def _law(case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, *, count: int | None, few: bool) -> _Found:
+def _law(
+    case: TestCase,
+    rule: Rule,
+    expected: Expected,
+    numerics: Numerics,
+    terms: Any,
+    *,
+    count: int | None,
+    few: bool,
+) -> _Found:
     """The allowance of a class rule without its budget, the same one for every case with the same rule, dtypes,
     numerics and k; and whether errors add up.
 
     Rules and numerics are looked up by identity, which is why the entry keeps them alive.
     """
-    terms = expected.terms
     budgeted = terms is not None and (True if isinstance(terms, Terms) else terms.variance is not None)
     names = [argument.spec.dtype.name for argument in case.inputs]
     key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, *names)
     cached = _laws.get(key)
     if cached is not None:
         return cached[2]
-    law = _make_law(case, rule, expected, numerics, count=count, few=few)
+    law = _make_law(case, rule, expected, numerics, terms, count=count, few=few)
     used = RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text)
     found = (Allowance(used=used, method=Method.LAW, law=law), few or numerics.accumulator_truncates)
     if len(_laws) >= REMEMBERED:
@@ -315,15 +325,22 @@ def _law(case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, *, 
 
 
 def _make_law(
-    case: TestCase, rule: Rule, expected: Expected, numerics: Numerics, *, count: int | None, few: bool
+    case: TestCase,
+    rule: Rule,
+    expected: Expected,
+    numerics: Numerics,
+    terms: Any,
+    *,
+    count: int | None,
+    few: bool,
 ) -> Law:
     sums = rule.kind is not RuleClass.ULP
     arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=sums)
     names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
     if rule.kind is RuleClass.ULP:
-        return ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(expected.terms, ErrorBudget))
+        return ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(terms, ErrorBudget))
     if rule.kind is RuleClass.ACCUMULATE:
         cut = _cut_operands(case, numerics)
         return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)
-    has_variance = isinstance(expected.terms, ErrorBudget) and expected.terms.variance is not None
+    has_variance = isinstance(terms, ErrorBudget) and terms.variance is not None
     return composed_law(rule, names, expected.dtype, arithmetic, has_variance=has_variance)
