@@ -127,8 +127,13 @@ class TorchBackend(BackendDriver):
 
     def _synchronize(self) -> None:
         """Wait for the device, so that the time of the kernel and its errors belong to this case."""
-        if self._device.type != "cpu":
-            getattr(torch, self._device.type).synchronize()
+        if self._device.type == "cpu":
+            return
+        module = getattr(torch, self._device.type)
+        if self._device.index:  # not every module takes a device, and without one it means the current, which is 0
+            module.synchronize(self._device)
+        else:
+            module.synchronize()
 
 
 def _open_device(wanted: str) -> torch.device:

@@ -24,6 +24,7 @@ from contextlib import suppress
 __all__ = ["adopt_orphans", "children_of", "end_children", "pack", "read_fields"]
 
 _IS_LINUX = sys.platform == "linux"
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PIPE_BYTES = 1 << 20
@@ -78,8 +79,7 @@ def adopt_orphans() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+    if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from handmade import command_case, inputs
+from handmade import case_of, command_case, inputs, spec
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager, Fault, Reason
-from optest.spec import CheckState, Status
+from optest.spec import CheckState, OperatorDescriptor, Status
 
 ADD_PY = """
 import sys, numpy as np
@@ -295,6 +295,27 @@ def test_a_users_golden_file_is_taken_with_a_note_and_never_overwritten(driver: 
     assert np.fromfile(place / "mine.bin", np.float32).tolist() == [5.0] * 6
     (note,) = driver.checks(case)
     assert "has no .key file" in note.detail
+
+
+def test_beside_a_users_golden_file_a_missing_one_is_made(driver: BackendDriver, place: Path) -> None:
+    both = OperatorDescriptor(
+        name="both", signature="input -> low, high", reference=lambda given, _: (given[0] - 1.0, given[0] + 1.0)
+    )
+    np.full(2, 5, np.float32).tofile(place / "mine.bin")
+    config = {
+        "command": ["sh", "-c", "cp {input0} {output0}; cp {input0} {output1}"],
+        "golden": {"low": "mine.bin", "high": "made.bin"},
+    }
+    case = case_of(
+        both,
+        spec("float32", 2),
+        outputs=(spec("float32", 2), spec("float32", 2)),
+        backend_config={"command": config},
+        base_dir=str(place),
+    )
+    assert driver.golden(case) is None
+    driver.run(case, [np.zeros(2, np.float32)])
+    assert [each.tolist() for each in driver.golden(case)] == [[5, 5], [1, 1]]
 
 
 def test_golden_files_that_are_missing_or_of_another_size(driver: BackendDriver, place: Path) -> None:

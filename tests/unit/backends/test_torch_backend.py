@@ -177,6 +177,19 @@ def test_an_output_elsewhere_is_on_the_wrong_device(driver: BackendDriver, opera
     assert "is on meta, but should be on cpu" in found.message
 
 
+@pytest.mark.parametrize(("device", "calls"), [("cuda:0", [()]), ("cuda:1", [(torch.device("cuda:1"),)])])
+def test_a_device_is_waited_for_before_its_output_is_read(
+    driver: Any, monkeypatch: pytest.MonkeyPatch, device: str, calls: list[Any]
+) -> None:
+    """Without a device here: the tensors stay on the CPU, which is then the wrong one."""
+    waited: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *given: waited.append(given))
+    monkeypatch.setattr(torch_eager, "to_torch", lambda array, *_, **__: torch.from_numpy(array))
+    driver._device = torch.device(device)
+    assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.WRONG_DEVICE
+    assert waited == calls
+
+
 def test_an_unknown_output_dtype(driver: BackendDriver, operator_that: Any) -> None:
     operator_that(lambda *_: torch.zeros(2, dtype=torch.float8_e5m2fnuz))
     assert fault_of(lambda: ask(driver, "relu", A)).reason is Reason.DTYPE
