@@ -91,7 +91,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--generator",),
         group="What to run",
         metavar="FILL|MODULE:NAME",
-        help="Fill, or dotted path of a generator, for all inputs.",
+        help="Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs.",
     ),
     Option(
         name="reference",

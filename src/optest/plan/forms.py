@@ -6,7 +6,8 @@ Plans and the command line share these; each function takes plain data and raise
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from optest.errors import UnknownName, UsageError, nearest
@@ -16,6 +17,7 @@ __all__ = [
     "GeneratorChoice",
     "Layout",
     "Misfit",
+    "fill_scalar",
     "is_dotted",
     "read_dtypes",
     "read_expects_error",
@@ -203,16 +205,44 @@ def is_dotted(text: str) -> bool:
 
 
 def read_generator(value: Any) -> GeneratorChoice:
-    """Read a fill's name, a dotted path, ``{fill: uniform, low: 0, high: 1}``, or any fill by tensor."""
+    """Read ``uniform``, ``uniform(low=0, high=1)``, a dotted path, ``{fill: uniform, low: 0}``, or fills by tensor."""
     if isinstance(value, str):
         if not value.strip():
             raise _wanted("generator", value, "the name of a fill or package.module:name")
+        if (call := _FILL_CALL.fullmatch(value.strip())) is not None:
+            return GeneratorChoice(every=Fill(kind=call[1], parameters=_call_parameters(value, call[2])))
         return GeneratorChoice(path=value) if is_dotted(value) else GeneratorChoice(every=Fill(kind=value))
     if not isinstance(value, dict) or not value:
         raise _wanted("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
     if "fill" in value:
         return GeneratorChoice(every=_fill(value, ()))
     return GeneratorChoice(by_tensor={name: _fill(each, (name,)) for name, each in value.items()})
+
+
+_FILL_CALL = re.compile(r"([A-Za-z][\w-]*)\((.*)\)")
+_NUMBER_WORDS: tuple[Callable[[str], Any], ...] = (int, float)
+_BOOLEAN_WORDS = {"true": True, "false": False}
+
+
+def _call_parameters(value: str, inside: str) -> dict[str, Any]:
+    """The parameters in ``uniform(low=0, high=1)``: numbers, true, false, or words."""
+    found: dict[str, Any] = {}
+    for part in inside.split(",") if inside.strip() else ():
+        name, equals, text = (word.strip() for word in part.partition("="))
+        if not equals or not name or not text or name in found:
+            raise _wanted("generator", value, "like uniform(low=0, high=1)")
+        found[name] = fill_scalar(text)
+    return found
+
+
+def fill_scalar(text: str) -> Any:
+    """The value that a parameter's text means in ``uniform(low=0, high=1)``."""
+    if text in _BOOLEAN_WORDS:
+        return _BOOLEAN_WORDS[text]
+    for read in _NUMBER_WORDS:
+        with suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _fill(value: Any, path: tuple[str | int, ...]) -> Fill:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optest.plan.fills import default_fill, operators_fills
+from optest.plan.forms import fill_scalar
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
 from optest.spec import (
@@ -91,10 +92,29 @@ def _generator_flags(case: TestCase) -> list[str] | None:
         return []
     if case.generator is not None:
         return ["--generator", case.generator]
-    kinds = {argument.fill.kind for argument in case.inputs}
-    if any(argument.fill != default_fill(argument.fill.kind, case) for argument in case.inputs):
+    words = {_fill_word(argument.fill, case) for argument in case.inputs}
+    word = words.pop() if len(words) == 1 else None
+    return None if word is None else ["--generator", word]
+
+
+def _fill_word(fill: Fill, case: TestCase) -> str | None:
+    """``randn`` or ``uniform(low=0.0, high=1.0)``, None where only a plan can say it."""
+    if fill == default_fill(fill.kind, case):
+        return fill.kind
+    if fill.kind == "file":  # its path starts from the plan's folder
         return None
-    return ["--generator", kinds.pop()] if len(kinds) == 1 else None
+    texts = {name: _scalar_word(value) for name, value in fill.parameters.items()}
+    if any(text is None for text in texts.values()):
+        return None
+    return f"{fill.kind}({','.join(f'{name}={text}' for name, text in texts.items())})"
+
+
+def _scalar_word(value: Any) -> str | None:
+    text = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, (int, float)) else value
+    if not isinstance(text, str) or any(mark in text for mark in ",=()"):
+        return None
+    again = fill_scalar(text.strip())
+    return text if type(again) is type(value) and (again == value or again != again) else None
 
 
 def _tolerance_flags(case: TestCase) -> list[str] | None:

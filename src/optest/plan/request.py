@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import UsageError
-from optest.plan.forms import Misfit, read_dtypes, read_shape, read_tolerance
+from optest.plan.forms import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.plan.scalars import number_text, quoted
 from optest.spec import DType, Tolerance
 
@@ -64,7 +64,7 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
         dtypes=parse_dtypes(options["dtype"]) if options.get("dtype") else (),
         shapes=_unique("--shape", [parse_shape(text) for text in options.get("shape") or ()]),
         attributes=_unique("--attr", [parse_attribute(text) for text in options.get("attr") or ()]),
-        generator=options.get("generator"),
+        generator=_generator(options.get("generator")),
         reference=options.get("reference"),
         tolerance=parse_tolerance(options["tolerance"]) if options.get("tolerance") else None,
         seed=seed,
@@ -83,6 +83,15 @@ def _unique(flag: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise UsageError(f"{flag} states {name} twice")
         found[name] = value
     return found
+
+
+def _generator(text: str | None) -> str | None:
+    if text is not None:
+        try:
+            read_generator(text)
+        except Misfit as misfit:
+            raise UsageError(f"--generator {text}: {misfit.message}") from None
+    return text
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:

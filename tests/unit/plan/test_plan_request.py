@@ -143,3 +143,9 @@ def test_requests() -> None:
 def test_wrong_requests(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"^{message}"):
         request_from(options)
+
+
+@pytest.mark.parametrize("text", ["uniform(low)", "uniform(low=)", "uniform(low=1,low=2)", " "])
+def test_a_generator_flag_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(UsageError, match="--generator"):
+        request_from({"generator": text})
