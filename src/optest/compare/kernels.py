@@ -15,7 +15,7 @@ import numpy as np
 from optest.compare.bounds import Budget, Law, Statistic, array_ulp
 from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
-from optest.compare.within import WIDEST, widen_half, within_for
+from optest.compare.within import WIDEST, widen_bfloat16, widen_half, within_for
 from optest.numerics import Array, bits, round_to, ulp, widen
 from optest.spec import DType, Kind
 
@@ -155,10 +155,12 @@ def compare(
 
 def _wide(block: Array) -> Array:
     """``widen``, by the fast way where there is one."""
-    if block.dtype == np.float16 and block.size > 256:
-        wide = widen_half(block)
-        if wide is not None:
-            return wide
+    if block.size > 256:
+        if block.dtype == np.float16:
+            wide = widen_half(block)
+            return widen(block) if wide is None else wide
+        if block.dtype.name == "bfloat16":
+            return widen_bfloat16(block)
     return widen(block)
 
 
@@ -217,9 +219,9 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _Judge
     smallest_normal = 2.0**dtype.emin
 
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
-        target = widen(round_to(reference, dtype))
+        target = _wide(round_to(reference, dtype))
         magnitude = np.abs(target)
-        wide = widen(reference)
+        wide = target if reference.dtype == actual.dtype else widen(reference)
         if not np.isfinite(magnitude.max(initial=0.0)):  # a finite reference beyond the overflow has a bound too
             magnitude = np.where(np.isfinite(target), magnitude, np.abs(wide))
         bound = rtol * magnitude
@@ -253,10 +255,13 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, w
         if law.statistic is Statistic.NONE:
             return block
         spacing = ulp_output(magnitude)
-        leftover = rounding_residue(wide, spacing, dtype)
-        variance = np.maximum(spacing * spacing * (1.0 / 12.0), leftover * leftover)
-        if with_rounding:
-            untouched = (leftover != 0.0) & law.is_negligible(arithmetic, spacing)
+        variance = rounding_residue(wide, spacing, dtype)
+        untouched = (variance != 0.0) & law.is_negligible(arithmetic, spacing) if with_rounding else None
+        variance *= variance
+        spacing *= spacing
+        spacing *= 1.0 / 12.0
+        np.maximum(variance, spacing, out=variance)
+        if untouched is not None:
             block = block._replace(rounding=_scatter(block, variance, untouched))
         if law.statistic is Statistic.SUM:
             variance += law.sum_variance(magnitude, squares(where), weights(where))
@@ -285,10 +290,17 @@ def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
     error = block.error
     if block.odd is not None:
         chosen = ~block.odd if chosen is None else chosen & ~block.odd
-    if chosen is not None:
-        error, variance = error[chosen], variance[chosen]
+        error = np.where(block.odd, 0.0, error)
     share = error / np.maximum(variance, 1e-300)
-    return Scatter(float(np.dot(share, error)), error.size)
+    if chosen is None:
+        return Scatter(_dot(share, error), error.size)
+    share *= chosen
+    return Scatter(_dot(share, error), int(np.count_nonzero(chosen)))
+
+
+def _dot(left: Array, right: Array) -> float:
+    """Σ of products. ``np.dot`` would start threads that fight with worker processes."""
+    return float(np.einsum("i,i->", left, right))
 
 
 def overflow_threshold(dtype: DType) -> float:
@@ -474,10 +486,11 @@ def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
         outcome.relative.see(np.divide(error, magnitude, out=np.full(error.shape, -1.0), where=magnitude > 0), offset)
         if dtype.is_inexact:
             outcome.in_ulp.see(error / ulp(magnitude, dtype), offset)
-    outcome.squared_error += float(np.dot(error, error))
-    outcome.actual_squared += float(np.vdot(actual, actual).real)
-    outcome.target_squared += float(np.vdot(target, target).real)
-    outcome.product += float(np.vdot(target, actual).real)
+    outcome.squared_error += _dot(error, error)
+    left, right = actual.view(np.float64), target.view(np.float64)  # complex: pairs, whose products are the real part
+    outcome.actual_squared += _dot(left, left)
+    outcome.target_squared += _dot(right, right)
+    outcome.product += _dot(left, right)
     _find_worst(outcome, block, error, offset)
     if block.wrong is not None and outcome.sketch is not None:
         outcome.sketch.add(np.flatnonzero(block.wrong) + offset)

@@ -13,7 +13,7 @@ import numpy as np
 from optest.numerics import Array
 from optest.spec import DType
 
-__all__ = ["WIDEST", "Within", "widen_half", "within_for"]
+__all__ = ["WIDEST", "Within", "widen_bfloat16", "widen_half", "within_for"]
 
 WIDEST = 1 << 16
 """Elements of a block: 256 KB in float32, so that three buffers stay in the second-level cache."""
@@ -97,4 +97,11 @@ def widen_half(block: Array) -> Array | None:
     load_half(block, single)
     if single.max(initial=0.0) >= _HALF_INFINITY or single.min(initial=0.0) <= -_HALF_INFINITY:
         return None
+    return single.astype(np.float64)
+
+
+def widen_bfloat16(block: Array) -> Array:
+    """A bfloat16 block as float64, through float32."""
+    single = np.empty(block.size, np.float32)
+    _load_bfloat16(block, single)
     return single.astype(np.float64)

@@ -178,6 +178,12 @@ def test_every_half_loads_exactly() -> None:
     assert within.widen_half(every) is None
 
 
+def test_every_bfloat16_loads_exactly() -> None:
+    every = np.arange(0x10000, dtype=np.uint16).view(numpy_dtype(dtype("bfloat16")))
+    with np.errstate(all="ignore"):
+        assert np.array_equal(within.widen_bfloat16(every), every.astype(np.float64), equal_nan=True)
+
+
 @settings(max_examples=80, deadline=None)
 @given(pairs(longest=small.SMALL), st.booleans())
 def test_the_small_path_measures_what_blocks_measure(pair: tuple[str, list[float], list[float]], by_law: bool) -> None:
