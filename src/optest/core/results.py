@@ -54,5 +54,6 @@ def result_of(
         tags=case.tags,
         description=case.description,
         where=case.where,
+        identifier=case.identifier() if case.name else "",
         case=case_to_wire(case),
     )

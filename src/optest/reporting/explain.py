@@ -9,7 +9,7 @@ from typing import Any
 
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
-from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, format_shape
+from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings
 
 __all__ = ["brief", "checks_text", "explain", "headline", "measure_lines", "rule_text", "timings_text", "total_s"]
 
@@ -95,14 +95,10 @@ def total_s(timings: Timings) -> float | None:
 
 def _what_the_name_hides(result: CaseResult) -> list[str]:
     """A case with a name of its own also says what it computes, and where it is written."""
-    if result.id.startswith(f"{result.operator}["):
+    if not result.identifier:
         return []
-    kinds = list(dict.fromkeys(result.dtypes))
-    dtypes = kinds if len(kinds) == 1 else result.dtypes
-    inside = [format_shape(tuple(shape)) for shape in result.shapes.values()]
-    inside += [f"{name}={value}" for name, value in result.attributes.items()]
     where = f", {result.where}" if result.where else ""
-    return [printable(f"  case: {result.operator}[{','.join(dtypes)}]({', '.join(inside)}){where}")]
+    return [printable(f"  case: {result.identifier}{where}")]
 
 
 def _message(result: CaseResult) -> list[str]:
@@ -152,8 +148,7 @@ def _how_much(measure: Measure) -> str:
     if measure.worst_actual is None and measure.worst_expected is None:
         return count
     at = f"worst at {index_text(measure.worst_index)}: " if measure.worst_index else ""
-    tail = f"; also all together: {_statistic(measure)}" if _statistic_fails(measure) else ""
-    return f"{count}; {at}{_worst(measure)}{tail}"
+    return f"{count}; {at}{_worst(measure)}"
 
 
 def _worst(measure: Measure) -> str:

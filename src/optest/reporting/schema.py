@@ -116,6 +116,7 @@ class CaseEntry(_Strict):
     tags: list[str]
     description: str
     where: str
+    identifier: str
 
 
 class RunEntry(_Strict):

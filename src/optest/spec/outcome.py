@@ -248,7 +248,8 @@ class CaseResult:
     """A case with its verdict, timings, seed and provenance; plain data, no tensors.
 
     ``case`` is the case in its wire form (:mod:`optest.core.wire`), so that it can be run again from the
-    journal alone. ``duplicate_of`` names the case whose execution was shared.
+    journal alone. ``duplicate_of`` names the case whose execution was shared. ``identifier`` says what is computed
+    where the case has a name of its own.
     """
 
     id: str
@@ -275,6 +276,7 @@ class CaseResult:
     tags: tuple[str, ...] = ()
     description: str = ""
     where: str = ""
+    identifier: str = ""
     case: Mapping[str, Any] = field(default_factory=dict)
 
     @property
