@@ -14,7 +14,7 @@ from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from
 from optest.plan.select import select
-from optest.settings import Settings, resolve
+from optest.settings import Origin, Settings, resolve
 from optest.spec import BackendTarget, TestCase
 
 __all__ = ["Asked", "asked"]
@@ -47,9 +47,10 @@ def asked(given: Mapping[str, Any]) -> Asked:
             "nothing to run: give a plan (--plan FILE) or an operator\n"
             "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
         )
-    driver = backend_manager.select(settings["backend"] or "numpy", settings["chip"])
+    chip = _chip(settings, document)
+    driver = backend_manager.select(settings["backend"] or "numpy", chip)
     driver.configure(driver_options(settings))
-    target = backend_manager.target(driver, settings["chip"])
+    target = backend_manager.target(driver, chip)
     cases = build_cases(
         document,
         _request(settings),
@@ -81,7 +82,23 @@ def driver_options(settings: Settings) -> dict[str, Any]:
 
 
 def _request(settings: Settings) -> CaseRequest:
-    return request_from({name: value.value for name, value in settings.values.items() if settings.stated(name)})
+    """What wins over the plan; what the plan itself says is read from there, below its cases."""
+    asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    return request_from(asked_for)
+
+
+def _chip(settings: Settings, document: PlanDocument | None) -> str | None:
+    """The chip; that of a plan belongs to the plan's backend, so it is not for another one asked in its place."""
+    chip: str | None = settings["chip"]
+    exchanged = settings.origin("backend").origin > Origin.PLAN
+    if document is None or not exchanged or settings.origin("chip").origin > Origin.PLAN:
+        return chip
+    return chip if _name_and_kind(settings["backend"]) & _name_and_kind(document.backend or "numpy") else None
+
+
+def _name_and_kind(backend: str) -> set[str]:
+    known = backend in backend_manager.names()
+    return {backend, backend_manager.kind_of(backend)} if known else {backend}
 
 
 def _with_deadline(case: TestCase, timeout_s: float) -> TestCase:

@@ -250,7 +250,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         total=len(request.cases) * settings["rounds"],
         target=request.target.label(),
-        seed=settings["seed"] or 0,
+        seed=_seed(request),
         directory=str(directory.path),
         plan=request.document.path if request.document else "",
         isolation=lanes.isolation,
@@ -262,6 +262,12 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         fingerprint=prints,
         notes=lanes.notes,
     )
+
+
+def _seed(request: Asked) -> int:
+    """The seed of the run: what its cases agree on, else what was stated above them."""
+    seeds = {case.seed for case in request.cases}
+    return seeds.pop() if len(seeds) == 1 else request.settings["seed"] or 0
 
 
 def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:

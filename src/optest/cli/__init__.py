@@ -21,7 +21,14 @@ Exit status: 0 all well · 1 something is wrong with a case · 2 usage or plan �
 3 optest itself · 5 nothing selected or everything skipped · 130 interrupted"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_STATUS)
+class _InOrder(click.Group):
+    """Commands in the order in which a user meets them, not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_STATUS)
 @click.version_option(__version__, "--version", prog_name="optest", message="%(prog)s %(version)s")
 def cli() -> None:
     """Is this operator implementation right, and if not, what is wrong with it?"""
@@ -41,7 +48,14 @@ for command in (
 
 def main() -> None:
     """Entry point of the console script; never returns."""
+    _find_modules_here()
     sys.exit(_status_of_call())
+
+
+def _find_modules_here() -> None:
+    """Let OPTEST_PLUGINS and dotted paths name modules of this folder, after all others, as ``python -m`` does."""
+    if not getattr(sys.flags, "safe_path", False) and "" not in sys.path:
+        sys.path.append("")
 
 
 def _status_of_call() -> int:

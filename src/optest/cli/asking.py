@@ -16,7 +16,7 @@ _CASES = (
 )
 
 
-@click.command("list", cls=GroupedCommand)
+@click.command("list", cls=GroupedCommand, short_help="List operators, backends, fills or cases.")
 @click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
 @options(_CASES)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of columns.")
@@ -32,7 +32,7 @@ def list_command(what: str | None, as_json: bool, **given: Any) -> int:
     return 0
 
 
-@click.command("explain", cls=GroupedCommand)
+@click.command("explain", cls=GroupedCommand, short_help="Show where each value of a case came from.")
 @click.argument("case_id", metavar="CASE", required=False)
 @options(name for name in _CASES if name != "case")
 def explain_command(case_id: str | None, **given: Any) -> int:

@@ -44,15 +44,29 @@ def _click_option(option: Option) -> Callable[[Function], Function]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help shows its options under the groups of the table."""
+    """A command whose help shows its options under the groups of the table, its own and ``--help`` at the end.
+
+    Arguments stand in the usage line and are explained in the text above it.
+    """
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         group_of = {option.name: option.group for option in OPTIONS}
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
             if record is not None:
                 groups.setdefault(group_of.get(parameter.name or "", "Other"), []).append(record)
+        groups["Other"] = groups.pop("Other")
         for group, records in groups.items():
             with formatter.section(group):
                 formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, but a plan that was given without its flag is told so."""
+        plans = [each for each in args if each.endswith((".yaml", ".yml"))]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if plans and "extra argument" in error.message:
+                raise click.UsageError(f"{error.message}. Did you mean --plan {plans[0]}?", ctx) from None
+            raise

@@ -12,7 +12,7 @@ from optest.settings import OPTIONS
 __all__ = ["run_command"]
 
 
-@click.command("run", cls=GroupedCommand)
+@click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
 @options(option.name for option in OPTIONS)
 def run_command(**given: Any) -> int:
     """Run the cases of a plan, or one case made from flags, and judge every result.

@@ -9,7 +9,7 @@ from optest.cli.options import GroupedCommand, options
 __all__ = ["doctor_command", "report_command", "schema_command"]
 
 
-@click.command("report", cls=GroupedCommand)
+@click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
 @click.argument("journal", metavar="JOURNAL", default="latest")
 @click.option("--format", "form", type=click.Choice(["terminal", "json"]), default="terminal", help="[terminal]")
 @click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
@@ -24,7 +24,7 @@ def report_command(journal: str, form: str, output: str | None, **given: object)
     return 0
 
 
-@click.command("schema")
+@click.command("schema", short_help="Print a JSON Schema, for editors.")
 @click.argument("what", type=click.Choice(["plan", "report", "journal"]))
 def schema_command(what: str) -> int:
     """Print the JSON Schema of plans (for editors), reports or journal lines."""
@@ -34,7 +34,7 @@ def schema_command(what: str) -> int:
     return 0
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Show versions, backends, and what is missing.")
 @click.option("--backend", metavar="NAME", help="This backend only.")
 def doctor_command(backend: str | None) -> int:
     """Show versions, backends, their devices, and why one of them is unavailable."""

@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _load(hello: Hello) -> BackendDriver:
-    sys.path[:] = [entry for entry in hello.import_path if entry not in sys.path] + sys.path
+    sys.path[:] = [*hello.import_path, *(entry for entry in sys.path if entry not in hello.import_path)]
     load_extensions(hello.plugins)
     driver = backend_manager.get(hello.driver)
     driver.configure(hello.options)

@@ -1,0 +1,117 @@
+"""What a first user runs into: help, plug-ins beside the plan, a plan without its flag, another backend for a plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Shell, user_environment  # type: ignore[import-not-found]
+
+Write = Callable[[str], Path]
+SCRIPT = Path(sys.executable).with_name("optest")
+
+PLUGIN = """
+import colorsys  # of the standard library, though a file here has the same name
+import numpy as np
+from optest.backends import BackendDriver, backend_manager
+
+class Mine(BackendDriver):
+    kind = "mine"
+    name = "mine"
+    chips = ("c1",)
+
+    def run(self, case, inputs):
+        return (np.add(*inputs),)
+
+backend_manager.register(Mine())
+"""
+
+SEEDS = """
+backend: stub
+chip: anything
+seed: 7
+cases:
+  - {op: add, name: own, dtypes: float32, shapes: {input0: 4, input1: 4}, seed: 99}
+  - {op: add, name: the plan's, dtypes: float32, shapes: {input0: 4, input1: 4}}
+"""
+
+
+@pytest.mark.skipif(not SCRIPT.exists(), reason="optest is not installed as a command here")
+@pytest.mark.parametrize("isolate", ["none", "worker"])
+def test_a_plugin_in_this_folder_is_found(tmp_path: Path, isolate: str) -> None:
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('a file of this folder took the place of a module')")
+    flags = "run --op add --dtype float32 --shape input0=4 --shape input1=4 --backend mine --isolate"
+    ended = subprocess.run(
+        [SCRIPT, *flags.split(), isolate],
+        cwd=tmp_path,
+        env=user_environment(OPTEST_PLUGINS="mine"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "1 passed" in ended.stdout
+
+
+def test_help_begins_with_what_to_run(optest: Shell) -> None:
+    ended = optest("explain", "--help")
+    assert ended.status == 0
+    assert ended.out.index("What to run:") < ended.out.index("Other:")
+    assert ended.out.rstrip().endswith("Show this message and exit.")
+
+
+def test_commands_are_listed_in_the_order_of_use(optest: Shell) -> None:
+    lines = [line.split() for line in optest("--help").out.partition("Commands:")[2].splitlines() if line.strip()]
+    names = [words[0] for words in lines][:7]
+    assert names == ["run", "list", "explain", "replay", "report", "schema", "doctor"]
+    assert not any(words[-1].endswith("...") for words in lines)
+
+
+def test_a_plan_without_its_flag(optest: Shell, plan: Write) -> None:
+    plan(SEEDS)
+    ended = optest("run", "plan.yaml")
+    assert ended.status == 2
+    assert "Did you mean --plan plan.yaml?" in ended.err
+
+
+def test_every_value_says_the_layer_that_it_came_from(optest: Shell, plan: Write) -> None:
+    path = plan(SEEDS)
+
+    def told(what: str, *arguments: object) -> list[str]:
+        ended = optest("explain", *arguments, "--plan", path.name)
+        return next(line.split() for line in ended.out.splitlines() if line.startswith(f"  {what} "))
+
+    assert told("seed", "own")[1:] == ["99", "(plan.yaml:6)"]
+    assert told("seed", "the plan's")[1:] == ["7", "(plan.yaml:4)"]
+    assert told("seed", "own", "--seed", 3)[1:] == ["3", "(command", "line)"]
+    assert told("backend", "own")[-1] == "(plan.yaml:2)"
+    assert told("backend", "own", "--backend", "numpy")[-2:] == ["(command", "line)"]
+
+
+def test_a_plan_s_chip_is_not_another_backend_s(optest: Shell, plan: Write) -> None:
+    path = plan(SEEDS)
+    ended = optest("run", "--plan", path, "--backend", "numpy")
+    assert ended.status == 0, ended.text
+    assert "on numpy:cpu" in ended.out
+    refused = optest("run", "--plan", path, "--backend", "numpy", "--chip", "anything")
+    assert refused.status == 2
+    assert "unknown chip of backend numpy 'anything'" in refused.err
+
+
+def test_a_wrong_chip_of_the_plan_s_own_backend_stays_an_error(optest: Shell, plan: Write) -> None:
+    path = plan(SEEDS.replace("stub", "ascend").replace("anything", "a100"))
+    for backend in ("ascend", "npu"):
+        ended = optest("run", "--plan", path, "--backend", backend)
+        assert ended.status == 2, ended.text
+        assert "a100" in ended.err
+
+
+def test_replay_says_the_seed_of_its_case(optest: Shell, plan: Write) -> None:
+    assert optest("run", "--plan", plan(SEEDS)).status == 0
+    ended = optest("replay", "own")
+    assert ended.status == 0, ended.text
+    assert "seed 99" in ended.out.splitlines()[0]
