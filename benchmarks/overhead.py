@@ -3,7 +3,11 @@
 Both sides add four float32 numbers, compare, and record the result. optest draws the inputs from the case key, asks
 the float64 reference and the backend, judges by the class rule, and writes a journal line; pytest runs one
 parametrised test with torch.testing.assert_close. Cost a case is the slope between two numbers of cases, so start-up
-does not count. Prints microseconds of one run and their ratio; the ratio is what carries over to other machines.
+does not count. All sides are asked in turns and the least time of each counts, so that a busy machine is unfair to
+none. Prints microseconds of one run and their ratio; the ratio is what carries over to other machines.
+
+The backend is a trivial one of its own (``trivial_backend.py``); the numpy backend, which evaluates the reference a
+second time, has a row of its own.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from optest.backends import backend_manager
 from optest.core.executors import Executor, InProcess, WorkerOptions, WorkerProcess
 from optest.core.session import Policy, Session
 from optest.operators import operators
+from optest.registry import load_plugins
 from optest.reporting import ReportManager
 from optest.reporting.terminal import TerminalReporter
 from optest.settings import environment
@@ -37,7 +43,12 @@ def test_add(seed):
 """
 
 
-def cases(count: int) -> list[TestCase]:
+PLUGINS = ("trivial_backend",)
+Side = Callable[[int], float]
+"""Runs so many cases and returns the seconds that they took."""
+
+
+def cases(count: int, backend: str) -> list[TestCase]:
     descriptor = operators.get("add")
     spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
     fill = Fill(kind="randn")
@@ -45,7 +56,7 @@ def cases(count: int) -> list[TestCase]:
         Argument(name=name, path=f"input{i}", spec=spec, fill=fill) for i, name in enumerate(("input", "other"))
     )
     attributes = descriptor.bind({})
-    target = BackendTarget(name="numpy")
+    target = BackendTarget(name=backend)
     return [
         TestCase(
             descriptor=descriptor,
@@ -60,16 +71,15 @@ def cases(count: int) -> list[TestCase]:
     ]
 
 
-def seconds(count: int, executor: Executor, folder: Path) -> float:
-    planned = cases(count)
-    info = RunInfo(run_id="bench", started_at="now", total=count, target="numpy", seed=0)
-    journal = folder / f"{time.monotonic_ns()}.jsonl"
+def run_seconds(count: int, backend: str, executor: Executor, folder: Path) -> float:
+    planned = cases(count, backend)
+    info = RunInfo(run_id="bench", started_at="now", total=count, target=backend, seed=0)
     gc.collect()
-    with JournalWriter(journal) as writer:
+    with JournalWriter(folder / f"{time.monotonic_ns()}.jsonl") as writer:
         session = Session(
             info=info,
             cases=planned,
-            driver=backend_manager.get("numpy"),
+            driver=backend_manager.get(backend),
             make_executor=lambda _: executor,
             journal=writer,
             listener=ReportManager([TerminalReporter(io.StringIO(), verbosity=-2)]),
@@ -92,12 +102,6 @@ class Kept:
         return None
 
 
-def slope(executor: Executor, folder: Path, few: int, many: int, repeats: int) -> float:
-    kept = Kept(executor)
-    seconds(few, kept, folder)
-    return min((seconds(many, kept, folder) - seconds(few, kept, folder)) / (many - few) for _ in range(repeats))
-
-
 def pytest_seconds(count: int, folder: Path) -> float:
     path = folder / f"test_bench_{count}.py"
     path.write_text(PYTEST.format(count=count))
@@ -107,27 +111,57 @@ def pytest_seconds(count: int, folder: Path) -> float:
     return time.perf_counter() - began
 
 
+def slopes_s(sides: dict[str, tuple[Side, int, int]], repeats: int) -> dict[str, float]:
+    """Seconds a case of every side: between its small and its large number of cases, the least time of each."""
+    least = {word: [float("inf"), float("inf")] for word in sides}
+    for _ in range(repeats):
+        for word, (ask, *counts) in sides.items():
+            for place, count in enumerate(counts):
+                least[word][place] = min(least[word][place], ask(count))
+    return {word: (least[word][1] - least[word][0]) / (many - few) for word, (_, few, many) in sides.items()}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=4000)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
     given = parser.parse_args()
+    repeats, many = (2, 1000) if given.quick else (6, 4000)
+    load_plugins(PLUGINS)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        driver = backend_manager.get("numpy")
-        rows = {"in process": slope(InProcess(driver), folder, 200, 200 + given.cases, given.repeats)}
-        for word, fresh, few, many in (("warm worker", False, 100, given.cases), ("fresh fork", True, 20, 220)):
-            options = WorkerOptions(driver="numpy", scratch=folder, environment=environment(), fresh=fresh)
-            worker = WorkerProcess(options, word.replace(" ", "-"))
-            rows[word] = slope(worker, folder, few, many, given.repeats)
-            worker.close()
-        few, many = 100, 1100
-        peer = min((pytest_seconds(many, folder) - pytest_seconds(few, folder)) / (many - few) for _ in range(2))
-    print("| one trivial case | µs | pytest + torch.testing.assert_close is … times as dear |")
+
+        def side(backend: str, executor: Executor) -> Side:
+            kept = Kept(executor)
+            return lambda count: run_seconds(count, backend, kept, folder)
+
+        def worker(*, fresh: bool) -> WorkerProcess:
+            options = WorkerOptions(
+                driver="trivial", scratch=folder, environment=environment(), plugins=PLUGINS, fresh=fresh
+            )
+            return WorkerProcess(options, "fresh" if fresh else "warm")
+
+        warm, fresh = worker(fresh=False), worker(fresh=True)
+        try:
+            figures = slopes_s(
+                {
+                    "in process": (side("trivial", InProcess(backend_manager.get("trivial"))), 200, many),
+                    "in process, numpy backend": (side("numpy", InProcess(backend_manager.get("numpy"))), 200, many),
+                    "warm worker": (side("trivial", warm), 200, many),
+                    "fresh fork of a warm worker": (side("trivial", fresh), 20, 220),
+                    PEER: (lambda count: pytest_seconds(count, folder), 100, 1100),
+                },
+                repeats,
+            )
+        finally:
+            warm.close()
+            fresh.close()
+    print(f"| one trivial case | µs | {PEER} costs … times as much |")
     print("|---|--:|--:|")
-    for word, each in rows.items():
-        print(f"| {word} | {each * 1e6:.0f} | {peer / each:.1f} |")
-    print(f"| pytest + torch.testing.assert_close | {peer * 1e6:.0f} | 1.0 |")
+    for word, each in figures.items():
+        print(f"| {word} | {each * 1e6:.0f} | {figures[PEER] / each:.1f} |")
+
+
+PEER = "pytest + torch.testing.assert_close"
 
 
 if __name__ == "__main__":
