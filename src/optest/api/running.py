@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from optest.api.asking import Asked, asked, driver_options
 from optest.api.provenance import changed, fingerprint, host, versions
-from optest.core.executors import Executor, InProcess, NotInWorker, WorkerOptions, WorkerProcess
+from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
@@ -198,6 +198,7 @@ class _Lanes:
             plugins=plugin_modules(),
             every_measure=bool(request.settings["verbose"]),
             fresh=wanted == "case",
+            patience=Patience(times=jobs, extra_s=60.0) if request.driver.keeps_deadline else Patience(),
         )
         first = WorkerProcess(options, "worker-0")
         try:

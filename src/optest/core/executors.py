@@ -22,7 +22,7 @@ from optest.errors import InternalError, Unavailable, UsageError
 from optest.process import Child, signal_name, start_child
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
-__all__ = ["Executor", "InProcess", "NotInWorker", "WorkerOptions", "WorkerProcess"]
+__all__ = ["Executor", "InProcess", "NotInWorker", "Patience", "WorkerOptions", "WorkerProcess"]
 
 _START_S = 300.0
 """How long a worker may take to import its framework."""
@@ -55,6 +55,23 @@ class InProcess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How much longer than a case's deadline a worker may take: a driver that keeps deadlines itself ends first.
+
+    ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up.
+    """
+
+    times: int = 1
+    extra_s: float = 0.0
+
+    def allowance_s(self, phase: Phase, case: TestCase) -> float:
+        """Seconds that a phase may take; the case's own deadline covers the backend alone."""
+        if phase is Phase.RUN:
+            return (case.timeout_s or _OWN_PHASES_S) * self.times + self.extra_s
+        return max(_OWN_PHASES_S, case.timeout_s or 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """How workers are started. ``scratch`` holds their output and phase pages."""
 
@@ -65,6 +82,7 @@ class WorkerOptions:
     plugins: tuple[str, ...] = ()
     every_measure: bool = False
     fresh: bool = False
+    patience: Patience = Patience()
 
 
 class WorkerProcess:
@@ -100,15 +118,18 @@ class WorkerProcess:
             return self._died(child, page, cases, began)
         while True:
             try:
-                answer = child.receive(_until_next_look(page, cases[0]))
+                answer = child.receive(_until_next_look(page, cases[0], self._options.patience))
             except TimeoutError:
                 phase, since = page.read()
-                if time.monotonic() < since + _allowance(phase, cases[0]):
+                if time.monotonic() < since + self._options.patience.allowance_s(phase, cases[0]):
                     continue
                 return self._ended_by_deadline(child, page, cases)
             if answer is None:
                 return self._died(child, page, cases, began)
-            return _as_execution(decode_for_parent(answer), cases)
+            execution = _as_execution(decode_for_parent(answer), cases)
+            if any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts):
+                self._give_up(child, page)  # what it still holds of the device is broken
+            return execution
 
     def start(self) -> tuple[Child, PhasePage]:
         """Return the running worker and its phase page, started if need be.
@@ -181,7 +202,7 @@ class WorkerProcess:
         phase, since = page.read()
         ran_s = time.monotonic() - since
         child.kill()
-        verdict = _overtime(phase, _allowance(phase, cases[0]), child.stderr_tail())
+        verdict = _overtime(phase, self._options.patience.allowance_s(phase, cases[0]), child.stderr_tail())
         return self._gone(child, page, cases, verdict, phase, ran_s)
 
     def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
@@ -189,6 +210,11 @@ class WorkerProcess:
         phase, _ = page.read()
         verdict = _death(phase, returncode, signal, child.stderr_tail())
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
+
+    def _give_up(self, child: Child, page: PhasePage) -> None:
+        self._running = None
+        child.close()
+        page.close()
 
     def _gone(
         self,
@@ -200,24 +226,15 @@ class WorkerProcess:
         ran_s: float,
     ) -> runner.Execution:
         """The same verdict for every case, and a clean place for the next worker."""
-        self._running = None
-        child.close()
-        page.close()
+        self._give_up(child, page)
         timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
         return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
 
 
-def _allowance(phase: Phase, case: TestCase) -> float:
-    """Seconds that a phase may take; the case's own deadline covers the backend alone."""
-    if phase is Phase.RUN:
-        return _OWN_PHASES_S if case.timeout_s is None else case.timeout_s
-    return max(_OWN_PHASES_S, case.timeout_s or 0.0)
-
-
-def _until_next_look(page: PhasePage, case: TestCase) -> float:
+def _until_next_look(page: PhasePage, case: TestCase, patience: Patience) -> float:
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
     phase, since = page.read()
-    left = since + _allowance(phase, case) - time.monotonic()
+    left = since + patience.allowance_s(phase, case) - time.monotonic()
     if phase is not Phase.RUN and case.timeout_s is not None:
         left = min(left, case.timeout_s)
     return max(left, 0.001)

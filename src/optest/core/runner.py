@@ -18,7 +18,7 @@ from optest.core.expectations import excused, fault_verdict, refusal_verdict
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.results import result_of
-from optest.spec import BAD_STATUSES, CaseResult, Check, Fault, Reason, Status, TestCase, Timings, Verdict
+from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Fault, Reason, Status, TestCase, Timings, Verdict
 
 __all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
 
@@ -102,6 +102,7 @@ def execute(
         )
     except Fault as fault:
         progress.fault = fault
+    progress.checks += _checks_of_driver(case, driver)
     verdicts = timed(
         Phase.COMPARE,
         lambda: tuple(excused(each, _verdict(each, progress, driver, every_measure)) for each in cases),
@@ -114,7 +115,7 @@ def _verdict(case: TestCase, progress: _Progress, driver: BackendDriver, every_m
     if case.expects_error is not None:
         return refusal_verdict(case.expects_error, progress.fault)
     if progress.fault is not None:
-        return fault_verdict(progress.fault)
+        return replace(fault_verdict(progress.fault), checks=progress.checks)
     if not progress.expected:
         return Verdict(
             status=Status.UNCHECKED,
@@ -134,6 +135,17 @@ def _verdict(case: TestCase, progress: _Progress, driver: BackendDriver, every_m
     except Fault as fault:
         return fault_verdict(fault)
     return replace(verdict, checks=(*verdict.checks, *progress.checks))
+
+
+def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:
+    """What the driver itself looked at; a driver that fails to say so is not believed, but keeps its outputs."""
+    if type(driver).checks is BackendDriver.checks:
+        return ()
+    try:
+        with Border("the backend's `checks`", Reason.RAISED):
+            return tuple(driver.checks(case))
+    except Fault as fault:
+        return (Check(name="the backend's own checks", state=CheckState.INCONCLUSIVE, detail=fault.message),)
 
 
 def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:

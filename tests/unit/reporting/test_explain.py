@@ -144,8 +144,9 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         checks=(Check(name="alias", state=CheckState.FAILED, detail="out shares memory with input a"),),
     )
     found["VALUE of a named duplicate, asked twice, in the second round"] = result(
-        reason=Reason.VALUE, measures=(value,), id="tail", where="plan.yaml:12", identifier="matmul[float16](64x128, 128x32, alpha=2.0)",
-        duplicate_of="matmul[float16](64x128, 128x32)", attempts=2, round=1,
+        reason=Reason.VALUE, measures=(value,), id="tail", where="plan.yaml:12",
+        identifier="matmul[float16](64x128, 128x32, alpha=2.0)", duplicate_of="matmul[float16](64x128, 128x32)",
+        attempts=2, round=1,
     )  # fmt: skip
     found["XPASSED"] = result(status=Status.XPASSED, message="passed, but is expected to be failed: issue 12")
     found["SUSPECT"] = result(
