@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optest.compare import judge, kernels, small, within
 from optest.compare.policy import Allowance, Method
-from optest.numerics import numpy_dtype, round_to
+from optest.numerics import numpy_dtype, round_to, ulp
 from optest.spec import DType, Numerics, Reason, Rule, RuleClass, RuleUsed, Status, dtype
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
@@ -273,3 +273,29 @@ def test_blocks_need_little_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 32e6
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("ceiling", [0.5, 3.0])
+def test_large_ulp_verdicts_are_those_of_the_exact_path(
+    name: str, ceiling: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elements at and around the bound, zeros, subnormals and powers of two, in blocks that are not sampled."""
+    monkeypatch.setattr("optest.compare.verdict.ALWAYS_DETAILED", 0)
+    monkeypatch.setattr(kernels, "BLOCK", 64)
+    entry, rng = dtype(name), np.random.default_rng(5)
+    tiny = 2.0 ** rng.uniform(entry.emin - entry.precision, entry.emin + 2, 300)
+    reference = np.concatenate([[0.0] * 100, tiny, 2.0 ** rng.uniform(-3, 3, 3000), np.exp2(rng.integers(-3, 3, 100))])
+    rounded = round_to(reference, entry)
+    outcomes = set()
+    for step in (0.0, 0.4, 1.0, 3.0, 5.0):
+        shift = step * rng.choice([-1.0, 1.0], reference.size) * ulp(reference, entry)
+        for actual in (round_to(reference + shift, entry), np.where(rng.random(reference.size) < 0.001, 2, rounded)):
+            got = actual.astype(rounded.dtype)
+            rule = Rule(kind=RuleClass.ULP, ulp=ceiling)
+            quick = verdict_of(got, reference, name, rule=rule)
+            slow = verdict_of(got, reference, name, rule=rule, every_measure=True)
+            assert quick.status is slow.status
+            assert quick.measures[0].mismatched == slow.measures[0].mismatched
+            outcomes.add(quick.status)
+    assert outcomes == {Status.PASSED, Status.FAILED}
