@@ -1,0 +1,51 @@
+"""optest inside another program: cases, TestRunner, run."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from optest.api import bootstrap, cases, run
+from optest.core.runner import TestRunner
+from optest.errors import UnknownName, UsageError
+from optest.spec import CaseResult, Status
+
+MATMUL = {"op": "matmul", "dtype": "float16", "shape": ("input0=8x9", "input1=9x7")}
+
+
+def test_the_runner_of_the_seed() -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    def on_result(result: CaseResult, index: int, total: int) -> None:
+        heard.append((result.id, index, total))
+
+    (result,) = TestRunner(seed=5, fail_fast=True).run(cases(**MATMUL), on_result=on_result)
+    assert (result.status, result.seed) == (Status.PASSED, 5)
+    assert heard == [("matmul[float16](8x9, 9x7)", 0, 1)]
+
+
+def test_a_seed_of_the_runner_changes_the_inputs_and_the_key() -> None:
+    one, other = (TestRunner(seed=seed).run(cases(**MATMUL))[0] for seed in (1, 2))
+    assert one.key != other.key
+
+
+def test_run_gives_summary_results_and_folder(tmp_path: Path) -> None:
+    with redirect_stdout(io.StringIO()):
+        outcome = run(**MATMUL, runs_dir=str(tmp_path / "runs"), quiet=2)
+    assert (outcome.exit_status, outcome.summary.by_status) == (0, {"passed": 1})
+    assert outcome.directory.journal_path.exists()
+
+
+def test_unknown_options_have_a_suggestion() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'backend'"):
+        cases(bakend="numpy", **MATMUL)
+    with pytest.raises(UsageError, match="nothing to run"):
+        cases()
+
+
+def test_bootstrap_is_harmless_twice() -> None:
+    bootstrap()
+    bootstrap()
