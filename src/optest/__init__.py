@@ -1,3 +1,19 @@
 """optest finds out whether an operator implementation is right and, if not, what is wrong with it."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optest.api import bootstrap, cases, run
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "bootstrap", "cases", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("bootstrap", "cases", "run"):
+        from optest import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'optest' has no attribute {name!r}")
