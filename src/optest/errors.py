@@ -50,7 +50,7 @@ class UnknownName(UsageError):
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         self.kind = kind
         self.name = name
-        self.known = tuple(known)
+        self.known = tuple(dict.fromkeys(known))
         self.suggestion = nearest(name, self.known)
         hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
         listed = f"\n  known: {', '.join(sorted(self.known))}" if self.known else ""
