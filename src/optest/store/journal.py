@@ -73,15 +73,16 @@ class JournalWriter:
             raise
         self._closed = False
         self._broken: OSError | None = None
+        self._line = bytearray()
 
     def start(self, info: RunInfo) -> None:
-        self._append(_PREFIX["start"] + codec.encode(info) + b"}\n")
+        self._append("start", info)
 
     def result(self, result: CaseResult) -> None:
-        self._append(_PREFIX["result"] + codec.encode(result) + b"}\n")
+        self._append("result", result)
 
     def end(self, summary: RunSummary) -> None:
-        self._append(_PREFIX["end"] + codec.encode(summary) + b"}\n")
+        self._append("end", summary)
 
     def close(self) -> None:
         if not self._closed:
@@ -96,7 +97,7 @@ class JournalWriter:
     ) -> None:
         self.close()
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, kind: str, noun: RunInfo | CaseResult | RunSummary) -> None:
         """Write one whole line or none of it.
 
         Raises:
@@ -104,10 +105,13 @@ class JournalWriter:
         """
         if self._broken is not None:
             raise JournalError(self.path, self._broken)
-        rest = memoryview(line)
+        line = self._line
+        codec.encode_after(_PREFIX[kind], noun, line)
+        line += b"}\n"
         try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            written = os.write(self._file, line)
+            while written < len(line):
+                written += os.write(self._file, line[written:])
         except OSError as error:
             self._take_back(error)
             raise JournalError(self.path, error) from None
