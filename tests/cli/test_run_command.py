@@ -134,7 +134,7 @@ def test_faults_in_workers_end_their_case_alone(optest: Shell, plan: Write, tmp_
     assert [result.reason.value if result.reason else "-" for result in results] == [
         *("-", "SIGNAL", "EXIT_CODE", "VALUE", "RAISED", "-")
     ]
-    assert "again: optest run" in ended.out
+    assert "optest run" in ended.out.partition("again: ")[2]
 
 
 @pytest.mark.parametrize("isolate", ["none", "worker", "case"])
@@ -290,16 +290,21 @@ def test_a_full_disk_keeps_the_journal(plan: Write, tmp_path: Path) -> None:
     assert 0 < len(read_journal(journal_of(tmp_path)).results) < 59
 
 
-def again_line(ended: Ended) -> list[str]:
-    (line,) = [line for line in ended.out.splitlines() if line.strip().startswith("again: optest ")][:1]
-    return shlex.split(line.partition("again: optest ")[2])
+def again_line(ended: Ended) -> tuple[list[str], dict[str, str]]:
+    """Arguments and variables of the line that runs the first failure again."""
+    line = next(line for line in ended.out.splitlines() if line.strip().startswith("again: "))
+    words = shlex.split(line.partition("again: ")[2])
+    start = words.index("optest")
+    return words[start + 1 :], dict(word.split("=", 1) for word in words[:start])
 
 
 @pytest.mark.parametrize("layout", ["4x5", "{shape: [4, 5], strides: [1, 4]}"])
 def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_path: Path, layout: str) -> None:
     text = faulty("value").replace("2x5", layout, 1).replace("2x5", "4x5")
     first = optest("run", "--plan", plan(text), env=PLUGIN)
-    again = optest(*again_line(first), "--runs-dir", "again", env=PLUGIN)
+    arguments, variables = again_line(first)
+    assert variables == PLUGIN
+    again = optest(*arguments, "--runs-dir", "again", env=variables)
     assert (first.status, again.status) == (1, 1), first.text + again.text
     before = read_journal(journal_of(tmp_path)).results[0]
     after = read_journal(next((tmp_path / "again").glob("*/journal.jsonl"))).results[0]

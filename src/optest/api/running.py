@@ -272,7 +272,10 @@ def _seed(request: Asked) -> int:
 
 
 def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
-    """The command that runs exactly this case again; what flags cannot say is written to a one-case plan."""
+    """The command that runs exactly this case again, in a shell that knows nothing of this one.
+
+    What flags cannot say is written to a one-case plan.
+    """
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
     arguments = command_line(case)
@@ -282,4 +285,6 @@ def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
         arguments = ["run", "--plan", str(path)]
     for name, value in driver_options(settings).items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(["optest", *arguments])
+    line = shlex.join(["optest", *arguments])
+    plugins = plugin_modules()
+    return f"OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}" if plugins else line
