@@ -159,6 +159,22 @@ def test_the_fast_test_accepts_what_is_right(name: str) -> None:
     assert not fast(round_to(np.linspace(-1000, 1000, 5000) * 1.02, entry), expected)
 
 
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+def test_the_fast_test_refuses_the_first_value_beyond_the_bound(name: str) -> None:
+    entry, rng = dtype(name), np.random.default_rng(3)
+    rtol, atol = 1e-2, 1e-3
+    fast = within.within_for(entry, rtol, atol)
+    assert fast is not None
+    expected = round_to(rng.uniform(-100, 100, 2000), entry)
+    wide = expected.astype(np.float64)
+    bound = atol + rtol * np.abs(wide)
+    actual = round_to(wide + bound, entry)
+    beyond = np.abs(actual.astype(np.float64) - wide) > bound
+    assert beyond.sum() > 500
+    for at in np.flatnonzero(beyond):
+        assert not fast(actual[at : at + 1], expected[at : at + 1])
+
+
 @pytest.mark.parametrize("code", [0x7C00, 0x7C01, 0x7FFF, 0xFC00, 0xFE00])
 def test_the_fast_test_refuses_half_infinity_and_nan(code: int) -> None:
     fast = within.within_for(dtype("float16"), 0.9, 1e4)
