@@ -5,8 +5,14 @@ BIN := $(VENV)/bin
 
 .PHONY: run test fast slow lint types bench docs clean
 
+# Two commands: the quick-start plan, which passes, and one case of it asked of a backend with a bug, which must fail.
 run: $(VENV)/.run
-	$(BIN)/python examples/quickstart/demo.py
+	$(BIN)/optest run --plan examples/quickstart/plan.yaml
+	@printf '\nThe same plan, asked of a backend whose matmul forgets the last product of every sum:\n\n'
+	PYTHONPATH=examples/quickstart OPTEST_PLUGINS=broken_backend \
+	$(BIN)/optest run --plan examples/quickstart/plan.yaml --backend broken --case 'matmul half'; test $$? -eq 1
+	@$(BIN)/optest report latest -q | grep -q '1 VALUE'
+	@printf '\nThat failure was meant to be seen. How to read it, and what to do next: docs/tutorial.md\n'
 
 test: lint types fast slow
 
