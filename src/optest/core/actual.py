@@ -29,6 +29,7 @@ _INTO_OUR_BUFFERS = (
     Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
     Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side"),
 )
+_SMALL_BYTES = 1 << 14
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
 
 
@@ -72,7 +73,7 @@ def _call(
 
 def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Array]) -> None:
     for argument, given, left in zip(case.inputs, before, after, strict=True):
-        if argument.name in case.descriptor.mutates:
+        if argument.name in case.descriptor.mutates or _are_same_bytes(given, left):
             continue
         changed = bits(given) != bits(left)
         if not changed.any():
@@ -84,6 +85,11 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
             f"the first at {list(index)}: {given[index]} became {left[index]}",
             details={"input": argument.name, "index": list(index)},
         )
+
+
+def _are_same_bytes(one: Array, other: Array) -> bool:
+    """Whether small tensors are equal byte for byte, which costs a tenth of asking element by element."""
+    return one.nbytes <= _SMALL_BYTES and one.tobytes() == other.tobytes()
 
 
 def _fill_our_buffers(

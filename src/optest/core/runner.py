@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from time import perf_counter
 from typing import Any
@@ -43,24 +43,34 @@ class Execution:
     timings: Timings
 
 
-@dataclass(slots=True)
-class _Progress:
-    """What is known so far while a case runs. ``expected`` None: no case needs it; empty: there is no reference."""
+class _Clock:
+    """Announces each phase as it begins and keeps how many seconds each of them took."""
 
-    inputs: Sequence[Array] = ()
-    expected: Sequence[Expected] | None = None
-    actual: Sequence[Array] = ()
-    checks: tuple[Check, ...] = ()
-    fault: Fault | None = None
-    seconds: dict[Phase, float] = field(default_factory=dict)
+    __slots__ = ("_announce", "_phase", "_seconds", "_since")
+
+    def __init__(self, announce: Callable[[Phase], None]) -> None:
+        self._announce = announce
+        self._seconds: list[float | None] = [None] * len(Phase)
+        self._phase = Phase.IDLE
+        self._since = 0.0
+
+    def enter(self, phase: Phase) -> None:
+        self._seconds[self._phase] = perf_counter() - self._since
+        self._announce(phase)
+        self._phase, self._since = phase, perf_counter()
 
     def timings(self) -> Timings:
-        return Timings(
-            generate_s=self.seconds.get(Phase.GENERATE),
-            reference_s=self.seconds.get(Phase.REFERENCE),
-            run_s=self.seconds.get(Phase.RUN),
-            compare_s=self.seconds.get(Phase.COMPARE),
-        )
+        _, generate_s, reference_s, run_s, compare_s = self._seconds
+        return Timings(generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the backend made of a case, or its fault, with what else was looked at."""
+
+    outputs: Sequence[Array]
+    checks: tuple[Check, ...]
+    fault: Fault | None = None
 
 
 def execute(
@@ -77,64 +87,67 @@ def execute(
     from a KeyboardInterrupt that the backend threw, which is a verdict.
     """
     case = cases[0]
-    progress = _Progress()
-
-    def timed(phase: Phase, work: Callable[[], Any]) -> Any:
-        announce(phase)
-        started = perf_counter()
-        try:
-            return work()
-        finally:
-            progress.seconds[phase] = perf_counter() - started
-
+    clock = _Clock(announce)
+    expected: Sequence[Expected] | None = None
     try:
-        progress.inputs, known = timed(Phase.GENERATE, lambda: make_inputs(case, interrupted))
+        clock.enter(Phase.GENERATE)
+        inputs, known = make_inputs(case, interrupted)
         if any(each.expects_error is None for each in cases):
-            progress.expected = timed(
-                Phase.REFERENCE, lambda: expected_outputs(case, progress.inputs, known, driver, interrupted)
-            )
+            clock.enter(Phase.REFERENCE)
+            expected = expected_outputs(case, inputs, known, driver, interrupted)
     except Fault as fault:
-        announce(Phase.IDLE)
-        return Execution(tuple(excused(each, fault_verdict(fault)) for each in cases), progress.timings())
+        verdict = fault_verdict(fault)
+        verdicts = [excused(each, verdict) for each in cases]
+    else:
+        clock.enter(Phase.RUN)
+        answer = _asked(case, driver, inputs, expected, interrupted)
+        clock.enter(Phase.COMPARE)
+        verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
+    clock.enter(Phase.IDLE)
+    return Execution(tuple(verdicts), clock.timings())
+
+
+def _asked(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected] | None,
+    interrupted: Callable[[], bool],
+) -> _Answer:
     try:
-        progress.actual, progress.checks = timed(
-            Phase.RUN, lambda: actual_outputs(case, driver, progress.inputs, progress.expected, interrupted)
-        )
+        outputs, checks = actual_outputs(case, driver, inputs, expected, interrupted)
     except Fault as fault:
-        progress.fault = fault
-    progress.checks += _checks_of_driver(case, driver)
-    verdicts = timed(
-        Phase.COMPARE,
-        lambda: tuple(excused(each, _verdict(each, progress, driver, every_measure)) for each in cases),
-    )
-    announce(Phase.IDLE)
-    return Execution(verdicts, progress.timings())
+        return _Answer((), _checks_of_driver(case, driver), fault)
+    return _Answer(outputs, checks + _checks_of_driver(case, driver))
 
 
-def _verdict(case: TestCase, progress: _Progress, driver: BackendDriver, every_measure: bool) -> Verdict:
+def _verdict(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected] | None,
+    answer: _Answer,
+    every_measure: bool,
+) -> Verdict:
+    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference."""
     if case.expects_error is not None:
-        return refusal_verdict(case.expects_error, progress.fault)
-    if progress.fault is not None:
-        return replace(fault_verdict(progress.fault), checks=progress.checks)
-    if not progress.expected:
+        return refusal_verdict(case.expects_error, answer.fault)
+    if answer.fault is not None:
+        return fault_verdict(answer.fault).with_checks(answer.checks)
+    if not expected:
         return Verdict(
             status=Status.UNCHECKED,
             message=f"{case.descriptor.name} has no reference, so nothing was compared",
-            checks=progress.checks,
+            checks=answer.checks,
         )
     try:
         with Border("the comparison", Reason.INTERNAL):
             verdict = judge(
-                case,
-                progress.actual,
-                progress.expected,
-                numerics=driver.numerics,
-                every_measure=every_measure,
-                inputs=progress.inputs,
+                case, answer.outputs, expected, numerics=driver.numerics, every_measure=every_measure, inputs=inputs
             )
     except Fault as fault:
         return fault_verdict(fault)
-    return replace(verdict, checks=(*verdict.checks, *progress.checks))
+    return verdict.with_checks(answer.checks)
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

@@ -300,8 +300,14 @@ def _signature_text(case: TestCase) -> str:
     outputs = ",".join([f"[{_spec_text(spec)}]" for spec in case.outputs])
     attributes = canonical_json(dict(case.attributes)) if case.attributes else "{}"
     generator = "null" if case.generator is None else canonical_json(case.generator)
-    operator = canonical_json(case.descriptor.name)
-    return f'{{"attributes":{attributes},"generator":{generator},"inputs":[{inputs}],"op":{operator},"outputs":[{outputs}]}}'
+    parts = (
+        f'"attributes":{attributes}',
+        f'"generator":{generator}',
+        f'"inputs":[{inputs}]',
+        f'"op":{canonical_json(case.descriptor.name)}',
+        f'"outputs":[{outputs}]',
+    )
+    return f"{{{','.join(parts)}}}"
 
 
 def _argument_text(argument: Argument) -> str:
