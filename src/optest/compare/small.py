@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from math import frexp, inf, ldexp, sqrt
 from typing import Any
 
@@ -41,14 +41,20 @@ def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: 
     entry = wanted.dtype
     if not entry.precision:
         return _whole(got, want, actual.shape, wanted, allowance)
-    top = entry.max_finite
-    if not (-top < min(got) and max(got) < top and -top < min(want) and max(want) < top):
+    try:
+        return _real(got, want, actual, reference, wanted, allowance)
+    except OverflowError:  # math raises where arrays give infinity
         return None
+
+
+def _real(
+    got: list[float], want: list[float], actual: Array, reference: Array, wanted: Expected, allowance: Allowance
+) -> Measure | None:
     law = allowance.law
     if law is not None:
         return _by_law(got, want, actual.shape, wanted, allowance, law)
     if reference.dtype != actual.dtype:
-        want = _rounded(want, entry)
+        want = _rounded(want, wanted.dtype)
     elif allowance.method is Method.BITS and actual.tobytes() != reference.tobytes():
         return None
     rtol, atol = allowance.rtol, allowance.atol
@@ -139,25 +145,25 @@ def _statistics(
     got: list[float], want: list[float], arithmetic: list[float], entry: DType, law: Law, budget: Any
 ) -> tuple[float | None, float | None]:
     """z of the law's variance and z of the final rounding alone, None where nothing counts."""
-    ulp_output = _spacing_of(entry.name)
     squares = _numbers(budget.squares, len(want))
     if squares is None:
         return inf, None
-    rounded = _rounded(want, entry)
-    summed = law.statistic is Statistic.SUM
+    rounded, spacings = _rounded(want, entry), _spacings(want, entry, 1.0)
+    summed, narrow, weight = law.statistic is Statistic.SUM, law.narrow, budget.weight
     scatter = rounding = 0.0
     untouched = 0
     for index, value in enumerate(want):
-        spacing = ulp_output(abs(value))
-        leftover = rounded[index] - value
-        variance = max(spacing * spacing * (1.0 / 12.0), leftover * leftover)
-        error = got[index] - value
-        if law.narrow and leftover != 0.0 and law.is_negligible(arithmetic[index], spacing):
-            rounding += error / max(variance, 1e-300) * error
+        spacing = spacings[index]
+        leftover, error = rounded[index] - value, got[index] - value
+        least, variance = spacing * spacing * (1.0 / 12.0), leftover * leftover
+        if variance < least:
+            variance = least
+        if narrow and leftover != 0.0 and law.is_negligible(arithmetic[index], spacing):
+            rounding += error / (variance or 1e-300) * error
             untouched += 1
         if summed:
-            variance += law.sum_variance(value, squares[index], budget.weight)
-            scatter += error / max(variance, 1e-300) * error
+            variance += law.sum_variance(value, squares[index], weight)
+            scatter += error / (variance or 1e-300) * error
     return sqrt(scatter / len(want)) if summed else None, sqrt(rounding / untouched) if untouched else None
 
 
@@ -229,6 +235,7 @@ def _measure(
     )
 
 
+@lru_cache(maxsize=4096)
 def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The index of a flat position in row-major order."""
     place = []

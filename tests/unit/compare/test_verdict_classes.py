@@ -30,6 +30,7 @@ V, N, OK = Reason.VALUE, Reason.NAN, None
         ("float32", 1.0, INF, V),
         ("float32", 3.4028234663852886e38, INF, V),
         ("float32", INF, 1.0, V),
+        ("float32", INF, 1e300, OK),
         ("float32", 0.0, -0.0, OK),
         ("float32", -0.0, 0.0, OK),
         ("float16", INF, 70000.0, OK),
