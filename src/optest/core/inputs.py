@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from optest.core.border import Border
-from optest.generators import resolve_generator
+from optest.generators.resolve import numpy_generator
+from optest.generators.resolve import resolve as resolve_generator
 from optest.numerics import numpy_dtype
 from optest.spec import Fault, Reason, TestCase
 
@@ -28,17 +29,13 @@ def make_inputs(
         if case.generator is not None:
             _require_as_stated(case, inputs)
     for array in inputs:
-        array.flags.writeable = False
+        array.setflags(write=False)
     return inputs, known
 
 
 def _random(case: TestCase) -> Any:
     """A NumPy Generator for a user's generator; the built-in fills draw from optest's own bits."""
-    if case.generator is None:
-        return None
-    from optest.generators.resolve import numpy_generator
-
-    return numpy_generator(case)
+    return None if case.generator is None else numpy_generator(case)
 
 
 def _require_as_stated(case: TestCase, inputs: Any) -> None:

@@ -38,7 +38,7 @@ def result_of(
         mode=mode,
         verdict=verdict,
         seed=case.seed,
-        dtypes=tuple(entry.name for entry in case.dtypes),
+        dtypes=tuple([argument.spec.dtype.name for argument in case.inputs]),
         shapes=case.shapes,
         attributes=case.attributes,
         backend=case.backend.name,

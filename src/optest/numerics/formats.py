@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from optest.errors import UnknownName
-from optest.spec import DTYPES, DType, Kind, dtype_names
+from optest.spec import DTYPES, DType, dtype_names
 
 __all__ = ["Array", "bits", "dtype_of", "numpy_dtype", "widen"]
 
@@ -24,6 +24,12 @@ _OURS: dict[np.dtype[Any], DType] = {_NUMPY[entry.name]: entry for entry in DTYP
 
 _UNSIGNED: dict[int, np.dtype[Any]] = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _UNSIGNED[16] = np.dtype([("real", np.uint64), ("imag", np.uint64)])
+_WIDER: dict[np.dtype[Any], np.dtype[Any]] = {
+    _NUMPY["int4"]: np.dtype(np.int8),
+    _NUMPY["uint4"]: np.dtype(np.uint8),
+    _NUMPY["complex64"]: np.dtype(np.complex128),
+    **{_NUMPY[entry.name]: np.dtype(np.float64) for entry in DTYPES if entry.is_float and entry.name != "float64"},
+}
 _NIBBLE = np.uint8(0x0F)
 
 
@@ -55,20 +61,22 @@ def bits(array: Array) -> Array:
     return codes & _NIBBLE if entry.bits == 4 else codes
 
 
-def widen(array: Array) -> Array:
+def widen(array: Array, *, quiet: bool = True) -> Array:
     """The same values in a type that NumPy computes in: float64, complex128, int8 for int4, uint8 for uint4.
 
-    Integers of 8 bits and more and bool come back as they are; every value is exact.
+    Integers of 8 bits and more and bool come back as they are; every value is exact. NumPy would warn of a signalling
+    NaN, which foreign memory may well hold; ``quiet=False`` is for callers who have told it not to.
     """
-    entry = dtype_of(array.dtype)
-    if entry.bits == 4:
-        return array.astype(np.uint8 if entry.kind is Kind.UINT else np.int8)
-    if not entry.is_inexact or array.dtype == np.float64 or array.dtype == np.complex128:
+    wide = _WIDER.get(array.dtype)
+    if wide is None:
+        dtype_of(array.dtype)
         return array
-    if entry.bits == 8:
-        return np.asarray(_values_of_all_codes(entry.name).take(array.view(np.uint8)))
-    with np.errstate(invalid="ignore"):  # a signalling NaN, which foreign memory may well hold
-        return array.astype(np.float64 if entry.kind is Kind.FLOAT else np.complex128)
+    if array.dtype.itemsize == 1 and wide.kind == "f":
+        return np.asarray(_values_of_all_codes(array.dtype.name).take(array.view(np.uint8)))
+    if not quiet:
+        return array.astype(wide)
+    with np.errstate(invalid="ignore"):
+        return array.astype(wide)
 
 
 @cache

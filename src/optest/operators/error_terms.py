@@ -56,7 +56,6 @@ def _float64(array: Any) -> Array:
     return widen(np.asarray(array)).astype(np.float64, copy=False)
 
 
-@_quiet
 def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
 
@@ -64,8 +63,12 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
     elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
     """
     alpha = attributes.get("alpha", 1.0)
-    if alpha == 1:
-        return (None,)
+    return (None,) if alpha == 1 else _scaled_add_terms(inputs, attributes)
+
+
+@_quiet
+def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
+    alpha = attributes["alpha"]
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
     product = alpha * _float64(right)

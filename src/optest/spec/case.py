@@ -250,16 +250,17 @@ class TestCase:
 
     def identifier(self) -> str:
         """``gemm[float16](64x128, 128x32, alpha=2.0)``: operator, dtypes, shapes, attributes off their default."""
-        names = [entry.name for entry in self.dtypes]
-        dtypes = names[:1] if len(set(names)) == 1 else names
-        shapes = [format_shape(argument.spec.shape) for argument in self.inputs]
-        defaults = {attribute.name: attribute.default for attribute in self.descriptor.attributes}
-        extras = [
-            f"{name}={_short(value)}"
-            for name, value in self.attributes.items()
-            if name not in defaults or value != defaults[name]
-        ]
-        return f"{self.descriptor.name}[{','.join(dtypes)}]({', '.join((*shapes, *extras))})"
+        names = [argument.spec.dtype.name for argument in self.inputs]
+        dtypes = names[0] if names and names.count(names[0]) == len(names) else ",".join(names)
+        words = [format_shape(argument.spec.shape) for argument in self.inputs]
+        if self.attributes:
+            defaults = {attribute.name: attribute.default for attribute in self.descriptor.attributes}
+            words += [
+                f"{name}={_short(value)}"
+                for name, value in self.attributes.items()
+                if name not in defaults or value != defaults[name]
+            ]
+        return f"{self.descriptor.name}[{dtypes}]({', '.join(words)})"
 
     def signature(self) -> dict[str, Any]:
         """What is computed, as plain data: not the name, tags, tolerance or backend."""
