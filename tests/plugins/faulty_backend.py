@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,24 @@ def _fails_once(case: Any, inputs: Arrays) -> Arrays:
     return _honest.run(case, inputs)
 
 
+def _fork(case: Any, inputs: Arrays) -> Arrays:
+    """Both processes go on as if they were the backend."""
+    os.fork()
+    return _honest.run(case, inputs)
+
+
+def _write_into_pipes(case: Any, inputs: Arrays) -> Arrays:
+    for fd in range(3, 64):
+        with suppress(OSError):
+            os.write(fd, b"\x05\x00\x00\x00hello")
+    return _honest.run(case, inputs)
+
+
+def _close_pipes(case: Any, inputs: Arrays) -> Arrays:
+    os.closerange(3, 256)
+    return _honest.run(case, inputs)
+
+
 FAULTS: dict[str, Callable[..., Arrays]] = {
     "none": _honest.run,
     "value": _value,
@@ -131,6 +150,9 @@ FAULTS: dict[str, Callable[..., Arrays]] = {
     "children": _leave_children,
     "garbage": _garbage,
     "fails once": _fails_once,
+    "fork": _fork,
+    "writes into every pipe": _write_into_pipes,
+    "closes every pipe": _close_pipes,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ from optest.compare import Expected
 from optest.core.border import Border
 from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
-from optest.numerics import bits, private_copy
+from optest.numerics import bits, private_copy, reset_float_mode
+from optest.process import leave
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
 __all__ = ["actual_outputs"]
@@ -52,21 +54,43 @@ def actual_outputs(
             return in_order(case, _call(lambda private: driver.run(case, private), case, inputs, interrupted))
         return _fill_our_buffers(case, run_into, inputs, expected, interrupted)
 
-    outputs = ask()
     checks = _ALLOCATED_BY_BACKEND if run_into is None or not expected else _INTO_OUR_BUFFERS
-    if not driver.numerics.invariant:
-        return outputs, checks
-    _require_same_bits(outputs, ask())
-    return outputs, (*checks, _SAME_BITS)
+    try:
+        outputs = ask()
+        if driver.numerics.invariant:
+            outputs = [np.array(output) for output in outputs]  # the second run may write into the same buffers
+            _require_same_bits(outputs, ask())
+            checks = (*checks, _SAME_BITS)
+    finally:
+        left_behind = reset_float_mode()
+        if left_behind and reset_float_mode():
+            raise Fault(Reason.STATE, f"the backend left {left_behind} behind, which cannot be put back here")
+    if left_behind:
+        checks = (*checks, _float_mode_note(left_behind))
+    return outputs, checks
+
+
+def _float_mode_note(left_behind: str) -> Check:
+    detail = f"the backend left {left_behind} behind; it was put back before anything was compared"
+    return Check(name="floating-point mode", state=CheckState.NOTE, detail=detail)
 
 
 def _call(
     run: Callable[[Sequence[Array]], Any], case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool]
 ) -> Any:
-    """Call foreign code on private copies of the inputs and see that it left them as they were."""
+    """Call foreign code on private copies of the inputs and see that it left them as they were.
+
+    It gets views in a list of its own, so that no new shape, dtype or order of them hides what it did to the memory.
+    NumPy's error mode is put back, and a copy of this process that foreign code made ends where the call ends.
+    """
     private = [private_copy(array) for array in inputs]
-    with Border("the backend", Reason.RAISED, let_through=interrupted):
-        returned = run(private)
+    process = os.getpid()
+    try:
+        with np.errstate(), Border("the backend", Reason.RAISED, let_through=interrupted):
+            returned = run([array.view() for array in private])
+    finally:
+        if os.getpid() != process:
+            leave(1)
     _require_unchanged(case, inputs, private)
     return returned
 

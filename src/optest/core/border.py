@@ -33,12 +33,12 @@ class Border:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None or isinstance(error, (Fault, GeneratorExit)):
+        if error is None or isinstance(error, Fault):
             return
         if isinstance(error, KeyboardInterrupt) and self._let_through():
             return
         if isinstance(error, Unavailable):
-            raise Fault(Reason.UNAVAILABLE, str(error)) from None
+            raise Fault(Reason.UNAVAILABLE, text_of(error)) from None
         if isinstance(error, MemoryError):
             raise _fault(error, Reason.OUT_OF_MEMORY, f"{self._who} ran out of memory:") from None
         raise _fault(error, self._reason, f"{self._who} raised") from None
@@ -46,13 +46,23 @@ class Border:
 
 def _fault(error: BaseException, reason: Reason, what: str) -> Fault:
     """A fault that names the exception and shows the last frames of the code that raised it."""
-    exception = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = text_of(error)
+    exception = f"{type(error).__name__}: {text}" if text else type(error).__name__
     details = {
         "exception": exception,
         "exception_types": [each.__name__ for each in type(error).__mro__],
         "traceback_tail": _foreign_frames(error),
     }
     return Fault(reason, f"{what} {exception}", details=details)
+
+
+def text_of(error: BaseException, most: int = 4000) -> str:
+    """What an exception says, cut to ``most`` characters; its own ``__str__`` is foreign code too."""
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001 - border: an exception that cannot be shown is still one
+        return f"(its __str__ raised {type(second).__name__})"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def _foreign_frames(error: BaseException, most: int = 4) -> str:

@@ -19,7 +19,7 @@ from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
 from optest.core.wire import case_to_wire
 from optest.errors import InternalError, Unavailable, UsageError
-from optest.process import Child, signal_name, start_child
+from optest.process import Child, exits_refused, signal_name, start_child
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
 __all__ = ["Executor", "InProcess", "NotInWorker", "Patience", "WorkerOptions", "WorkerProcess"]
@@ -48,7 +48,8 @@ class InProcess:
     interrupted: Callable[[], bool] = lambda: False
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
-        return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
+        with exits_refused():
+            return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
 
     def close(self) -> None:
         return None
@@ -97,6 +98,7 @@ class WorkerProcess:
         self._running: tuple[Child, PhasePage] | None = None
         self._busy = threading.Lock()
         self._started = 0
+        self._asked = 0
         self._closed = False
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
@@ -113,7 +115,8 @@ class WorkerProcess:
         page.write(Phase.IDLE)
         began = time.monotonic()
         try:
-            child.send(encode(Asked([case_to_wire(case) for case in cases])))
+            self._asked += 1
+            child.send(encode(Asked(self._asked, [case_to_wire(case) for case in cases])))
         except BrokenPipeError:
             return self._died(child, page, cases, began)
         while True:
@@ -126,10 +129,34 @@ class WorkerProcess:
                 return self._ended_by_deadline(child, page, cases)
             if answer is None:
                 return self._died(child, page, cases, began)
-            execution = _as_execution(decode_for_parent(answer), cases)
+            try:
+                execution = _as_execution(self._answer_to_this(answer), cases)
+            except NotAnAnswer as error:
+                return self._spoilt(child, page, cases, str(error))
             if any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts):
                 self._give_up(child, page)  # what it still holds of the device is broken
             return execution
+
+    def _answer_to_this(self, answer: bytes) -> Ran | Broken:
+        try:
+            message = decode_for_parent(answer)
+        except (ValueError, RecursionError) as error:
+            raise NotAnAnswer(f"it cannot be read: {error}") from None
+        if isinstance(message, Ready) or message.number != self._asked:
+            raise NotAnAnswer("it answers another question")
+        return message
+
+    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> runner.Execution:
+        """Nothing that comes from this worker can be believed any more, so it loses its place."""
+        child.kill()
+        verdict = Verdict(
+            status=Status.ERROR,
+            reason=Reason.INTERNAL,
+            message=f"the worker's answer is not to be trusted, since {how}; "
+            "the backend wrote into pipes that are not its own, or a copy of the worker answered",
+            details={"stderr_tail": child.stderr_tail()},
+        )
+        return self._gone(child, page, cases, verdict, Phase.IDLE, 0.0)
 
     def start(self) -> tuple[Child, PhasePage]:
         """Return the running worker and its phase page, started if need be.
@@ -184,7 +211,7 @@ class WorkerProcess:
         match decode_for_parent(answer):
             case Ready():
                 return
-            case Broken(kind, message):
+            case Broken(_, kind, message):
                 raise _refusal(kind, message)
         raise InternalError("a worker answered its greeting with a result")
 
@@ -301,15 +328,19 @@ def _refusal(kind: str, message: str) -> Exception:
     return UsageError(message)
 
 
+class NotAnAnswer(Exception):
+    """Bytes that came from a worker and are not its answer to what it was asked last."""
+
+
 class NotInWorker(UsageError):
     """A driver or operator that was registered by hand in this process, which no worker can find by name."""
 
 
-def _as_execution(answer: object, cases: Sequence[TestCase]) -> runner.Execution:
+def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
     match answer:
-        case Ran(verdicts, timings):
+        case Ran(_, verdicts, timings):
             return runner.Execution(tuple(verdicts), timings)
-        case Broken(_, message):
+        case Broken(_, _, message):
             verdict = Verdict(
                 status=Status.ERROR,
                 reason=Reason.BAD_CASE,
@@ -317,4 +348,3 @@ def _as_execution(answer: object, cases: Sequence[TestCase]) -> runner.Execution
                 "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
             )
             return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
-    raise InternalError("a worker answered a case with a greeting")

@@ -34,8 +34,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):
-    """Run these cases, in wire form, as one execution."""
+    """Run these cases, in wire form, as one execution. ``number`` tells the questions to one worker apart."""
 
+    number: int
     cases: list[dict[str, Any]]
 
 
@@ -44,15 +45,20 @@ class Ready(msgspec.Struct, tag="ready", frozen=True):
 
 
 class Ran(msgspec.Struct, tag="ran", frozen=True):
-    """The verdicts in the order of the cases."""
+    """The verdicts in the order of the cases; ``number`` is that of the question."""
 
+    number: int
     verdicts: list[Verdict]
     timings: Timings
 
 
 class Broken(msgspec.Struct, tag="broken", frozen=True):
-    """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``."""
+    """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``.
 
+    ``number`` is that of the question, 0 for the greeting.
+    """
+
+    number: int
     kind: str
     message: str
 

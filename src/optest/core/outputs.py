@@ -45,6 +45,8 @@ def _by_name(case: TestCase, returned: Mapping[str, Any]) -> list[np.ndarray[Any
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned an output that is not expected: {error}") from None
         if side != "output":
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, which is an input of the operator")
+        if index in placed:
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned output {names[index]!r} twice, also as {name!r}")
         placed[index] = _array(value, f"output {name!r}")
     missing = [name for index, name in enumerate(names) if index not in placed]
     if missing:
@@ -59,8 +61,11 @@ def _array(value: Any, what: str) -> np.ndarray[Any, Any]:
         raise Fault(Reason.MISSING_OUTPUT, f"{what} is None, but should be a NumPy array")
     if not isinstance(value, np.ndarray):
         raise Fault(Reason.DTYPE, f"{what} is {type(value).__name__}, but should be a NumPy array")
-    _known_dtype(value, what)
-    return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise Fault(Reason.DTYPE, f"{what} is a masked array, but should be a NumPy array without a mask")
+    array: np.ndarray[Any, Any] = np.asarray(value)  # a subclass may answer for itself, its memory does not
+    _known_dtype(array, what)
+    return array
 
 
 def _known_dtype(value: np.ndarray[Any, Any], what: str) -> DType:

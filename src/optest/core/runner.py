@@ -168,6 +168,8 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             lack = driver.unsupported(case)
+            if lack is not None and not isinstance(lack, str):
+                raise TypeError(f"`unsupported` returned {lack!r}, but should return text, or None")
     except Fault as fault:
         return fault_verdict(fault)
     if lack is None:

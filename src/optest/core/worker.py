@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
         try:
             driver = _load(hello)
         except OptestError as error:
-            channel.send(encode(_broken(error)))
+            channel.send(encode(_broken(0, error)))
             return
         channel.send(encode(Ready()))
         if hello.fresh:
@@ -64,18 +64,18 @@ def _warm_up() -> None:
         for index, name in enumerate(("input", "other"))
     )
     case = TestCase(descriptor=descriptor, inputs=arguments, outputs=(spec,), attributes=descriptor.bind({}))
-    encode(Ran(list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
+    encode(Ran(0, list(execute([case], backend_manager.get("numpy")).verdicts), Timings()))
     gc.collect()
     gc.freeze()
 
 
-def _broken(error: OptestError) -> Broken:
+def _broken(number: int, error: OptestError) -> Broken:
     match error:
         case Unavailable():
-            return Broken("unavailable", str(error))
+            return Broken(number, "unavailable", str(error))
         case UnknownName():
-            return Broken("unknown", str(error))
-    return Broken("error", str(error))
+            return Broken(number, "unknown", str(error))
+    return Broken(number, "error", str(error))
 
 
 def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
@@ -84,9 +84,9 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
     try:
         cases = [case_from_wire(wire, operators.get) for wire in asked.cases]
     except OptestError as error:
-        return _broken(error)
+        return _broken(asked.number, error)
     execution = execute(cases, driver, announce=phases.write, every_measure=hello.every_measure)
-    return Ran(list(execution.verdicts), execution.timings)
+    return Ran(asked.number, list(execution.verdicts), execution.timings)
 
 
 def _answer_in_fresh_process(

@@ -1,5 +1,6 @@
 """Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
 
+from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, dtype_of, numpy_dtype, widen
 from optest.numerics.layout import empty_storage, private_copy, view
 from optest.numerics.rounding import round_to, ulp
@@ -11,6 +12,7 @@ __all__ = [
     "empty_storage",
     "numpy_dtype",
     "private_copy",
+    "reset_float_mode",
     "round_to",
     "ulp",
     "view",

@@ -11,6 +11,8 @@ from optest.process.guard_program import write_all
 __all__ = ["Channel"]
 
 _READ_BYTES = 1 << 16
+_MOST_BYTES = 1 << 24
+"""Of one read: a length that foreign code wrote into the pipe is not believed."""
 _LENGTH_BYTES = 4
 
 
@@ -44,7 +46,7 @@ class Channel:
         while (wanted := self._wanted()) > len(self._buffer):
             if deadline is not None and not self._poller.poll(max(0.0, (deadline - time.monotonic()) * 1000)):
                 raise TimeoutError(f"no message came in {timeout_s:g} s")
-            part = os.read(self._in, max(_READ_BYTES, wanted - len(self._buffer)))
+            part = os.read(self._in, min(_MOST_BYTES, max(_READ_BYTES, wanted - len(self._buffer))))
             if not part:
                 return None
             self._buffer += part

@@ -112,7 +112,11 @@ class Evidence(str, Enum):
 class Fault(Exception):
     """The backend did not deliver, and this is why; raised by drivers, turned into a verdict by the runner.
 
-    ``details`` are facts for the report: ``exit_code``, ``signal``, ``stderr_tail``, ``command``, ``path``.
+    ``details`` are facts for the report: ``exit_code``, ``signal``, ``stderr_tail``, ``command``, ``path``. They are
+    kept as plain data: numbers, text, lists and mappings; anything else as its ``repr``.
+
+    Raises:
+        ValueError: for a status that is no failure; only UNSUPPORTED and UNAVAILABLE may skip a case.
     """
 
     def __init__(
@@ -125,12 +129,43 @@ class Fault(Exception):
     ) -> None:
         super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = _printable(message)
         self.status = status or reason.status
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = _plain(details or {})
+        if self.status not in _FAULT_STATUSES and not (self.status is Status.SKIPPED is reason.status):
+            raise ValueError(
+                f"the status of a {reason.value} fault is {self.status.value}, but should be "
+                f"{', '.join(sorted(each.value for each in _FAULT_STATUSES))}: {self.message}"
+            )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild_fault, (self.reason, self.message, self.status, self.details))
+
+
+_FAULT_STATUSES = frozenset({Status.FAILED, Status.ERROR, Status.CRASHED, Status.TIMEOUT})
+_LONGEST_TEXT = 100_000
+
+
+def _printable(text: object) -> str:
+    """Text that UTF-8 can hold, of bounded length; foreign code hands over lone surrogates and megabytes."""
+    whole = text if type(text) is str else str(text)
+    return whole[:_LONGEST_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if type(value) is str:
+        return _printable(value)
+    if isinstance(value, Mapping):
+        return {_printable(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, (int, float)):
+        return float(value) if isinstance(value, float) else int(value)
+    item = getattr(value, "item", None)  # a NumPy scalar
+    number = item() if callable(item) and getattr(value, "ndim", None) == 0 else None
+    return number if type(number) in (bool, int, float) else _printable(repr(value))
 
 
 def _rebuild_fault(reason: Reason, message: str, status: Status, details: dict[str, Any]) -> Fault:

@@ -1,0 +1,309 @@
+"""Backends that are wrong in ways that Python and NumPy allow: none of them gets a pass, or optest out of step."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from test_every_reason import case_of  # type: ignore[import-not-found]
+
+from optest.backends import BackendDriver
+from optest.backends.numpy_reference import NumpyBackend
+from optest.core import runner
+from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
+from optest.core.messages import encode
+from optest.core.runner import why_not_run
+from optest.settings import environment
+from optest.spec import Evidence, Fault, Numerics, Reason, Status, TestCase, Verdict
+
+_honest = NumpyBackend()
+Arrays = Any
+
+
+class Answering(BackendDriver):
+    """A driver that answers with a function of the case and its inputs."""
+
+    name = "answering"
+    kind = "faulty"
+
+    def __init__(self, answer: Callable[[TestCase, Arrays], Any], numerics: Numerics | None = None) -> None:
+        self._answer = answer
+        self.numerics = numerics or Numerics()
+
+    def run(self, case: TestCase, inputs: Arrays) -> Any:
+        return self._answer(case, inputs)
+
+
+def right(case: TestCase, inputs: Arrays) -> np.ndarray[Any, Any]:
+    (out,) = _honest.run(case, inputs)
+    return np.array(out)
+
+
+def verdict_of(answer: Callable[[TestCase, Arrays], Any], **changes: Any) -> Verdict:
+    case = case_of(backend="answering", **changes)
+    (verdict,) = InProcess(Answering(answer)).execute([case]).verdicts
+    encode(verdict)  # whatever it holds can go to the parent and into the journal
+    return verdict
+
+
+def test_the_honest_answer_passes() -> None:
+    assert verdict_of(lambda case, inputs: [right(case, inputs)]).evidence is Evidence.MEASURED
+
+
+# what it does to the inputs
+
+
+def swaps(case: TestCase, inputs: Arrays) -> Any:
+    out, kept = right(case, inputs), inputs[0].copy()
+    inputs[0][...] = 7
+    inputs[0] = kept
+    return [out]
+
+
+def empties(case: TestCase, inputs: Arrays) -> Any:
+    out = right(case, inputs)
+    inputs[0][...] = 7
+    inputs.clear()
+    return [out]
+
+
+def hides_behind_another_dtype(case: TestCase, inputs: Arrays) -> Any:
+    out = right(case, inputs)
+    inputs[0][...] = 7
+    inputs[0].dtype = np.int32
+    return [out]
+
+
+@pytest.mark.parametrize("answer", [swaps, empties, hides_behind_another_dtype])
+def test_a_changed_input_is_found_however_it_is_hidden(answer: Callable[..., Any]) -> None:
+    verdict = verdict_of(answer)
+    assert verdict.reason is Reason.INPUT_MUTATED, verdict
+
+
+def test_a_new_shape_of_an_input_is_the_backends_own_business() -> None:
+    def reshapes(case: TestCase, inputs: Arrays) -> Any:
+        out = right(case, inputs)
+        inputs[0].shape = (-1,)
+        return [out]
+
+    assert verdict_of(reshapes).status is Status.PASSED
+
+
+# what it returns
+
+
+class Agreeable(np.ndarray):  # type: ignore[type-arg]
+    """Claims to be equal to everything."""
+
+    def __eq__(self, other: object) -> Any:
+        return np.ones(self.shape, np.bool_)
+
+    def __ne__(self, other: object) -> Any:
+        return np.zeros(self.shape, np.bool_)
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> Any:
+        return np.zeros(np.ndarray.__getattribute__(self, "shape"))
+
+
+class Misshapen(np.ndarray):  # type: ignore[type-arg]
+    shape = property(lambda _: (4, 5))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda case, inputs: [np.zeros((4, 5), np.float32).view(Agreeable)], Reason.VALUE),
+        (lambda case, inputs: [right(case, inputs).reshape(-1)[:4].view(Misshapen)], Reason.SHAPE),
+        (lambda case, inputs: [np.ma.masked_array(right(case, inputs), mask=True)], Reason.DTYPE),
+        (lambda case, inputs: [right(case, inputs).astype(">f4")], Reason.DTYPE),
+        (lambda case, inputs: [right(case, inputs).astype(object)], Reason.DTYPE),
+        (lambda case, inputs: [right(case, inputs).astype(np.longdouble)], Reason.DTYPE),
+        (lambda case, inputs: [np.zeros((4, 5), [("value", np.float32)])], Reason.DTYPE),
+        (lambda case, inputs: {"out": right(case, inputs), "output0": right(case, inputs)}, Reason.EXTRA_OUTPUT),
+        (lambda case, inputs: (each for each in [right(case, inputs)]), Reason.DTYPE),
+        (lambda case, inputs: [np.broadcast_to(right(case, inputs)[0, 0], (4, 5))], Reason.VALUE),
+        (lambda case, inputs: [inputs[0]], Reason.VALUE),
+    ],
+)
+def test_an_output_is_judged_as_what_it_is(answer: Callable[..., Any], reason: Reason) -> None:
+    verdict = verdict_of(answer)
+    assert (verdict.status, verdict.reason) == (Status.FAILED, reason), verdict
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda out: out[::-1].copy()[::-1],
+        lambda out: np.asfortranarray(out),
+        lambda out: np.repeat(out, 2, axis=1)[:, ::2],
+        lambda out: out.view(np.matrix),
+    ],
+)
+def test_the_layout_of_an_output_does_not_matter(view: Callable[..., Any]) -> None:
+    assert verdict_of(lambda case, inputs: [view(right(case, inputs))]).status is Status.PASSED
+
+
+def test_a_reused_output_buffer_does_not_pass_for_the_same_bits() -> None:
+    buffer, calls = np.zeros((4, 5), np.float32), []
+
+    def reuses(case: TestCase, inputs: Arrays) -> Any:
+        calls.append(1)
+        buffer[...] = right(case, inputs)
+        if len(calls) % 2:
+            buffer[...] = np.nextafter(buffer, np.float32(np.inf))
+        return [buffer]
+
+    driver = Answering(reuses, Numerics(invariant=True))
+    (verdict,) = runner.execute([case_of(backend="answering")], driver).verdicts
+    assert verdict.reason is Reason.NONDETERMINISTIC, verdict
+
+
+# what it raises
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("nothing to say")
+
+
+@pytest.mark.parametrize(
+    "error", [GeneratorExit(), Mute(), ValueError("no such file \udcff.bin"), ValueError("x" * 10**7)]
+)
+def test_any_exception_is_a_verdict_of_ordinary_size(error: BaseException) -> None:
+    def raises(case: TestCase, inputs: Arrays) -> Any:
+        raise error
+
+    verdict = verdict_of(raises)
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
+    assert len(encode(verdict)) < 100_000
+
+
+def test_details_of_a_fault_become_plain_data() -> None:
+    def faults(case: TestCase, inputs: Arrays) -> Any:
+        details: Any = {"log": object(), 3: np.float32(0.5), "times": (1, np.int64(2)), "raw": b"\xff"}
+        raise Fault(Reason.COMPILE, "bad \udcff", details=details)
+
+    verdict = verdict_of(faults)
+    assert verdict.reason is Reason.COMPILE
+    assert verdict.details["3"] == 0.5
+    assert verdict.details["times"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (Reason.VALUE, Status.PASSED),
+        (Reason.VALUE, Status.XFAILED),
+        (Reason.VALUE, Status.UNCHECKED),
+        (Reason.VALUE, Status.SKIPPED),
+        (Reason.RAISED, Status.SUSPECT),
+    ],
+)
+def test_a_fault_cannot_claim_another_status_than_a_failure(reason: Reason, status: Status) -> None:
+    def faults(case: TestCase, inputs: Arrays) -> Any:
+        raise Fault(reason, "all is well", status=status)
+
+    verdict = verdict_of(faults)
+    assert verdict.status is Status.ERROR, verdict
+    assert "status" in verdict.message
+
+
+@pytest.mark.parametrize("answer", [False, True, 0, b"no"])
+def test_unsupported_is_said_in_words(answer: object) -> None:
+    driver = Answering(lambda case, inputs: [right(case, inputs)])
+    driver.unsupported = lambda case: answer  # type: ignore[method-assign, assignment, return-value]
+    verdict = why_not_run(case_of(backend="answering"), driver)
+    assert verdict is not None
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.RAISED)
+
+
+# what it leaves behind in the process
+
+
+def libm() -> Any:
+    return ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+@pytest.fixture
+def floats_as_they_were() -> Iterator[None]:
+    yield
+    libm().fesetround(0)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of rounding modes are the machine's own")
+@pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00])
+@pytest.mark.usefixtures("floats_as_they_were")
+def test_a_rounding_mode_that_is_left_behind_is_reset_and_noted(mode: int) -> None:
+    def rounds(case: TestCase, inputs: Arrays) -> Any:
+        out = right(case, inputs)
+        assert libm().fesetround(mode) == 0
+        return [out]
+
+    verdict = verdict_of(rounds)
+    assert verdict.status is Status.PASSED, verdict
+    assert any("floating-point mode" in check.name for check in verdict.checks)
+    assert libm().fegetround() == 0
+
+
+def test_numpys_error_mode_is_put_back() -> None:
+    before = np.geterr()
+
+    def strict(case: TestCase, inputs: Arrays) -> Any:
+        np.seterr(all="raise")
+        return [right(case, inputs)]
+
+    assert verdict_of(strict).status is Status.PASSED
+    assert np.geterr() == before
+
+
+def test_an_exit_in_this_process_is_no_exit_of_optest() -> None:
+    def leaves(case: TestCase, inputs: Arrays) -> Any:
+        os._exit(0)
+
+    verdict = verdict_of(leaves)
+    assert (verdict.status, verdict.reason) == (Status.CRASHED, Reason.EXIT_CODE)
+
+
+def test_a_forked_child_of_the_backend_ends_where_the_backend_ends() -> None:
+    def forks(case: TestCase, inputs: Arrays) -> Any:
+        os.fork()
+        return [right(case, inputs)]
+
+    owner = os.getpid()
+    verdict = verdict_of(forks)
+    if os.getpid() != owner:  # the hole: two processes go on
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert verdict.status is Status.PASSED
+
+
+def test_a_forked_child_in_a_worker_does_not_answer_for_the_next_case(tmp_path: Any) -> None:
+    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
+    worker = WorkerProcess(options, "worker")
+    try:
+        first, second = (
+            worker.execute([case_of(fault=fault, shape=(rows, 5))]).verdicts[0]
+            for rows, fault in ((4, "fork"), (6, "zeros"))
+        )
+    finally:
+        worker.close()
+    assert first.status is Status.PASSED
+    assert (second.status, second.reason) == (Status.FAILED, Reason.VALUE)
+
+
+@pytest.mark.parametrize("fault", ["writes into every pipe", "closes every pipe"])
+def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) -> None:
+    options = WorkerOptions(driver="faulty", scratch=tmp_path, environment=environment(), plugins=("faulty_backend",))
+    worker = WorkerProcess(options, "worker")
+    try:
+        spoilt = worker.execute([case_of(fault=fault, shape=(4, 5))]).verdicts[0]
+        after = worker.execute([case_of(shape=(6, 5))]).verdicts[0]
+    finally:
+        worker.close()
+    assert spoilt.status in (Status.ERROR, Status.CRASHED)
+    assert after.status is Status.PASSED
