@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import Shell, user_environment  # type: ignore[import-not-found]
+
+from optest.store import read_journal
 
 Write = Callable[[str], Path]
+Shell = Callable[..., Any]  # the fixture `optest`: status, out, err, text
 SCRIPT = Path(sys.executable).with_name("optest")
 
 PLUGIN = """
@@ -48,7 +52,7 @@ def test_a_plugin_in_this_folder_is_found(tmp_path: Path, isolate: str) -> None:
     ended = subprocess.run(
         [SCRIPT, *flags.split(), isolate],
         cwd=tmp_path,
-        env=user_environment(OPTEST_PLUGINS="mine"),
+        env={**os.environ, "OPTEST_PLUGINS": "mine"},
         capture_output=True,
         text=True,
         check=False,
@@ -115,3 +119,28 @@ def test_replay_says_the_seed_of_its_case(optest: Shell, plan: Write) -> None:
     ended = optest("replay", "own")
     assert ended.status == 0, ended.text
     assert "seed 99" in ended.out.splitlines()[0]
+
+
+def test_a_run_is_resumed_by_its_name_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    plan(SEEDS + "  - {op: add, name: last, dtypes: float32, shapes: {input0: 5, input1: 5}}\n")
+    flags = ("--backend", "numpy", "--tolerance", "rtol=1e-3", "-k", "not last")
+    assert optest("run", "--plan", "plan.yaml", *flags).status == 0
+    journal = next((tmp_path / ".optest" / "runs").glob("*/journal.jsonl"))
+    whole = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(whole[:2]))  # as after kill -9: the start and the first result
+    ended = optest("run", "--resume", "latest")
+    assert ended.status == 0, ended.text
+    assert "2 cases of plan.yaml on numpy:cpu" in ended.out
+    assert [result.id for result in read_journal(journal).results] == ["own", "the plan's"]
+    assert [result.seed for result in read_journal(journal).results] == [99, 7]
+    other = optest("run", "--resume", "latest", "-k", "last")
+    assert other.status == 2
+    assert "the selected cases" in other.err
+
+
+def test_a_result_of_an_earlier_run_is_asked_by_that_run(optest: Shell, plan: Write) -> None:
+    assert optest("run", "--plan", plan(SEEDS)).status == 0
+    assert optest("replay", "own").status == 0
+    ended = optest("replay", "the plan's")
+    assert ended.status == 2
+    assert "--run" in ended.err

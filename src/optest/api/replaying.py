@@ -30,8 +30,13 @@ def replay(result: str, run: str, given: Mapping[str, Any]) -> RunOutcome:
     """
     bootstrap()
     settings = resolve(given)
-    journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)
-    found = find_result(journal, result)
+    directory = RunDirectory.open(Path(settings["runs_dir"]), run)
+    journal = read_journal(directory.journal_path)
+    try:
+        found = find_result(journal, result)
+    except UnknownName as error:
+        hint = "; a replay is a run too, an earlier one is named with --run" if run == "latest" else ""
+        raise UnknownName(error.kind, error.name, error.known, where=f"run {directory.id}{hint}") from None
     case = case_from_wire(found.case, operators.get)
     driver = backend_manager.select(settings["backend"] or found.backend, settings["chip"] or found.chip)
     if not settings["torch_device"] and found.device and driver.name == "torch":

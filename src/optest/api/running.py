@@ -20,7 +20,7 @@ from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.page import wants_color
-from optest.settings import Settings, environment, plugin_modules
+from optest.settings import Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
 
@@ -45,7 +45,21 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     Raises:
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
     """
-    return run_cases(asked(given), stream=stream, reporters=reporters)
+    return run_cases(asked(_as_before(given)), stream=stream, reporters=reporters)
+
+
+def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run that is resumed by its name alone was asked for; what is stated now wins."""
+    settings = resolve(given)
+    if not settings["resume"] or settings["plan"] or settings["op"]:
+        return given
+    info = read_journal(RunDirectory.open(Path(settings["runs_dir"]), settings["resume"]).journal_path).info
+    return {**(info.options if info else {}), **_asked_for(settings)}
+
+
+def _asked_for(settings: Settings) -> dict[str, Any]:
+    """The options that somebody gave, by name; what a plan says is read from the plan."""
+    return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 
 
 def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
@@ -245,7 +259,7 @@ def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str
 
 def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mapping[str, str]) -> RunInfo:
     settings = request.settings
-    stated = {name: value.value for name, value in settings.values.items() if settings.stated(name)}
+    given = {name: value for name, value in _asked_for(settings).items() if name != "resume"}
     return RunInfo(
         run_id=directory.id,
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -259,7 +273,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         optest_version=versions(request.driver)["optest"],
         versions=versions(request.driver),
         host=host(),
-        options=stated,
+        options=given,
         fingerprint=prints,
         notes=lanes.notes,
     )

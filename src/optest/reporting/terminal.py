@@ -215,7 +215,7 @@ def _measure_line(measure: Measure) -> str:
     rule = f"; rule: {rule_text(measure.rule)}" if measure.rule else ""
     used = ""
     if measure.worst_used is not None:
-        used = f", {_share(measure.worst_used)} of the allowance used"
+        used = f", {_share(measure.worst_used)}"
     if measure.statistic is not None:
         limit = f" of {number(measure.statistic_limit, 3)}" if measure.statistic_limit is not None else ""
         used += f", z {number(measure.statistic, 3)}{limit}"
@@ -223,7 +223,7 @@ def _measure_line(measure: Measure) -> str:
 
 
 def _share(used: float) -> str:
-    return f"{used:.0%}" if math.isfinite(used) and used < 100 else number(used, 3)
+    return f"{used:.0%} of the allowance used" if used <= 1 else f"{number(used, 3)} x allowed"
 
 
 def _styled_word(status: Status, start: int, length: int) -> str:
