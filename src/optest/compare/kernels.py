@@ -16,12 +16,13 @@ from optest.compare.bounds import Budget, Law, Statistic, array_ulp
 from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
 from optest.compare.within import WIDEST, widen_bfloat16, widen_half, within_for
-from optest.numerics import Array, bits, round_to, ulp, widen
-from optest.spec import DType, Kind
+from optest.numerics import Array, bits, numpy_dtype, round_to, ulp, widen
+from optest.spec import DType, Kind, dtype
 
 __all__ = ["BLOCK", "Outcome", "compare", "overflow_threshold"]
 
 BLOCK = 1 << 15
+_BFLOAT16 = numpy_dtype(dtype("bfloat16"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def _wide(block: Array) -> Array:
         if block.dtype == np.float16:
             wide = widen_half(block)
             return widen(block) if wide is None else wide
-        if block.dtype.name == "bfloat16":
+        if block.dtype == _BFLOAT16:
             return widen_bfloat16(block)
     return widen(block)
 
@@ -337,7 +338,9 @@ def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
 
 
 def _dot(left: Array, right: Array) -> float:
-    """Σ of products. ``np.dot`` would start threads that fight with worker processes."""
+    """Σ of products. Above 10,000 elements ``np.dot`` would start threads that fight with worker processes."""
+    if left.size <= 8192:
+        return float(np.dot(left, right))
     return float(np.einsum("i,i->", left, right))
 
 

@@ -21,7 +21,7 @@ from optest.compare.statistic import limit, sharper
 from optest.numerics import Array
 from optest.spec import DType, Measure, dtype
 
-__all__ = ["SMALL", "measure_small"]
+__all__ = ["SMALL", "measure_small", "place_of", "spacing_of"]
 
 SMALL = 16
 """Elements up to which plain floats are faster than arrays."""
@@ -30,7 +30,8 @@ _SHIFT = 1.5 * 2.0**52
 
 
 @cache
-def _spacing_of(name: str) -> Callable[[float], float]:
+def spacing_of(name: str) -> Callable[[float], float]:
+    """The gap of the dtype of this name at a non-negative float."""
     return scalar_ulp(dtype(name))
 
 
@@ -83,7 +84,7 @@ def _whole(
         max_abs_error=0.0,
         max_abs_index=first,
         max_rel_error=None if nonzero is None else 0.0,
-        max_rel_index=None if nonzero is None else _place(nonzero, shape),
+        max_rel_index=None if nonzero is None else place_of(nonzero, shape),
         rmse=0.0,
         cosine=1.0 if squared else None,
         rule=allowance.used,
@@ -123,8 +124,8 @@ def _by_law(
     totals = _numbers(budget.total, len(want))
     if totals is None or isinstance(budget.weight, np.ndarray):
         return None
-    ulp_output = _spacing_of(wanted.dtype.name)
-    ulp_arithmetic = ulp_output if law.arithmetic is wanted.dtype else _spacing_of(law.arithmetic.name)
+    ulp_output = spacing_of(wanted.dtype.name)
+    ulp_arithmetic = ulp_output if law.arithmetic is wanted.dtype else spacing_of(law.arithmetic.name)
     arithmetic, bounds = [], []
     for value, total in zip(want, totals):  # noqa: B905 - checked above
         magnitude = abs(value)
@@ -215,18 +216,18 @@ def _measure(
         dtype=entry.name,
         shape=shape,
         compared=index,
-        worst_index=(worst,) if flat else _place(worst, shape),
+        worst_index=(worst,) if flat else place_of(worst, shape),
         worst_actual=got[worst],
         worst_expected=want[worst],
         worst_bound=bounds[worst],
         worst_used=worst_used,
         worst_ulp=worst_ulp,
         max_abs_error=max_error,
-        max_abs_index=(error_at,) if flat else _place(error_at, shape),
+        max_abs_index=(error_at,) if flat else place_of(error_at, shape),
         max_rel_error=max_relative if related else None,
-        max_rel_index=((relative_at,) if flat else _place(relative_at, shape)) if related else None,
+        max_rel_index=((relative_at,) if flat else place_of(relative_at, shape)) if related else None,
         max_ulp_error=max_ulp,
-        max_ulp_index=(ulp_at,) if flat else _place(ulp_at, shape),
+        max_ulp_index=(ulp_at,) if flat else place_of(ulp_at, shape),
         rmse=sqrt(squared / index),
         cosine=product / norm if 0.0 < norm < inf else None,
         statistic=statistic,
@@ -236,7 +237,7 @@ def _measure(
 
 
 @lru_cache(maxsize=4096)
-def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+def place_of(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The index of a flat position in row-major order."""
     place = []
     for size in reversed(shape):

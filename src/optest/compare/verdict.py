@@ -12,9 +12,9 @@ from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.kernels import Outcome, compare
 from optest.compare.policy import Allowance, NoRule, resolve
-from optest.compare.small import SMALL, measure_small
+from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
-from optest.numerics import Array, numpy_dtype, ulp
+from optest.numerics import Array, numpy_dtype
 from optest.spec import (
     DType,
     Evidence,
@@ -257,7 +257,7 @@ def _measure(
 
 def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
     def place(flat: int) -> tuple[int, ...] | None:
-        return None if flat < 0 else tuple(int(each) for each in np.unravel_index(flat, shape))
+        return None if flat < 0 else place_of(flat, shape)
 
     def known(value: float, flat: int) -> float | None:
         return None if flat < 0 or value < 0 else finite(value)
@@ -286,7 +286,7 @@ def _worst_ulp(outcome: Outcome, entry: DType) -> float | None:
         return None
     if not math.isfinite(outcome.worst_error):
         return None
-    return outcome.worst_error / float(ulp(np.abs(np.asarray(outcome.worst_target)), entry))
+    return outcome.worst_error / spacing_of(entry.name)(float(abs(outcome.worst_target)))
 
 
 def _cosine(outcome: Outcome) -> float | None:
