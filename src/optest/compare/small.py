@@ -104,7 +104,11 @@ def _rounded(values: list[float], entry: DType) -> list[float]:
     """Round to the nearest, ties to even: adding and subtracting 1.5·2^52 ulp leaves multiples of an ulp."""
     if entry.precision >= 53:
         return values
-    return [(value + shift) - shift for value, shift in zip(values, _spacings(values, entry, _SHIFT))]  # noqa: B905
+    precision, lowest, least = entry.precision, 2.0**entry.emin, entry.emin + 1
+    return [
+        (value + (shift := ldexp(_SHIFT, (frexp(value)[1] if abs(value) >= lowest else least) - precision))) - shift
+        for value in values
+    ]
 
 
 def _numbers(values: Any, size: int) -> list[float] | None:

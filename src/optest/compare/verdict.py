@@ -136,7 +136,7 @@ def _misfit(got: Any, wanted: Expected) -> _Finding | None:
         return Reason.MISSING_OUTPUT, f"{wanted.name}: there is no such output"
     if not isinstance(got, (np.ndarray, np.generic)):
         return Reason.DTYPE, f"{wanted.name}: the output is a {type(got).__name__}, but should be a NumPy array"
-    if tuple(got.shape) != tuple(wanted.shape):
+    if got.shape != wanted.shape:
         return (
             Reason.SHAPE,
             f"{wanted.name}: the shape is {format_shape(got.shape)}, but should be {format_shape(wanted.shape)}",
@@ -148,7 +148,7 @@ def _misfit(got: Any, wanted: Expected) -> _Finding | None:
 
 def _reference_array(wanted: Expected) -> Array:
     reference = np.asarray(wanted.value)
-    if reference.shape != tuple(wanted.shape):
+    if reference.shape != wanted.shape:
         raise ValueError(
             f"the reference has the shape {format_shape(reference.shape)}, but should have {format_shape(wanted.shape)}"
         )
