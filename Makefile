@@ -32,8 +32,10 @@ types: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/all.py
 
-docs: $(VENV)/.test
-	$(BIN)/python docs/make.py
+# The two pages that are made from the code.
+docs: $(VENV)/.run
+	$(BIN)/python -c 'from optest.operators.documentation import operators_page as page; print(page(), end="")' > docs/operators.md
+	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)

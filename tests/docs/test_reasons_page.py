@@ -1,0 +1,44 @@
+"""docs/reasons.md is what the reports say, has every reason, and tells which ones optest looks for itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS
+from optest.reporting.reasons_page import REPORTED_BY_BACKENDS, reasons_page
+from optest.spec import Reason
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reasons.md").read_text(encoding="utf-8")
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert reasons_page() == PAGE, (
+        "docs/reasons.md is out of date: python -m optest.reporting.reasons_page > docs/reasons.md"
+    )
+
+
+def test_every_reason_has_its_entry() -> None:
+    sections = re.split(r"^## ", PAGE, flags=re.M)[1:]
+    by_title = {section.partition("\n")[0]: section for section in sections}
+    for reason in Reason:
+        assert f"`{reason.status.value}`" in by_title[reason.value]
+        for part in ("What happened", "Why it matters", "What to try"):
+            assert re.search(rf"\*\*{part}:\*\* \S.{{10,}}\.$", by_title[reason.value], re.M), (reason, part)
+
+
+def test_words_have_no_full_stop_of_their_own() -> None:
+    for meaning in (*MEANINGS.values(), *STATUS_MEANINGS.values()):
+        for text in (meaning.sentence, meaning.remedy, meaning.matters):
+            assert text.strip() == text
+            assert not text.endswith("."), text
+
+
+def test_the_page_says_who_finds_a_reason() -> None:
+    """A reason that only backends report is found nowhere in optest; every other one is."""
+    packages = ("core", "backends", "compare", "api", "process", "operators", "generators", "plan")
+    source = "".join(path.read_text() for name in packages for path in (ROOT / "src/optest" / name).glob("**/*.py"))
+    found = {Reason[name] for name in re.findall(r"\bReason\.([A-Z_]+)", source)}
+    assert found & REPORTED_BY_BACKENDS == set(), "optest looks for it now: take it out of REPORTED_BY_BACKENDS"
+    assert set(Reason) - found == REPORTED_BY_BACKENDS
