@@ -138,6 +138,16 @@ def test_a_run_is_resumed_by_its_name_alone(optest: Shell, plan: Write, tmp_path
     assert "the selected cases" in other.err
 
 
+def test_a_resumed_run_goes_on_where_it_was_told_to_stop(optest: Shell, plan: Write) -> None:
+    cases = (f"{{op: add, dtypes: int8, shapes: {{input0: {n}, input1: {n}}}, xfail: known}}" for n in (3, 4, 5))
+    plan(f"cases: [{', '.join(cases)}]")
+    first = optest("run", "--plan", "plan.yaml", "-x")
+    assert "2 not run" in first.out
+    ended = optest("run", "--resume", "latest")
+    assert (ended.status, "not run" in ended.out) == (1, False), ended.text
+    assert "3 xpassed" in ended.out
+
+
 def test_a_result_of_an_earlier_run_is_asked_by_that_run(optest: Shell, plan: Write) -> None:
     assert optest("run", "--plan", plan(SEEDS)).status == 0
     assert optest("replay", "own").status == 0

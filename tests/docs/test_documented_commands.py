@@ -3,8 +3,9 @@
 A fenced block ``console`` holds ``$ command`` lines, each followed by what it prints. ``…`` stands for anything on a
 line, ``...`` alone on a line for any number of lines, and a last line ``[exit status 1]`` for the status (else 0).
 Lines that are shown stand in the output in that order, and without ``...`` between them right below each other.
-A page's blocks run in one copy of the examples, in order. ``<!-- needs: torch -->`` before a block names a program or
-module without which it is left out; ``<!-- file: NAME -->`` before any other fenced block writes that block to a file.
+A page's blocks run in one copy of the examples, in order; of a shell's state only ``export NAME=VALUE`` is kept.
+``<!-- needs: torch -->`` before a block names a program or module without which it is left out;
+``<!-- file: NAME -->`` before any other fenced block writes that block to a file.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def first_missing(shown: list[str], printed: list[str]) -> str | None:
 def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     copy = tmp_path / "repository"
     shutil.copytree(ROOT / "examples", copy / "examples", ignore=shutil.ignore_patterns("build", "__pycache__"))
-    left_out = []
+    left_out, environment = [], dict(environment)
     for step in steps(page.read_text()):
         if step.file:
             (copy / step.file).parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +118,9 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
             continue
         if not is_there(step.needs):
             left_out.append(step)
+            continue
+        if exported := re.fullmatch(r"export (\w+)=(\S*)", step.command):
+            environment[exported[1]] = exported[2]
             continue
         ended = subprocess.run(
             ["bash", "-c", step.command],

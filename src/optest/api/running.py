@@ -27,6 +27,9 @@ from optest.store import Journal, JournalWriter, RunDirectory, check_writable, r
 __all__ = ["RunOutcome", "run", "run_cases"]
 
 
+_WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
     """How a run went. ``exit_status`` also counts what went wrong outside the cases."""
@@ -49,12 +52,13 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
 
 
 def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a run that is resumed by its name alone was asked for; what is stated now wins."""
+    """What a run that is resumed by its name alone was asked for, but for where to stop; what is stated now wins."""
     settings = resolve(given)
     if not settings["resume"] or settings["plan"] or settings["op"]:
         return given
     info = read_journal(RunDirectory.open(Path(settings["runs_dir"]), settings["resume"]).journal_path).info
-    return {**(info.options if info else {}), **_asked_for(settings)}
+    before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
+    return {**before, **_asked_for(settings)}
 
 
 def _asked_for(settings: Settings) -> dict[str, Any]:
