@@ -122,7 +122,7 @@ def _distribution_of(module: str) -> str:
 
 
 def load_plugins(modules: Iterable[str]) -> None:
-    """Import plug-in modules in order and call their ``register()`` if they have one; a module loads once.
+    """Import plug-in modules in order and call the ``register()`` that they define, if any; a module loads once.
 
     Raises:
         UsageError: naming the module and the error that its import raised.
@@ -133,8 +133,8 @@ def load_plugins(modules: Iterable[str]) -> None:
         try:
             module = _import(module_name, module_name)
             register = getattr(module, "register", None)
-            if callable(register):
-                register()
+            if callable(register) and getattr(register, "__module__", module_name) == module_name:
+                register()  # its own, not one that it imported to call it
         except (UsageError, Unavailable):
             raise
         except Exception as error:  # border: a plug-in may raise anything while it loads

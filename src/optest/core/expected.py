@@ -11,9 +11,19 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.compare import Expected
 from optest.core.border import Border
-from optest.numerics import dtype_of
+from optest.numerics import dtype_of, private_copy
 from optest.registry import load_object
-from optest.spec import Fault, Reason, RuleClass, TensorSpec, TestCase, undeclared_output_dtype
+from optest.spec import (
+    Check,
+    CheckState,
+    Fault,
+    Reason,
+    RuleClass,
+    TensorSpec,
+    Terms,
+    TestCase,
+    undeclared_output_dtype,
+)
 
 __all__ = ["expected_outputs"]
 
@@ -21,44 +31,69 @@ Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
 
+_BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
+_BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="the generator's, not the reference's")
+
+
 def expected_outputs(
-    case: TestCase,
+    cases: Sequence[TestCase],
     inputs: Sequence[Array],
     known: Sequence[Any] | None,
     driver: BackendDriver,
     interrupted: Callable[[], bool] = lambda: False,
-) -> list[Expected]:
-    """Return the expected outputs in order; an empty list where the case has no reference at all.
+) -> tuple[list[Expected], tuple[Check, ...]]:
+    """Return the expected outputs in order, none where the case has no reference at all, and a note of who says so.
 
-    A golden file of the backend goes before what the generator knows, and that before the reference.
+    A golden file of the backend goes before what the generator knows, and that before the reference. The cases
+    share an execution; each may be judged by another rule.
 
     Raises:
         Fault: REFERENCE_FAILED if the reference raises or contradicts the outputs that the case declares.
     """
+    case = cases[0]
     padded = _with_left_out(case, inputs)
-    with Border("the reference", Reason.REFERENCE_FAILED, interrupted):
-        values = _trusted(case, padded, known, driver)
+    with np.errstate(), Border("the reference", Reason.REFERENCE_FAILED, interrupted):
+        values, notes = _trusted(case, padded, known, driver)
         if values is None:
-            return []
-    with Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
-        terms = _terms(case, padded)
-    return _placed(case, values, terms)
+            return [], ()
+    with np.errstate(), Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
+        terms = _terms(cases, padded)
+    return _placed(case, values, terms), notes
 
 
 def _trusted(
     case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
-) -> list[Array] | None:
+) -> tuple[list[Array] | None, tuple[Check, ...]]:
     golden = getattr(driver, "golden", None)
     values = golden(case) if golden is not None else None
+    if values is not None:
+        return _arrays(values), (_BY_BACKEND,)
+    if known is not None:
+        return _arrays(known), (_BY_GENERATOR,)
+    reference = case.reference or case.descriptor.reference
+    if reference is None:
+        return None, ()
+    values = _asked(reference, case, inputs)
     if values is None:
-        values = known
-    if values is None:
-        reference = case.reference or case.descriptor.reference
-        if reference is None:
-            return None
-        values = _hook(reference)(inputs, case.attributes)
-        if values is None:
-            raise Fault(Reason.REFERENCE_FAILED, "the reference yields None, but should yield the outputs")
+        raise Fault(Reason.REFERENCE_FAILED, "the reference yields None, but should yield the outputs")
+    return _arrays(values), ()
+
+
+def _asked(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
+    """What a reference or `terms` yields. A foreign one gets copies: a framework's tensor over our memory can write."""
+    function = _hook(hook)
+    if not getattr(function, "__module__", "").startswith("optest."):
+        inputs = [None if each is None else _read_only_copy(each) for each in inputs]
+    return function(inputs, dict(case.attributes))
+
+
+def _read_only_copy(array: Array) -> Array:
+    copy = private_copy(array)
+    copy.setflags(write=False)
+    return copy
+
+
+def _arrays(values: Any) -> list[Array]:
     arrays = [np.asarray(value) for value in _sequence(values)]
     for array in arrays:
         dtype_of(array.dtype)
@@ -74,12 +109,23 @@ def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None
     return [by_name.get(parameter.name) for parameter in signature.inputs]
 
 
-def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any] | None:
-    """The error terms, where the class rule decides and the operator has them."""
+def _terms(cases: Sequence[TestCase], inputs: Sequence[Array | None]) -> Sequence[Any] | None:
+    """The error terms, where the operator has them and its class rule may decide for one of the cases."""
+    case = cases[0]
     rule, hook = case.descriptor.rule, case.descriptor.terms
-    if rule is None or rule.kind not in _WITH_TERMS or hook is None or case.tolerances:
+    if rule is None or rule.kind not in _WITH_TERMS or hook is None or not any(map(_may_be_judged_by_class, cases)):
         return None
-    return _sequence(_hook(hook)(inputs, case.attributes))
+    terms = _sequence(_asked(hook, case, inputs))
+    for each in terms:
+        if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
+            raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
+    return terms
+
+
+def _may_be_judged_by_class(case: TestCase) -> bool:
+    """False only if a tolerance for every output decides; integer-exact sums ask for terms before they ask for it."""
+    exact = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
+    return exact or all(layer.output is not None for layer in case.tolerances)
 
 
 @lru_cache(maxsize=256)

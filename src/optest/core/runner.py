@@ -89,18 +89,20 @@ def execute(
     case = cases[0]
     clock = _Clock(announce)
     expected: Sequence[Expected] | None = None
+    notes: tuple[Check, ...] = ()
     try:
         clock.enter(Phase.GENERATE)
         inputs, known = make_inputs(case, interrupted)
         if any(each.expects_error is None for each in cases):
             clock.enter(Phase.REFERENCE)
-            expected = expected_outputs(case, inputs, known, driver, interrupted)
+            judged = [each for each in cases if each.expects_error is None]
+            expected, notes = expected_outputs(judged, inputs, known, driver, interrupted)
     except Fault as fault:
         verdict = fault_verdict(fault)
         verdicts = [excused(each, verdict) for each in cases]
     else:
         clock.enter(Phase.RUN)
-        answer = _asked(case, driver, inputs, expected, interrupted)
+        answer = _asked(case, driver, inputs, expected, notes, interrupted)
         clock.enter(Phase.COMPARE)
         verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
     clock.enter(Phase.IDLE)
@@ -112,13 +114,14 @@ def _asked(
     driver: BackendDriver,
     inputs: Sequence[Array],
     expected: Sequence[Expected] | None,
+    notes: tuple[Check, ...],
     interrupted: Callable[[], bool],
 ) -> _Answer:
     try:
         outputs, checks = actual_outputs(case, driver, inputs, expected, interrupted)
     except Fault as fault:
-        return _Answer((), _checks_of_driver(case, driver), fault)
-    return _Answer(outputs, checks + _checks_of_driver(case, driver))
+        return _Answer((), notes + _checks_of_driver(case, driver), fault)
+    return _Answer(outputs, checks + notes + _checks_of_driver(case, driver))
 
 
 def _verdict(

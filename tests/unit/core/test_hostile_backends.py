@@ -95,6 +95,18 @@ def test_a_new_shape_of_an_input_is_the_backends_own_business() -> None:
     assert verdict_of(reshapes).status is Status.PASSED
 
 
+def test_the_cases_attributes_stay_as_the_plan_states_them() -> None:
+    def takes(case: TestCase, inputs: Arrays) -> Any:
+        out = right(case, inputs)
+        case.attributes["alpha"] = 7.0
+        return [out]
+
+    case = case_of(backend="answering", attributes={"alpha": 2.0})
+    (verdict,) = InProcess(Answering(takes)).execute([case]).verdicts
+    assert verdict.reason is Reason.STATE, verdict
+    assert case.attributes == {"alpha": 2.0}
+
+
 # what it returns
 
 

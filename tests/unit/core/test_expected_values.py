@@ -1,0 +1,134 @@
+"""Where expected values come from, and that nobody can spoil what they are compared with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_every_reason import case_of  # type: ignore[import-not-found]
+from test_hostile_backends import Answering, right  # type: ignore[import-not-found]
+
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    Fill,
+    Layer,
+    OperatorDescriptor,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    TensorSpec,
+    Terms,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    dtype,
+)
+
+
+def matmul(fill: str, **changes: Any) -> TestCase:
+    descriptor = operators.get("matmul")
+    specs = [TensorSpec(dtype=dtype("float32"), shape=shape) for shape in ((4, 5), (5, 6))]
+    return TestCase(
+        descriptor=descriptor,
+        inputs=tuple(
+            Argument(name=descriptor.tensors.input_name(index), path=f"input{index}", spec=spec, fill=Fill(kind=fill))
+            for index, spec in enumerate(specs)
+        ),
+        outputs=(TensorSpec(dtype=dtype("float32"), shape=(4, 6)),),
+        attributes=descriptor.bind({}),
+        **changes,
+    )
+
+
+def stated(layer: Layer, rtol: float, output: str | None = None) -> tuple[ToleranceLayer, ...]:
+    return (ToleranceLayer(layer=layer, tolerance=Tolerance(rtol=rtol), output=output),)
+
+
+def off_by_one_ulp(case: TestCase, inputs: Any) -> Any:
+    return [np.nextafter(right(case, inputs), np.float32(np.inf))]
+
+
+def verdict_of(case: TestCase, answer: Any) -> Verdict:
+    return execute([case], Answering(answer)).verdicts[0]
+
+
+def test_a_plans_default_does_not_relax_integer_exact_sums() -> None:
+    relaxed = matmul("integer-exact", tolerances=stated(Layer.PLAN, 0.1))
+    assert verdict_of(relaxed, off_by_one_ulp).reason is Reason.VALUE
+    assert verdict_of(relaxed, lambda case, inputs: [right(case, inputs)]).status is Status.PASSED
+
+
+def test_a_tolerance_for_another_output_leaves_the_class_rule_its_terms() -> None:
+    case = matmul("randn", tolerances=stated(Layer.CASE, 0.1, output="no such output"))
+    verdict = verdict_of(case, lambda case, inputs: [right(case, inputs)])
+    assert verdict.status is Status.PASSED, verdict
+    assert verdict.measures[0].rule is not None
+    assert verdict.measures[0].rule.name == "accumulate"
+
+
+@pytest.mark.parametrize("first_has_tolerance", [True, False])
+def test_cases_that_share_an_execution_keep_their_own_rules(first_has_tolerance: bool) -> None:
+    cases = [matmul("randn", tolerances=stated(Layer.CASE, 0.1)), matmul("randn")]
+    if not first_has_tolerance:
+        cases.reverse()
+    verdicts = execute(cases, Answering(lambda case, inputs: [right(case, inputs)])).verdicts
+    rules = [verdict.measures[0].rule.name for verdict in verdicts]
+    assert sorted(rules) == ["accumulate", "tolerance"], verdicts
+
+
+def test_a_reference_cannot_reach_the_inputs_that_the_backend_gets() -> None:
+    def wipes(inputs: Any, attributes: Any) -> Any:
+        pointer = inputs[0].ctypes.data  # as a framework does whose tensor shares our memory
+        import ctypes
+
+        ctypes.memset(pointer, 0, inputs[0].nbytes)
+        return [inputs[0].astype(np.float64)]
+
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4, 5))
+    case = case_of(
+        "relu",
+        backend="answering",
+        descriptor=OperatorDescriptor(
+            name="wiped", signature="x -> out", reference=wipes, rule=Rule(kind=RuleClass.ULP)
+        ),
+        outputs=(spec,),
+    )
+    seen = []
+
+    def zeros(case: TestCase, inputs: Any) -> Any:
+        seen.append(inputs[0].copy())
+        return [np.zeros((4, 5), np.float32)]
+
+    verdict_of(case, zeros)
+    assert seen[0].any()
+
+
+def test_a_negative_count_of_terms_is_the_operators_fault() -> None:
+    descriptor = OperatorDescriptor(
+        name="negative",
+        signature="x -> out",
+        reference=lambda inputs, _: [inputs[0].astype(np.float64)],
+        rule=Rule(kind=RuleClass.ACCUMULATE),
+        terms=lambda *_: Terms(absolute=1e30, squared=1e30, count=-4),
+    )
+    verdict = verdict_of(case_of(descriptor=descriptor, backend="answering"), lambda *_: [np.zeros((4, 5), np.float32)])
+    assert verdict.reason is Reason.REFERENCE_FAILED, verdict
+
+
+def knows_better(case: TestCase, rng: Any) -> Any:
+    inputs = [np.ones(argument.spec.shape, np.float32) for argument in case.inputs]
+    return inputs, [np.full(case.inputs[0].spec.shape, 7.0)]
+
+
+def test_a_result_says_that_the_generator_stated_what_is_expected() -> None:
+    case = case_of(backend="answering", generator="test_expected_values:knows_better")
+    verdict = verdict_of(case, lambda *_: [np.full((4, 5), 7.0, np.float32)])
+    assert verdict.status is Status.PASSED
+    assert [check.detail for check in verdict.checks if check.name == "expected values"] == [
+        "the generator's, not the reference's"
+    ]
