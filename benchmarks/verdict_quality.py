@@ -2,8 +2,7 @@
 
     python benchmarks/verdict_quality.py [--draws 10000] [--seed 0] [--only OP] [--verbose]
 
-Every draw is an operator, a dtype, a layout and a fill. On it, several correct implementations (torch, float32
-arithmetic rounded once, chunked, permuted and sequential accumulation) and several wrong ones are judged by the
+Every draw is an operator, a dtype, a layout and a fill. On it, several correct implementations (torch, float32 arithmetic rounded once, chunked, permuted and sequential accumulation) and several wrong ones are judged by the
 built-in rules. A wrong one is asked only where its bits differ from those of the correctly rounded result.
 Prints two Markdown tables; exits with 1 if a correct implementation failed.
 """
@@ -33,7 +32,7 @@ except ModuleNotFoundError:  # the other implementations are judged all the same
 
 Array = np.ndarray[Any, Any]
 NUMERICS = Numerics()
-FLOATS = ("float32", "float16", "bfloat16")
+FLOATS = ("float32", "float32", "float16", "float16", "bfloat16", "bfloat16", "float64")
 SUMS = ("sum", "matmul", "gemm")
 
 
@@ -63,8 +62,14 @@ class Draw:
     def rounded(self) -> Array:
         return round_to(self.reference, self.output)
 
+    @property
+    def working(self) -> type[np.floating[Any]]:
+        """What a kernel computes in: float32, and float64 for float64."""
+        return np.float64 if self.dtype.name == "float64" else np.float32
+
     def singles(self) -> list[Array]:
-        return [widen(each).astype(np.float32) for each in self.inputs if each is not None]
+        """The inputs in the working precision."""
+        return [widen(each).astype(self.working) for each in self.inputs if each is not None]
 
 
 # drawing
@@ -350,13 +355,13 @@ def factors(question: Draw) -> tuple[Array, Array, Callable[[Array], Array]]:
     """The float32 factors of a sum or contraction, and what follows the product."""
     singles = question.singles()
     if question.operator == "sum":
-        return singles[0], np.ones((singles[0].shape[1], 1), np.float32), lambda total: total[:, 0]
+        return singles[0], np.ones((singles[0].shape[1], 1), question.working), lambda total: total[:, 0]
     a, b = singles[0], singles[1]
     if question.operator == "matmul":
         return a, b, lambda total: total
     attributes = question.attributes
     a, b = a.T if attributes["trans_a"] else a, b.T if attributes["trans_b"] else b
-    alpha, beta = np.float32(attributes["alpha"]), np.float32(attributes["beta"])
+    alpha, beta = question.working(attributes["alpha"]), question.working(attributes["beta"])
 
     def scaled(total: Array) -> Array:
         return alpha * total if len(singles) < 3 else alpha * total + beta * singles[2]
@@ -372,7 +377,7 @@ def _plain(question: Draw) -> Array:
 def _chunked(question: Draw) -> Array:
     a, b, then = factors(question)
     width = int(question.rng.choice([16, 32, 128, 512]))
-    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    total = np.zeros((a.shape[0], b.shape[1]), question.working)
     for start in range(0, a.shape[1], width):
         total += a[:, start : start + width] @ b[start : start + width]
     return then(total)
@@ -389,7 +394,7 @@ def _sequential(question: Draw) -> Array | None:
     if a.shape[0] * a.shape[1] * b.shape[1] > 600_000:
         return None
     products = a.T[:, :, None] * b[:, None, :]
-    return then(np.add.accumulate(products, axis=0, dtype=np.float32)[-1])
+    return then(np.add.accumulate(products, axis=0, dtype=question.working)[-1])
 
 
 SUMMATIONS: dict[str, Callable[[Draw], Array | None]] = {
@@ -410,8 +415,8 @@ def _softmax_single(question: Draw) -> Array:
 def _softmax_online(question: Draw) -> Array:
     """Running maximum and sum over chunks, as flash attention does it."""
     (x,) = question.singles()
-    top = np.full((x.shape[0], 1), -np.inf, np.float32)
-    total = np.zeros((x.shape[0], 1), np.float32)
+    top = np.full((x.shape[0], 1), -np.inf, x.dtype)
+    total = np.zeros((x.shape[0], 1), x.dtype)
     for start in range(0, x.shape[1], 64):
         part = x[:, start : start + 64]
         new = np.maximum(top, part.max(-1, keepdims=True))
@@ -423,26 +428,27 @@ def _softmax_online(question: Draw) -> Array:
 
 def _layer_norm_single(question: Draw, eps_factor: float = 1.0) -> Array:
     x, *affine = question.singles()
-    mean = x.mean(-1, keepdims=True, dtype=np.float32)
-    variance = np.square(x - mean).mean(-1, keepdims=True, dtype=np.float32)
-    y = (x - mean) / np.sqrt(variance + np.float32(question.attributes["eps"] * eps_factor))
+    mean = x.mean(-1, keepdims=True)
+    variance = np.square(x - mean).mean(-1, keepdims=True)
+    y = (x - mean) / np.sqrt(variance + question.working(question.attributes["eps"] * eps_factor))
     return y * affine[0] + affine[1] if affine else y
 
 
 def _layer_norm_welford(question: Draw) -> Array:
     """Chunks whose means and squares are merged pairwise (Chan et al.), then x·r - mean·r as many kernels have it."""
     x, *affine = question.singles()
-    count, mean, squares = 0, np.zeros((x.shape[0], 1), np.float32), np.zeros((x.shape[0], 1), np.float32)
+    real = question.working
+    count, mean, squares = 0, np.zeros((x.shape[0], 1), real), np.zeros((x.shape[0], 1), real)
     for start in range(0, x.shape[1], 64):
         part = x[:, start : start + 64]
         size = part.shape[1]
-        own = part.mean(-1, keepdims=True, dtype=np.float32)
+        own = part.mean(-1, keepdims=True)
         delta = own - mean
         both = count + size
-        squares += np.square(part - own).sum(-1, keepdims=True) + delta * delta * np.float32(count * size / both)
-        mean += delta * np.float32(size / both)
+        squares += np.square(part - own).sum(-1, keepdims=True) + delta * delta * real(count * size / both)
+        mean += delta * real(size / both)
         count = both
-    y = (x - mean) * (np.float32(1) / np.sqrt(squares / np.float32(count) + np.float32(question.attributes["eps"])))
+    y = (x - mean) * (real(1) / np.sqrt(squares / real(count) + real(question.attributes["eps"])))
     return y * affine[0] + affine[1] if affine else y
 
 
@@ -473,7 +479,7 @@ def wrong(question: Draw) -> Iterator[tuple[str, Array]]:
         yield "2 ulp of bias", round_to(widen(right) + 2.0 * step, question.output)
     if question.operator in SUMS:
         yield from _wrong_sums(question, narrow)
-    if question.operator == "softmax" and float(question.singles()[0].max()) > 88.8:
+    if question.operator == "softmax" and float(question.singles()[0].max()) > 88.8 and question.working is np.float32:
         with np.errstate(all="ignore"):
             e = np.exp(question.singles()[0])
             yield "exp without shift", finished(question, e / e.sum(-1, keepdims=True))
