@@ -154,3 +154,6 @@ def test_a_result_of_an_earlier_run_is_asked_by_that_run(optest: Shell, plan: Wr
     ended = optest("replay", "the plan's")
     assert ended.status == 2
     assert "--run" in ended.err
+    resumed = optest("run", "--resume", "latest")
+    assert resumed.status == 2
+    assert "replay" in resumed.err

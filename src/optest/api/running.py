@@ -56,8 +56,14 @@ def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
     settings = resolve(given)
     if not settings["resume"] or settings["plan"] or settings["op"]:
         return given
-    info = read_journal(RunDirectory.open(Path(settings["runs_dir"]), settings["resume"]).journal_path).info
+    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
+    info = read_journal(directory.journal_path).info
     before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
+    if not before.get("plan") and not before.get("op"):
+        raise UsageError(
+            f"run {directory.id} does not say what it was asked, as that of a replay; "
+            "give --plan or --op with --resume, or the id of another run"
+        )
     return {**before, **_asked_for(settings)}
 
 
