@@ -2,7 +2,8 @@
 
     python benchmarks/verdict_quality.py [--draws 10000] [--seed 0] [--only OP] [--verbose]
 
-Every draw is an operator, a dtype, a layout and a fill. On it, several correct implementations (torch, float32 arithmetic rounded once, chunked, permuted and sequential accumulation) and several wrong ones are judged by the
+Every draw is an operator, a dtype, a layout and a fill. On it, several correct implementations (torch, float32
+arithmetic rounded once, chunked, permuted and sequential accumulation) and several wrong ones are judged by the
 built-in rules. A wrong one is asked only where its bits differ from those of the correctly rounded result.
 Prints two Markdown tables; exits with 1 if a correct implementation failed.
 """

@@ -1,68 +1,27 @@
-"""Numbers about actual against expected, block by block, whatever the size; no opinion on what they mean.
+"""Numbers about actual against expected, added up block by block, whatever the size; no opinion on what they mean.
 
-A block is 32,768 elements, so that its float64 temporaries stay in the cache and below 32 MB together.
+A block is 32,768 elements, so that its float64 temporaries stay in the cache and far below 32 MB together.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from optest.compare.bounds import Budget, Law, Statistic, array_ulp
+from optest.compare.elements import NO_SCATTER, Judged, Scatter, dot, flat, judge_of
 from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
-from optest.compare.within import WIDEST, widen_bfloat16, widen_half, within_for
-from optest.numerics import Array, bits, numpy_dtype, round_to, ulp, widen
-from optest.spec import DType, Kind, dtype
+from optest.compare.within import WIDEST, within_for
+from optest.numerics import Array, ulp
+from optest.spec import DType
 
-__all__ = ["BLOCK", "Outcome", "compare", "overflow_threshold"]
+__all__ = ["BLOCK", "Outcome", "compare"]
+
 
 BLOCK = 1 << 15
-_BFLOAT16 = numpy_dtype(dtype("bfloat16"))
-
-
-@dataclass(frozen=True, slots=True)
-class Scatter:
-    """Σ error²/variance, and over how many elements."""
-
-    total: float = 0.0
-    elements: int = 0
-
-    def plus(self, other: Scatter) -> Scatter:
-        return Scatter(self.total + other.total, self.elements + other.elements)
-
-    @property
-    def z(self) -> float | None:
-        """The root of the mean; NaN, which is within no limit, if an error was no number."""
-        if not self.elements:
-            return None
-        return math.sqrt(self.total / self.elements) if self.total >= 0.0 else math.nan
-
-
-_NO_SCATTER = Scatter()
-
-
-class Judged(NamedTuple):
-    """One block: what was compared, how far apart it is, and which elements are not shown to be right.
-
-    ``wrong`` and ``odd`` are None where every element is right and finite; ``odd`` marks elements that were decided
-    by their class (NaN, infinity, overflow) and have no error.
-    """
-
-    actual: Array
-    target: Array
-    error: Array
-    bound: Array
-    wrong: Array | None = None
-    odd: Array | None = None
-    nan_mismatched: int = 0
-    nonfinite_mismatched: int = 0
-    scatter: Scatter = _NO_SCATTER
-    rounding: Scatter = _NO_SCATTER
 
 
 @dataclass(slots=True)
@@ -94,8 +53,8 @@ class Outcome:
     mismatched: int = 0
     nonfinite_mismatched: int = 0
     nan_mismatched: int = 0
-    scatter: Scatter = _NO_SCATTER
-    rounding: Scatter = _NO_SCATTER
+    scatter: Scatter = NO_SCATTER
+    rounding: Scatter = NO_SCATTER
     detailed: bool = False
     worst_index: int = -1
     worst_used: float = -1.0
@@ -141,10 +100,8 @@ def compare(
     if not detailed and _plainly_within(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
-    judge = _judge_of(
-        allowance, dtype, flush=flush, size=reference.size, with_rounding=with_rounding, detailed=detailed
-    )
-    left, right = _flat(actual), _flat(reference)
+    judge = judge_of(allowance, dtype, flush=flush, size=reference.size, with_rounding=with_rounding, detailed=detailed)
+    left, right = flat(actual), flat(reference)
     with np.errstate(all="ignore"):
         for where in _blocks(actual.size):
             block = judge(left[where], right[where], where)
@@ -154,17 +111,6 @@ def compare(
             elif outcome.mismatched:
                 break
     return outcome
-
-
-def _wide(block: Array) -> Array:
-    """``widen``, by the fast way where there is one."""
-    if block.size > 256:
-        if block.dtype == np.float16:
-            wide = widen_half(block)
-            return widen(block) if wide is None else wide
-        if block.dtype == _BFLOAT16:
-            return widen_bfloat16(block)
-    return widen(block)
 
 
 def _blocks(size: int) -> Iterator[slice]:
@@ -183,320 +129,6 @@ def _plainly_within(actual: Array, reference: Array, dtype: DType, allowance: Al
     with np.errstate(all="ignore"):
         starts = range(0, actual.size, WIDEST)
         return all(within(left[start : start + WIDEST], right[start : start + WIDEST]) for start in starts)
-
-
-def _flat(array: Any) -> Any:
-    """Something whose slices are 1-d arrays in row-major order; only blocks of a strided array are copied."""
-    return array.reshape(-1) if array.flags.c_contiguous else array.flat
-
-
-def _piece(values: Any, size: int) -> Callable[[slice], Any]:
-    """A block of what may be one number for all elements or an array of ``size``."""
-    if np.ndim(values) == 0:
-        number = float(values)
-        return lambda _: number
-    array = np.asarray(values)
-    flat = _flat(array)
-    if array.size != size:
-        raise ValueError(f"terms have {array.size} elements, but should have {size}, one for each output element")
-    return lambda where: flat[where]
-
-
-_JudgeBlock = Callable[[Array, Array, slice], Judged]
-
-
-def _judge_of(
-    allowance: Allowance, dtype: DType, *, flush: bool, size: int, with_rounding: bool, detailed: bool
-) -> _JudgeBlock:
-    if not dtype.is_inexact:
-        return _integers(allowance, dtype)
-    if allowance.method is Method.BITS:
-        return _movement(dtype)
-    if allowance.law is not None:
-        exact = _by_law(allowance.law, allowance.budget, dtype, flush=flush, size=size, with_rounding=with_rounding)
-        if detailed or flush or dtype.is_complex or allowance.law.per_term or allowance.law.statistic is Statistic.SUM:
-            return exact
-        return _by_ulps(allowance.law, dtype, exact, size)
-    return _by_tolerance(allowance.rtol, allowance.atol, dtype, flush)
-
-
-# floats
-
-
-def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _JudgeBlock:
-    smallest_normal = 2.0**dtype.emin
-
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
-        target = _wide(round_to(reference, dtype))
-        magnitude = np.abs(target)
-        wide = target if reference.dtype == actual.dtype else widen(reference)
-        if not np.isfinite(magnitude.max(initial=0.0)):  # a finite reference beyond the overflow has a bound too
-            magnitude = np.where(np.isfinite(target), magnitude, np.abs(wide))
-        bound = rtol * magnitude
-        bound += atol
-        if flush:
-            bound[magnitude < smallest_normal] += smallest_normal
-        return _floats(_wide(actual), target, wide, bound, dtype, lambda part, _: atol + rtol * part)
-
-    return judge
-
-
-def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, with_rounding: bool) -> _JudgeBlock:
-    smallest_normal = 2.0**dtype.emin
-    ulp_arithmetic, ulp_output = array_ulp(law.arithmetic), array_ulp(dtype)
-    totals, squares, weights = (_piece(values, size) for values in budget)
-
-    def judge(actual: Array, reference: Array, where: slice) -> Judged:
-        wide = widen(reference)
-        magnitude = np.abs(wide)
-        total = totals(where)
-        arithmetic = law.arithmetic_error(magnitude, total, ulp_arithmetic)
-        bound = law.bound(magnitude, arithmetic, ulp_output)
-        if flush:
-            bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
-
-        def of_part(part: Array, at: Array) -> Array:
-            lost = law.arithmetic_error(part, total[at] if np.ndim(total) else total, ulp_arithmetic)
-            return np.asarray(law.bound(part, lost, ulp_output))
-
-        block = _floats(_wide(actual), wide, wide, bound, dtype, of_part)
-        if law.statistic is Statistic.NONE:
-            return block
-        spacing = ulp_output(magnitude)
-        variance = rounding_residue(wide, spacing, dtype)
-        untouched = (variance != 0.0) & law.is_negligible(arithmetic, spacing) if with_rounding else None
-        variance *= variance
-        spacing *= spacing
-        spacing *= 1.0 / 12.0
-        np.maximum(variance, spacing, out=variance)
-        if untouched is not None:
-            block = block._replace(rounding=_scatter(block, variance, untouched))
-        if law.statistic is Statistic.SUM:
-            variance += law.sum_variance(magnitude, squares(where), weights(where))
-            block = block._replace(scatter=_scatter(block, variance, None))
-        return block
-
-    return judge
-
-
-_EVERY = 8
-"""One block in eight, and the last, is asked for the statistic of its final rounding, where nothing else needs it."""
-
-
-def _by_ulps(law: Law, dtype: DType, exact: _JudgeBlock, size: int) -> _JudgeBlock:
-    """A sufficient test for rules that only count units in the last place; what it does not pass is judged exactly.
-
-    The bound is taken at the power of two below |y|, where it is least.
-    """
-    per_power = law.ulps * 2.0 ** (1 - law.arithmetic.precision) + law.final * 2.0 ** (1 - dtype.precision)
-    least = (law.final or law.ulps) * 2.0 ** (dtype.emin + 1 - dtype.precision)
-
-    def judge(actual: Array, reference: Array, where: slice) -> Judged:
-        sampled = where.start // BLOCK % _EVERY == 0 or where.stop == size
-        if law.statistic is Statistic.NONE or not sampled:
-            wide, target = _wide(actual), widen(reference)
-            bound: Array = (target.view(np.uint64) & _EXPONENT).view(np.float64)
-            bound *= per_power
-            np.maximum(bound, least, out=bound)
-            error = wide - target
-            np.abs(error, out=error)
-            if bool((error - bound).max() <= 0.0):  # NaN and infinity on either side make it false
-                return Judged(wide, target, error, bound)
-        return exact(actual, reference, where)
-
-    return judge
-
-
-_EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
-
-
-def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
-    """|round(y) - y|; adding and subtracting 1.5·2^52 ulp rounds to multiples of an ulp, ties to even."""
-    if dtype.precision >= 53:
-        return np.zeros_like(spacing)
-    if dtype.is_complex:
-        return np.asarray(spacing * (1.0 / 6.0) ** 0.5)
-    shift = spacing * (1.5 * 2.0**52)
-    rounded = values + shift
-    rounded -= shift
-    rounded -= values
-    np.abs(rounded, out=rounded)
-    return rounded
-
-
-def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
-    """Over the chosen elements that have an error; all of them if None."""
-    error = block.error
-    if block.odd is not None:
-        chosen = ~block.odd if chosen is None else chosen & ~block.odd
-        error = np.where(block.odd, 0.0, error)
-    share = error / np.maximum(variance, 1e-300)
-    if chosen is None:
-        return Scatter(_dot(share, error), error.size)
-    share *= chosen
-    return Scatter(_dot(share, error), int(np.count_nonzero(chosen)))
-
-
-def _dot(left: Array, right: Array) -> float:
-    """Σ of products. Above 10,000 elements ``np.dot`` would start threads that fight with worker processes."""
-    if left.size <= 8192:
-        return float(np.dot(left, right))
-    return float(np.einsum("i,i->", left, right))
-
-
-def overflow_threshold(dtype: DType) -> float:
-    """Where rounding to nearest leaves the finite numbers: half a gap above the largest of them."""
-    if dtype.precision >= 53:
-        return dtype.max_finite
-    return dtype.max_finite + 2.0 ** (dtype.emax - dtype.precision)
-
-
-_BoundOfPart = Callable[[Array, Array], Array]
-"""The bound at the magnitude of one component of complex elements, given with their places in the block."""
-
-
-def _floats(
-    actual: Array, target: Array, reference: Array, bound: Array, dtype: DType, bound_of_part: _BoundOfPart
-) -> Judged:
-    """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
-    error = np.abs(actual - target)
-    right = error <= bound
-    if bool(right.all()) and bool(bound.max(initial=0.0) < np.inf):
-        return Judged(actual, target, error, bound)
-    right &= np.isfinite(bound)
-    at = np.flatnonzero(~right)
-    pair = (actual[at], reference[at], bound[at])
-    if dtype.is_complex:
-        by_class = _complex_right_by_class(actual[at], target[at], at, bound_of_part, dtype)
-    else:
-        by_class = _right_by_class(*pair, dtype)
-    wrong_at = at[~by_class]
-    nonfinite = ~(np.isfinite(pair[0]) & np.isfinite(pair[1]) & (np.abs(pair[1]) < overflow_threshold(dtype)))
-    odd = np.zeros(actual.shape, np.bool_)
-    odd[at[by_class | nonfinite]] = True
-    if not wrong_at.size:
-        return Judged(actual, target, error, bound, odd=odd)
-    wrong = np.zeros(actual.shape, np.bool_)
-    wrong[wrong_at] = True
-    nan_differs = (np.isnan(pair[0]) != np.isnan(pair[1])) & ~by_class
-    return Judged(
-        actual,
-        target,
-        error,
-        bound,
-        wrong=wrong,
-        odd=odd,
-        nan_mismatched=int(np.count_nonzero(nan_differs)),
-        nonfinite_mismatched=int(np.count_nonzero(nonfinite & ~by_class)),
-    )
-
-
-def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
-    """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value."""
-    both_nan = np.isnan(actual) & np.isnan(reference)
-    top = np.copysign(dtype.max_finite, reference)
-    beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
-    if dtype.has_infinity:
-        same_infinity = np.isinf(reference) & (actual == reference)
-        overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | (actual == top))
-        return np.asarray(both_nan | same_infinity | overflowed)
-    beyond |= np.isinf(reference)
-    return np.asarray(both_nan | (beyond & (np.isnan(actual) | (actual == top))))
-
-
-def _complex_right_by_class(
-    actual: Array, target: Array, at: Array, bound_of_part: _BoundOfPart, dtype: DType
-) -> Array:
-    """Component by component: one is of its class, and the other too or within the bound at its own magnitude."""
-    right = np.ones(actual.shape, np.bool_)
-    special = np.zeros(actual.shape, np.bool_)
-    for got, want in ((actual.real, target.real), (actual.imag, target.imag)):
-        bound = bound_of_part(np.abs(want), at)
-        by_class = _right_by_class(got, want, bound, dtype)
-        right &= by_class | ((np.abs(got - want) <= bound) & np.isfinite(bound))
-        special |= by_class
-    return np.asarray(right & special)
-
-
-def _movement(dtype: DType) -> _JudgeBlock:
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
-        moved = round_to(reference, dtype)
-        wide_actual, wide_target = widen(actual), widen(moved)
-        same = _same_bits(actual, moved, dtype)
-        error = np.abs(wide_actual - wide_target)
-        bound = np.zeros(error.shape)
-        odd = ~(np.isfinite(wide_actual) & np.isfinite(wide_target))
-        if bool(same.all()):
-            return Judged(wide_actual, wide_target, error, bound, odd=odd if odd.any() else None)
-        wrong = ~same
-        nan_differs = np.isnan(wide_actual) != np.isnan(wide_target)
-        return Judged(
-            wide_actual,
-            wide_target,
-            error,
-            bound,
-            wrong=wrong,
-            odd=odd,
-            nan_mismatched=int(np.count_nonzero(nan_differs & wrong)),
-            nonfinite_mismatched=int(np.count_nonzero(odd & wrong)),
-        )
-
-    return judge
-
-
-def _same_bits(actual: Array, moved: Array, dtype: DType) -> Array:
-    if not dtype.is_complex:
-        return np.asarray((bits(actual) == bits(moved)) | (np.isnan(actual) & np.isnan(moved)))
-    part = np.dtype(np.float32 if dtype.bits == 64 else np.float64)
-    left = np.ascontiguousarray(actual).view(part)
-    right = np.ascontiguousarray(moved).view(part)
-    same = (bits(left) == bits(right)) | (np.isnan(left) & np.isnan(right))
-    return np.asarray(same.reshape(-1, 2).all(axis=1))
-
-
-# integers and bool
-
-
-def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
-    exact = allowance.method is not Method.TOLERANCE or allowance.rtol == allowance.atol == 0.0
-
-    def judge(actual: Array, reference: Array, _: slice) -> Judged:
-        target = round_to(reference, dtype)
-        left, right = widen(actual), widen(target)
-        different = left != right
-        if not bool(different.any()):
-            nothing = np.zeros(left.shape)
-            return Judged(left, right, nothing, nothing)
-        distance = _distance(left, right, dtype)
-        error = distance.astype(np.float64)
-        bound = np.zeros(error.shape)
-        if not exact:
-            bound = allowance.atol + allowance.rtol * np.abs(right.astype(np.float64))
-            different = ~_within(distance, bound)
-        return Judged(left, right, error, bound, wrong=different if different.any() else None)
-
-    return judge
-
-
-def _distance(left: Array, right: Array, dtype: DType) -> Array:
-    """|a - b| as uint64, without wrapping: the difference modulo 2^64 is the true one."""
-    if dtype.kind is Kind.BOOL:
-        return np.asarray(left != right, dtype=np.uint64)
-    signed = dtype.kind is Kind.INT
-    wide = np.int64 if signed else np.uint64
-    first, second = left.astype(wide), right.astype(wide)
-    larger, smaller = np.maximum(first, second), np.minimum(first, second)
-    return np.asarray(larger.view(np.uint64) - smaller.view(np.uint64))
-
-
-def _within(distance: Array, bound: Array) -> Array:
-    """``distance <= bound`` in whole numbers; a bound of 2^64 and more holds any distance, infinity and NaN none."""
-    huge = bound >= 2.0**64
-    allowed = np.where(np.isfinite(bound) & ~huge, np.floor(bound), 0.0).astype(np.uint64)
-    return np.asarray(((distance <= allowed) | huge) & np.isfinite(bound))
-
-
-# adding blocks up
 
 
 def _add(outcome: Outcome, block: Judged) -> None:
@@ -527,11 +159,11 @@ def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
         outcome.relative.see(np.divide(error, magnitude, out=np.full(error.shape, -1.0), where=magnitude > 0), offset)
         if dtype.is_inexact:
             outcome.in_ulp.see(error / ulp(magnitude, dtype), offset)
-    outcome.squared_error += _dot(error, error)
+    outcome.squared_error += dot(error, error)
     left, right = actual.view(np.float64), target.view(np.float64)  # complex: pairs, whose products are the real part
-    outcome.actual_squared += _dot(left, left)
-    outcome.target_squared += _dot(right, right)
-    outcome.product += _dot(left, right)
+    outcome.actual_squared += dot(left, left)
+    outcome.target_squared += dot(right, right)
+    outcome.product += dot(left, right)
     _find_worst(outcome, block, error, offset)
     if block.wrong is not None and outcome.sketch is not None:
         outcome.sketch.add(np.flatnonzero(block.wrong) + offset)

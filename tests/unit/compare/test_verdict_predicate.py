@@ -266,7 +266,7 @@ def test_a_large_same_dtype_pair_is_judged_by_the_same_rule(name: str, monkeypat
     actual = np.array(expected)
     layers = (stated(1e-2, 1e-2),)
     with monkeypatch.context() as patch:  # nothing but the fast test is needed for a pass
-        patch.setattr(kernels, "_judge_of", None)
+        patch.setattr(kernels, "judge_of", None)
         passed = verdict_of(actual, expected, name, layers=layers)
     assert (passed.status, passed.measures[0].compared) == (Status.PASSED, 200_000)
     for value, reason in ((5.0, Reason.VALUE), (math.nan, Reason.NAN), (math.inf, Reason.VALUE)):
