@@ -16,7 +16,7 @@ from typing import Any
 
 from optest.backends import BackendDriver
 from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, read_config
-from optest.backends.numpy_reference import reference_outputs
+from optest.backends.numpy_reference import reference_label, reference_outputs
 from optest.backends.tensor_files import (
     GoldenState,
     golden_state,
@@ -72,10 +72,10 @@ class CommandBackendDriver(BackendDriver):
         if not job.config.golden_load:
             return None
         for file in job.config.golden_load:
-            state = golden_state(job.path(file), case.key)
-            if state not in (GoldenState.MISSING, GoldenState.STALE):
+            state = golden_state(job.path(file), case.key, reference_label(case))
+            if state in (GoldenState.FRESH, GoldenState.UNVOUCHED):
                 continue
-            if job.config.golden_dump:
+            if job.config.golden_dump and state is not GoldenState.CHANGED:
                 return None
             raise Fault(Reason.BAD_CASE, _not_golden(file, job.path(file), state, case))
         return [read_golden(file, job.path(file)) for file in job.config.golden_load]
@@ -96,6 +96,8 @@ class CommandBackendDriver(BackendDriver):
                 write_tensor(file, job.path(file), array)
             for command in job.config.prepare:
                 steps.run("prepare", command)
+            for file in job.config.outputs:
+                remove_file(file, job.path(file))  # a sample's folder may come with outputs of its own
             finished = steps.run("command", job.config.command)
             outputs = [_read(file, job, finished) for file in job.config.outputs]
         finally:
@@ -302,20 +304,21 @@ def _conversions(job: _Job, inputs: Sequence[Any]) -> list[Check]:
 
 def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
     """Write the reference's outputs where a golden file is missing or stale, but never over a user's own."""
-    states = [golden_state(job.path(file), job.case.key) for file in job.config.golden_dump]
+    made_by = reference_label(job.case)
+    states = [golden_state(job.path(file), job.case.key, made_by) for file in job.config.golden_dump]
     if not any(state in (GoldenState.MISSING, GoldenState.STALE) for state in states):
         return
     outputs = reference_outputs(job.case, inputs)
     for file, state, value in zip(job.config.golden_dump, states, outputs, strict=True):
-        if state is not GoldenState.UNVOUCHED:
-            write_golden(file, job.path(file), round_to(value, file.dtype), job.case.key)
+        if state not in (GoldenState.UNVOUCHED, GoldenState.CHANGED):
+            write_golden(file, job.path(file), round_to(value, file.dtype), job.case.key, made_by)
 
 
 def _golden_checks(job: _Job) -> list[Check]:
     """A note for every golden file that nothing ties to this case's inputs."""
     found = []
     for file in job.config.golden_load:
-        state = golden_state(job.path(file), job.case.key)
+        state = golden_state(job.path(file), job.case.key, reference_label(job.case))
         if state is GoldenState.UNVOUCHED:
             found.append(Check(name="golden file", state=CheckState.NOTE, detail=f"{job.path(file)} {state.value}"))
     return found

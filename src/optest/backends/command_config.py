@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ class _Reader:
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
         self._no_path_twice((*inputs, *outputs))
         load, dump = self._golden(outputs)
+        self._no_golden_in_the_way((*inputs, *outputs), (*load, *dump))
         return CommandConfig(
             workdir=self._workdir(),
             command=self._command(),
@@ -266,9 +268,17 @@ class _Reader:
     def _no_path_twice(self, files: Sequence[TensorFile]) -> None:
         seen: dict[str, str] = {}
         for file in files:
-            other = seen.setdefault(file.path, file.tensor)
+            other = seen.setdefault(normpath(file.path), file.tensor)
             if other != file.tensor:
                 self._say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
+
+    def _no_golden_in_the_way(self, files: Sequence[TensorFile], golden: Sequence[TensorFile]) -> None:
+        """What the command reads or writes cannot be what its outputs are compared with."""
+        taken = {normpath(file.path): file.tensor for file in files}
+        for file in dict.fromkeys(golden):
+            if normpath(file.path) in taken:
+                tensor = taken[normpath(file.path)]
+                self._say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
 
     def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
         value = self.section.get("golden")

@@ -13,7 +13,7 @@ from optest.numerics import dtype_of, round_to
 from optest.registry import load_object
 from optest.spec import Fault, Numerics, Reason, TestCase, undeclared_output_dtype
 
-__all__ = ["NumpyBackend", "reference_outputs"]
+__all__ = ["NumpyBackend", "reference_label", "reference_outputs"]
 
 Reference = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
@@ -51,6 +51,14 @@ class NumpyBackend(BackendDriver):
 def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     """What the case's reference yields for ``inputs``, unrounded."""
     return _in_order(_reference_of(case)(at_their_places(case, inputs), dict(case.attributes)))
+
+
+def reference_label(case: TestCase) -> str:
+    """The import path of the case's reference, as one word; ``none`` without one."""
+    reference = _stated_reference(case)
+    if reference is None or isinstance(reference, str):
+        return reference or "none"
+    return f"{getattr(reference, '__module__', '?')}:{getattr(reference, '__qualname__', '?')}".replace(" ", "")
 
 
 def _stated_reference(case: TestCase) -> str | Reference | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -105,39 +106,51 @@ def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
 
 
 class GoldenState(Enum):
-    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to."""
+    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.
+
+    The first word of a ``.key`` file is the case key. Two more, if they are there, are the reference that made the
+    values and the digest of the golden file's bytes.
+    """
 
     MISSING = "does not exist"
-    STALE = "belongs to another case or seed"
+    STALE = "belongs to another case, seed or reference"
+    CHANGED = "is not what its .key file vouches for: its bytes have changed"
     UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
     FRESH = "belongs to this case"
 
 
-def golden_state(path: Path, key: str) -> GoldenState:
+def golden_state(path: Path, key: str, reference: str) -> GoldenState:
     if not path.is_file():
         return GoldenState.MISSING
     if not _key_file(path).is_file():
         return GoldenState.UNVOUCHED
-    vouched = _key_file(path).read_text(encoding="utf-8").strip() == key
-    return GoldenState.FRESH if vouched else GoldenState.STALE
+    vouched, made_by, digest, *_ = (*_key_file(path).read_text(encoding="utf-8").split(), "", "", "")
+    if vouched != key or (made_by and made_by != reference):
+        return GoldenState.STALE
+    return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
 
 
 def read_golden(file: TensorFile, path: Path) -> Array:
-    """Read expected values, widened as a reference yields them.
+    """Read expected values; floats in the file's dtype, which tells that they are rounded.
 
     Raises:
         Fault: BAD_CASE for a file of another size.
     """
     try:
-        return widen(read_tensor(file, path))
+        values = read_tensor(file, path)
     except Fault as fault:
         raise Fault(Reason.BAD_CASE, f"golden file of {fault.message}", details=fault.details) from None
+    return values if file.dtype.is_inexact else widen(values)
 
 
-def write_golden(file: TensorFile, path: Path, array: Array, key: str) -> None:
-    """Write expected values and, beside them, the case key that they belong to."""
+def write_golden(file: TensorFile, path: Path, array: Array, key: str, reference: str) -> None:
+    """Write expected values and, beside them, what they belong to."""
     write_tensor(file, path, array)
-    _key_file(path).write_text(f"{key}\n", encoding="utf-8")
+    _key_file(path).write_text(f"{key} {reference} {_digest_of(path)}\n", encoding="utf-8")
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def _key_file(path: Path) -> Path:

@@ -277,14 +277,47 @@ def test_golden_files_are_dumped_loaded_and_never_reused_for_another_case(driver
     driver.run(one, inputs())
     (golden,) = driver.golden(one)
     assert golden.tolist() == [[0, 11, 22], [33, 44, 55]]
-    assert golden.dtype == np.float64
+    assert golden.dtype == np.float32  # the file's own, which says that the values are rounded
     other = command_case(config=config, base_dir=str(place), seed=1)
     assert driver.golden(other) is None
     only_load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
-    with pytest.raises(Fault, match="belongs to another case or seed") as caught:
+    with pytest.raises(Fault, match="belongs to another case, seed or reference") as caught:
         driver.golden(command_case(config=only_load, base_dir=str(place), seed=1))
     assert caught.value.reason is Reason.BAD_CASE
     assert driver.golden(command_case(config=only_load, base_dir=str(place))) is not None
+
+
+def test_golden_files_of_another_reference_or_with_other_bytes_are_refused(driver: BackendDriver, place: Path) -> None:
+    config = {"command": ADDING, "golden": {"output0": "golden/z.bin"}}
+    driver.run(command_case(config=config, base_dir=str(place)), inputs())
+    load = {"command": ADDING, "golden": {"load": {"out": "golden/z.bin"}}}
+    assert driver.golden(command_case(config=load, base_dir=str(place))) is not None
+    with pytest.raises(Fault, match="another case, seed or reference"):
+        driver.golden(command_case(config=load, base_dir=str(place), reference="elsewhere:add"))
+    np.full(6, 5, np.float32).tofile(place / "golden" / "z.bin")
+    for each in (load, config):
+        with pytest.raises(Fault, match="bytes have changed") as caught:
+            driver.golden(command_case(config=each, base_dir=str(place)))
+        assert caught.value.reason is Reason.BAD_CASE
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"inputs": {"input0": "a.bin"}, "outputs": {"output0": "./a.bin"}},
+        {"outputs": {"output0": "z.bin"}, "golden": {"load": {"out": "z.bin"}}},
+        {"outputs": {"output0": "z.bin"}, "golden": {"out": "x/../z.bin"}},
+        {"inputs": {"input0": "a.bin"}, "golden": {"load": {"out": "a.bin"}}},
+    ],
+)
+def test_no_file_stands_for_two_things(driver: BackendDriver, place: Path, paths: dict[str, object]) -> None:
+    (problem,) = driver.problems(command_case(config={"command": ADDING, **paths}, base_dir=str(place)))
+    assert "has the path" in problem
+
+
+def test_an_output_that_prepare_brings_is_not_taken_for_the_commands(driver: BackendDriver, place: Path) -> None:
+    prepare = ["sh", "-c", "mkdir -p output; head -c 24 /dev/zero > output/output0.bin"]
+    assert fault(driver, place, "true", prepare=prepare).reason is Reason.MISSING_OUTPUT
 
 
 def test_a_users_golden_file_is_taken_with_a_note_and_never_overwritten(driver: BackendDriver, place: Path) -> None:
