@@ -10,6 +10,12 @@ from optest.spec import BAD_STATUSES, CaseResult, Status
 __all__ = ["OperatorTally", "Tally"]
 
 
+def _counted(status: Status, count: int) -> str:
+    """Statuses that are nouns have a plural."""
+    ending = "s" if count != 1 and status in (Status.ERROR, Status.TIMEOUT) else ""
+    return f"{count} {status.value}{ending}"
+
+
 @dataclass(slots=True)
 class OperatorTally:
     statuses: Counter[Status] = field(default_factory=Counter)
@@ -53,8 +59,8 @@ class Tally:
         return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
 
     def phrase(self) -> str:
-        """``12 passed, 2 failed, 1 skipped``, or ``nothing ran``."""
-        counted = [f"{self.statuses[status]} {status.value}" for status in Status if self.statuses[status]]
+        """``12 passed, 2 failed, 3 errors``, or ``nothing ran``."""
+        counted = [_counted(status, self.statuses[status]) for status in Status if self.statuses[status]]
         return ", ".join(counted) or "nothing ran"
 
     def worst_first(self) -> list[tuple[str, OperatorTally]]:
