@@ -169,6 +169,8 @@ def _ulps(ulp: float | None) -> str:
 def _factor(used: float | None) -> str:
     if used is None or not math.isfinite(used):
         return ""
+    if used < 1.1:
+        return f"{used:.3g} x allowed"  # a miss by a hair should not read 1.0
     return f"{used:.1f} x allowed" if used < 1000 else f"{used:.1e} x allowed"
 
 
