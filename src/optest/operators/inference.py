@@ -164,8 +164,10 @@ def infer_transpose(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, .
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The shape to which all stretch: sizes are aligned at the end, and a size of 1 repeats."""
-    result: Shape = ()
-    for shape in shapes:
+    result = shapes[0] if shapes else ()
+    for shape in shapes[1:]:
+        if shape == result:
+            continue
         rank = max(len(result), len(shape))
         left, right = _padded(result, rank), _padded(shape, rank)
         for position, (a, b) in enumerate(zip(left, right, strict=True)):

@@ -37,7 +37,7 @@ def read_layouts(statement: Statement) -> Layouts:
     descriptor = statement.operator.descriptor
     first = found.get(("input", 0))
     if first is not None and descriptor.category in ("elementwise", "activation"):
-        for index in range(1, descriptor.tensors.required_inputs):
+        for index in range(1, statement.operator.required_inputs):
             found.setdefault(("input", index), Layout(first.shape))
     return found
 
@@ -74,11 +74,10 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
 
 
 def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
-    signature = statement.operator.descriptor.tensors
     last = max(present, default=-1)
-    if last + 1 == len(present) >= signature.required_inputs:
+    if last + 1 == len(present) >= statement.operator.required_inputs:
         return []
-    every = range(max(len(signature.inputs), last + 1))
+    every = range(max(len(statement.operator.descriptor.tensors.inputs), last + 1))
     return [index for index in every if index not in present and _is_needed(statement.operator, index, last)]
 
 

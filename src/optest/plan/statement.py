@@ -71,6 +71,7 @@ class KnownOperator:
     attribute_names: dict[str, str]
     """Canonical name by name and alias."""
     generator: GeneratorChoice
+    required_inputs: int
     _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
     _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
@@ -78,7 +79,8 @@ class KnownOperator:
     def of(cls, descriptor: OperatorDescriptor) -> KnownOperator:
         infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
         names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
-        return cls(descriptor, infer, names, read_generator(descriptor.generator or DEFAULT_FILL))
+        generator = read_generator(descriptor.generator or DEFAULT_FILL)
+        return cls(descriptor, infer, names, generator, descriptor.tensors.required_inputs)
 
     @property
     def name(self) -> str:

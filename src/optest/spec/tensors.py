@@ -27,9 +27,8 @@ class TensorSpec:
     offset: int = 0
 
     def __post_init__(self) -> None:
-        for size in self.shape:
-            if size < 0:
-                raise ValueError(f"shape {format_shape(self.shape)} has the size {size}, but sizes should be 0 or more")
+        if self.shape and (size := min(self.shape)) < 0:
+            raise ValueError(f"shape {format_shape(self.shape)} has the size {size}, but sizes should be 0 or more")
         if self.strides is not None and len(self.strides) != len(self.shape):
             raise ValueError(
                 f"strides {list(self.strides)} have {len(self.strides)} entries, "
