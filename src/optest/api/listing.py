@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.asking import asked
 from optest.backends import backend_manager
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators import FILLS
@@ -61,8 +60,14 @@ def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for case in asked(given).cases:
+    for case in _asked(given):
         yield {"id": case.id, "key": case.key, "where": case.where, "tags": ", ".join(case.tags)}
+
+
+def _asked(given: Mapping[str, Any]) -> list[TestCase]:
+    from optest.api.asking import asked  # plans bring pydantic, which a list of operators can do without
+
+    return asked(given).cases
 
 
 _ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
@@ -85,7 +90,7 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     """
     from optest.plan import explain_case
 
-    for case in _named(asked(given).cases, case_id):
+    for case in _named(_asked(given), case_id):
         yield case.identifier() if not case.name else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
         rows += [("rule", _rule_text(case), "")]
