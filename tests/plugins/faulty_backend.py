@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -117,6 +118,21 @@ def _close_pipes(case: Any, inputs: Arrays) -> Arrays:
     return _honest.run(case, inputs)
 
 
+def _change_directory(case: Any, inputs: Arrays) -> Arrays:
+    os.chdir("/")
+    return _honest.run(case, inputs)
+
+
+def _remove_the_run(case: Any, inputs: Arrays) -> Arrays:
+    shutil.rmtree(".optest", ignore_errors=True)
+    return _honest.run(case, inputs)
+
+
+def _kill_the_guard(case: Any, inputs: Arrays) -> Arrays:
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(10)
+
+
 FAULTS: dict[str, Callable[..., Arrays]] = {
     "none": _honest.run,
     "value": _value,
@@ -151,6 +167,9 @@ FAULTS: dict[str, Callable[..., Arrays]] = {
     "garbage": _garbage,
     "fails once": _fails_once,
     "fork": _fork,
+    "changes directory": _change_directory,
+    "removes the run": _remove_the_run,
+    "kills its guard": _kill_the_guard,
     "writes into every pipe": _write_into_pipes,
     "closes every pipe": _close_pipes,
 }

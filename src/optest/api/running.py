@@ -22,7 +22,7 @@ from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
-from optest.store import Journal, JournalWriter, RunDirectory, check_writable, read_journal
+from optest.store import JournalWriter, RunDirectory, check_writable, read_journal
 
 __all__ = ["RunOutcome", "run", "run_cases"]
 
@@ -84,7 +84,23 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
         plugins=plugin_modules(),
         driver=request.driver,
     )
-    directory, journal = _directory(settings["resume"], Path(settings["runs_dir"]), prints)
+    directory = _directory(settings["resume"], Path(settings["runs_dir"]))
+    with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
+        earlier = _earlier(directory, prints) if settings["resume"] else {}
+        return _run_in(directory, request, writer, prints, report_files, earlier, stream, reporters)
+
+
+def _run_in(
+    directory: RunDirectory,
+    request: Asked,
+    writer: JournalWriter,
+    prints: Mapping[str, str],
+    report_files: Mapping[str, Path | None],
+    earlier: Mapping[object, CaseResult],
+    stream: TextIO | None,
+    reporters: Sequence[Reporter],
+) -> RunOutcome:
+    settings = request.settings
     interruption = Interruption()
     lanes = _Lanes.choose(request, directory, interruption)
     info = _info(request, directory, lanes, prints)
@@ -99,26 +115,25 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
             *reporters,
         )
     )
-    with JournalWriter(directory.journal_path) as writer:
-        session = Session(
-            info=info,
-            cases=request.cases,
-            driver=request.driver,
-            make_executor=lanes.make,
-            journal=writer,
-            listener=manager,
-            policy=Policy(
-                jobs=lanes.jobs,
-                retries=settings["retries"],
-                rounds=settings["rounds"],
-                maxfail=1 if settings["exitfirst"] else settings["maxfail"],
-                isolation=lanes.isolation,
-            ),
-            repro=lambda case: _repro(case, directory, settings),
-            earlier=_earlier(journal),
-            interruption=interruption,
-        )
-        summary = session.run()
+    session = Session(
+        info=info,
+        cases=request.cases,
+        driver=request.driver,
+        make_executor=lanes.make,
+        journal=writer,
+        listener=manager,
+        policy=Policy(
+            jobs=lanes.jobs,
+            retries=settings["retries"],
+            rounds=settings["rounds"],
+            maxfail=1 if settings["exitfirst"] else settings["maxfail"],
+            isolation=lanes.isolation,
+        ),
+        repro=lambda case: _repro(case, directory, settings),
+        earlier=earlier,
+        interruption=interruption,
+    )
+    summary = session.run()
     status = summary.exit_status
     if session.failure is not None:
         print(f"optest: {session.failure}", file=sys.stderr)  # noqa: T201
@@ -164,16 +179,19 @@ def _terminal(request: Asked, stream: TextIO) -> Reporter:
     )
 
 
-def _directory(resume: str | None, root: Path, prints: Mapping[str, str]) -> tuple[RunDirectory, Journal]:
-    """A new run's folder, or that of the run to go on with and what its journal holds.
+def _directory(resume: str | None, root: Path) -> RunDirectory:
+    """A new run's folder, or that of the run to go on with."""
+    if resume is None:
+        return RunDirectory.create(root, now=datetime.now(timezone.utc), token=secrets.token_hex(3))
+    return RunDirectory.open(root, resume)
+
+
+def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object, CaseResult]:
+    """Results of the run to go on with, by what makes them the result of a case.
 
     Raises:
         UsageError: if something changed since that run, naming it.
     """
-    if resume is None:
-        now = datetime.now(timezone.utc)
-        return RunDirectory.create(root, now=now, token=secrets.token_hex(3)), Journal()
-    directory = RunDirectory.open(root, resume)
     journal = read_journal(directory.journal_path)
     if journal.info is not None:
         differences = changed(journal.info.fingerprint, prints)
@@ -182,11 +200,6 @@ def _directory(resume: str | None, root: Path, prints: Mapping[str, str]) -> tup
             raise UsageError(
                 f"run {directory.id} cannot be resumed, since its results would not be comparable:\n{listed}"
             )
-    return directory, journal
-
-
-def _earlier(journal: Journal) -> dict[object, CaseResult]:
-    """Results that stand already, by what makes them the result of a case."""
     return {(result.id, result.key, result.target, result.round): result for result in journal.results}
 
 

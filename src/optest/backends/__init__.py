@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.registry import Registry, load_object
-from optest.spec import BackendTarget, Check, Fault, Numerics, Reason, TestCase
+from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
 
 __all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "backend_manager"]
 
@@ -240,8 +240,28 @@ def _require_sound(driver: object) -> None:
         raise UsageError(f"backend {driver.name} has no kind; set the class attribute `kind`, such as 'gpu'")
     if not isinstance(driver.chips, (tuple, list)):  # ("a100") is a string, and "a" would be in it
         raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, but should have a tuple of names")
+    _require_known_numerics(driver)
     if type(driver).run is BackendDriver.run and not hasattr(driver, "run_into"):
         raise UsageError(f"backend {driver.name} has neither `run` nor `run_into`")
+
+
+_FLOATS = tuple(entry.name for entry in DTYPES if entry.is_float)
+_CHOICES = {
+    "operands": ("float32", "tf32", "bfloat16", "float16"),
+    "accumulator": (None, *_FLOATS),
+    "denormals": ("preserve", "flush"),
+}
+
+
+def _require_known_numerics(driver: BackendDriver) -> None:
+    """Rules are computed from what a driver declares, so a slip in it would decide verdicts."""
+    if not isinstance(driver.numerics, Numerics):
+        raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, but should have Numerics(…)")
+    for name, known in _CHOICES.items():
+        value = getattr(driver.numerics, name)
+        if value not in known:
+            listed = ", ".join(map(repr, known))
+            raise UsageError(f"backend {driver.name} has numerics.{name} = {value!r}, but should have one of {listed}")
 
 
 backend_manager = BackendManager(_BUILTINS)

@@ -19,7 +19,7 @@ from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
 from optest.core.wire import case_to_wire
 from optest.errors import InternalError, Unavailable, UsageError
-from optest.process import Child, exits_refused, signal_name, start_child
+from optest.process import Child, directory_kept, exits_refused, signal_name, start_child
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
 __all__ = ["Executor", "InProcess", "NotInWorker", "Patience", "WorkerOptions", "WorkerProcess"]
@@ -48,7 +48,9 @@ class InProcess:
     interrupted: Callable[[], bool] = lambda: False
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
-        with exits_refused():
+        if self.driver.__module__.startswith("optest.") and not _brings_code(cases[0]):
+            return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
+        with exits_refused(), directory_kept():
             return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
 
     def close(self) -> None:
@@ -70,6 +72,11 @@ class Patience:
         if phase is Phase.RUN:
             return (case.timeout_s or _OWN_PHASES_S) * self.times + self.extra_s
         return max(_OWN_PHASES_S, case.timeout_s or 0.0)
+
+
+def _brings_code(case: TestCase) -> bool:
+    """Whether a generator or reference of the user's runs beside the driver."""
+    return bool(case.generator or case.reference) or not str(case.descriptor.reference).startswith("optest.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

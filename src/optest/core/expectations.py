@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from optest.compare import Expected
+from optest.numerics import widen
 from optest.spec import Evidence, ExpectedError, Fault, Reason, Status, TestCase, Verdict
 
-__all__ = ["after_attempts", "excused", "fault_verdict", "refusal_verdict"]
+__all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "refusal_verdict"]
+
+
+_NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
+"""Reasons for which the backend was not even asked, or is not known to be at fault."""
 
 
 def fault_verdict(fault: Fault) -> Verdict:
@@ -43,8 +53,8 @@ def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
 
 
 def excused(case: TestCase, verdict: Verdict) -> Verdict:
-    """Apply the case's xfail: it excuses the status that it states and nothing else."""
-    if case.xfail is None:
+    """Apply the case's xfail: it excuses the status that it states and nothing else, and only the backend's faults."""
+    if case.xfail is None or verdict.reason in _NOBODY_EXPECTS:
         return verdict
     if verdict.status is case.xfail.status:
         message = f"{verdict.message} (expected: {case.xfail.reason})" if verdict.message else case.xfail.reason
@@ -55,6 +65,25 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
             status=Status.XPASSED,
             message=f"passed, but is expected to be {case.xfail.status.value}: {case.xfail.reason}",
         )
+    return verdict
+
+
+def doubted(verdict: Verdict, expected: Sequence[Expected], inputs: Sequence[Any]) -> Verdict:
+    """A pass over nothing but NaN is suspect: whatever fails everywhere in the same way passes as well.
+
+    Where an input holds NaN or infinity, it is what was asked for.
+    """
+    if verdict.status is not Status.PASSED:
+        return verdict
+    for measure, wanted in zip(verdict.measures, expected, strict=True):
+        if not measure.compared or measure.max_abs_index is not None or not wanted.dtype.is_inexact:
+            continue
+        if np.isnan(widen(np.asarray(wanted.value))).all() and all(np.isfinite(widen(each)).all() for each in inputs):
+            message = (
+                f"{measure.output}: every element should be NaN, though every input is finite; a backend that yields "
+                "nothing but NaN passes too, so add inputs whose results are numbers"
+            )
+            return dataclasses.replace(verdict, status=Status.SUSPECT, message=message)
     return verdict
 
 

@@ -14,7 +14,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.compare import Expected, judge
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
-from optest.core.expectations import excused, fault_verdict, refusal_verdict
+from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.results import result_of
@@ -150,7 +150,7 @@ def _verdict(
             )
     except Fault as fault:
         return fault_verdict(fault)
-    return verdict.with_checks(answer.checks)
+    return doubted(verdict, expected, inputs).with_checks(answer.checks)
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

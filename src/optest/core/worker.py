@@ -19,7 +19,7 @@ from optest.core.runner import execute
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
-from optest.process import Channel, adopt_orphans, end_children, fork_and_run
+from optest.process import Channel, adopt_orphans, directory_kept, end_children, fork_and_run
 from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
@@ -85,7 +85,8 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
         cases = [case_from_wire(wire, operators.get) for wire in asked.cases]
     except OptestError as error:
         return _broken(asked.number, error)
-    execution = execute(cases, driver, announce=phases.write, every_measure=hello.every_measure)
+    with directory_kept():
+        execution = execute(cases, driver, announce=phases.write, every_measure=hello.every_measure)
     return Ran(asked.number, list(execution.verdicts), execution.timings)
 
 

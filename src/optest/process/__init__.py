@@ -7,7 +7,7 @@ survives.
 from optest.process.channel import Channel
 from optest.process.child import Child, start_child
 from optest.process.command import Finished, run
-from optest.process.exits import exits_refused, leave
+from optest.process.exits import directory_kept, exits_refused, leave
 from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
@@ -20,6 +20,7 @@ __all__ = [
     "Finished",
     "Forked",
     "adopt_orphans",
+    "directory_kept",
     "end_children",
     "exits_refused",
     "fork_and_run",

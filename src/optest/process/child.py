@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from optest.errors import InternalError
 from optest.process.channel import Channel
 from optest.process.guard import Ended, Guard
 
 __all__ = ["Child", "start_child"]
+
+
+_WITHOUT_ITS_GUARD = Ended(
+    returncode=-signal.SIGKILL,
+    signal=signal.SIGKILL,
+    cut=True,
+    wall_s=0.0,
+    strays=0,
+    clean=False,
+    stdout_bytes=0,
+    stderr_bytes=0,
+    stdout_tail=b"",
+    stderr_tail=b"",
+)
 
 
 class Child:
@@ -45,7 +62,12 @@ class Child:
             TimeoutError: if it did not end in ``timeout_s``.
         """
         if self._ended is None:
-            self._ended = self._guard.end(timeout_s)
+            try:
+                self._ended = self._guard.end(timeout_s)
+            except InternalError:  # the guard was killed, so nobody else ends the child
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+                self._ended = _WITHOUT_ITS_GUARD
             self._guard.close()
         return self._ended.returncode, self._ended.signal
 

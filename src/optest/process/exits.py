@@ -1,4 +1,4 @@
-"""Ways out of this process that foreign code takes: they must not be taken for the end of optest's own work."""
+"""What foreign code may not do to this process: end it as if optest were done, or leave it in another directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from optest.spec import Fault, Reason, Status
 
-__all__ = ["exits_refused", "leave"]
+__all__ = ["directory_kept", "exits_refused", "leave"]
 
 leave = os._exit
 """End this process at once, whatever foreign code made of ``os._exit``."""
@@ -38,3 +38,13 @@ def exits_refused() -> Iterator[None]:
         yield
     finally:
         os._exit = before
+
+
+@contextmanager
+def directory_kept() -> Iterator[None]:
+    """Come back to the working directory afterwards; relative paths of a plan and of reports start from it."""
+    before = os.getcwd()
+    try:
+        yield
+    finally:
+        os.chdir(before)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,8 +138,12 @@ class Guard:
         )
 
     def kill(self) -> None:
-        """Ask the guard to end the command with all its descendants; :meth:`end` says when that is done."""
-        write_all(self._to, b"k")
+        """Ask the guard to end the command with all its descendants; :meth:`end` says when that is done.
+
+        Nothing happens if the guard itself is dead, which :meth:`end` says too.
+        """
+        with suppress(BrokenPipeError):
+            write_all(self._to, b"k")
 
     def close(self) -> None:
         """End the guard and whatever is left below it. Harmless when repeated, and in a forked copy."""

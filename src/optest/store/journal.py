@@ -7,6 +7,7 @@ last is not, because then something else has written here.
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -82,6 +83,8 @@ class JournalWriter:
         self._append("result", result)
 
     def end(self, summary: RunSummary) -> None:
+        if not os.fstat(self._file).st_nlink:
+            raise JournalError(self.path, OSError(errno.ENOENT, "it was deleted while the run went on"))
         self._append("end", summary)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from optest.backends import _BUILTINS, BackendDriver, BackendManager
 from optest.errors import Unavailable, UnknownName, UsageError
+from optest.spec import Numerics
 
 
 class Gpu(BackendDriver):
@@ -45,6 +46,18 @@ class Idle(BackendDriver):
 
 class FromTheFuture(Gpu):
     api = 2
+
+
+class Flushing(Gpu):
+    numerics = Numerics(denormals="Flush")
+
+
+class Loose(Gpu):
+    numerics = Numerics(accumulator="int8")
+
+
+class Numberless(Gpu):
+    numerics = None  # type: ignore[assignment]
 
 
 class Into(BackendDriver):
@@ -160,6 +173,9 @@ def test_a_path_whose_driver_has_another_name_is_refused(manager: BackendManager
         (OneChip(), "should have a tuple of names"),
         (Idle(), "neither `run` nor `run_into`"),
         (FromTheFuture(), "api = 2"),
+        (Flushing(), "numerics.denormals = 'Flush', but should have one of 'preserve', 'flush'"),
+        (Loose(), "numerics.accumulator = 'int8'"),
+        (Numberless(), "numerics = None"),
         (Gpu, "is the class Gpu, but should be an instance"),
         (object(), "is a object, but should be an instance"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
     Argument,
+    Fault,
     Fill,
     Layer,
     OperatorDescriptor,
@@ -26,6 +28,7 @@ from optest.spec import (
     Tolerance,
     ToleranceLayer,
     Verdict,
+    Xfail,
     dtype,
 )
 
@@ -132,3 +135,36 @@ def test_a_result_says_that_the_generator_stated_what_is_expected() -> None:
     assert [check.detail for check in verdict.checks if check.name == "expected values"] == [
         "the generator's, not the reference's"
     ]
+
+
+def nothing(inputs: Any, attributes: Any) -> Any:
+    return [np.full(inputs[0].shape, np.nan)]
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (1,), (1001, 1000)])
+def test_nothing_but_nan_from_finite_inputs_is_suspect(shape: tuple[int, ...]) -> None:
+    descriptor = OperatorDescriptor(
+        name="lost", signature="x -> out", reference=nothing, rule=Rule(kind=RuleClass.ULP, ulp=1)
+    )
+    spec = TensorSpec(dtype=dtype("float32"), shape=shape)
+    case = case_of(descriptor=descriptor, backend="answering", shape=shape, outputs=(spec,))
+    verdict = verdict_of(case, lambda *_: [np.full(shape, np.nan, np.float32)])
+    assert verdict.status is Status.SUSPECT, verdict
+    assert "every element should be NaN" in verdict.message
+
+
+def test_nan_that_was_asked_for_is_no_suspect() -> None:
+    nan = Fill(kind="data", parameters={"values": [float("nan")]})
+    case = case_of(backend="answering", shape=(1,), outputs=(TensorSpec(dtype=dtype("float32"), shape=(1,)),))
+    case = dataclasses.replace(case, inputs=tuple(dataclasses.replace(each, fill=nan) for each in case.inputs))
+    assert verdict_of(case, lambda *_: [np.full(1, np.nan, np.float32)]).status is Status.PASSED
+
+
+@pytest.mark.parametrize("reason", [Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL])
+def test_an_expected_failure_excuses_the_backend_alone(reason: Reason) -> None:
+    case = case_of(backend="answering", xfail=Xfail(reason="the kernel raises", status=Status.ERROR))
+
+    def faults(case: TestCase, inputs: Any) -> Any:
+        raise Fault(reason, "not the backend's", status=Status.ERROR)
+
+    assert verdict_of(case, faults).status is Status.ERROR

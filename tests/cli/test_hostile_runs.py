@@ -1,0 +1,78 @@
+"""Runs that something works against: what a backend does to the process, the run's folder or another run's journal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Shell  # type: ignore[import-not-found]
+
+Write = Callable[[str], Path]
+
+PLUGIN = {"OPTEST_PLUGINS": "faulty_backend"}
+
+
+def two(fault: str, second: str = "zeros") -> str:
+    return f"""
+backend: faulty
+cases:
+  - {{op: add, dtypes: float32, shapes: {{input0: 4x5, input1: 4x5}}, name: first,
+     backend_config: {{faulty: {{fault: {fault}}}}}}}
+  - {{op: add, dtypes: float32, shapes: {{input0: 6x5, input1: 6x5}}, name: second,
+     backend_config: {{faulty: {{fault: {second}}}}}}}
+"""
+
+
+@pytest.mark.parametrize("isolate", ["worker", "case", "none"])
+def test_a_fork_of_the_backend_answers_for_nobody(optest: Shell, plan: Write, isolate: str) -> None:
+    ended = optest("run", "--plan", plan(two("fork")), "--isolate", isolate, env=PLUGIN)
+    assert ended.status == 1, ended.text
+    assert ended.out.count("1 passed, 1 failed") == 1
+
+
+def test_an_exit_of_the_backend_is_no_success_in_this_process(optest: Shell, plan: Write) -> None:
+    ended = optest("run", "--plan", plan(two("exit 0", "none")), "--isolate", "none", env=PLUGIN)
+    assert ended.status == 1, ended.text
+    assert "1 passed, 1 crashed" in ended.out
+
+
+@pytest.mark.parametrize("isolate", ["worker", "none"])
+def test_a_backend_that_leaves_the_folder_is_brought_back(
+    optest: Shell, plan: Write, isolate: str, tmp_path: Path
+) -> None:
+    arguments = ("--isolate", isolate, "--report-path", "report.json")
+    ended = optest("run", "--plan", plan(two("changes directory", "none")), *arguments, env=PLUGIN)
+    assert ended.status == 0, ended.text
+    assert (tmp_path / "report.json").exists()
+
+
+@pytest.mark.parametrize("isolate", ["worker", "none"])
+def test_a_run_whose_journal_was_deleted_is_no_success(optest: Shell, plan: Write, isolate: str) -> None:
+    ended = optest("run", "--plan", plan(two("removes the run", "none")), "--isolate", isolate, env=PLUGIN)
+    assert ended.status == 3, ended.text
+    assert "deleted while the run went on" in ended.err
+
+
+def test_a_backend_that_kills_its_guard_costs_its_own_case(optest: Shell, plan: Write) -> None:
+    ended = optest("run", "--plan", plan(two("kills its guard", "none")), env=PLUGIN)
+    assert ended.status == 1, ended.text
+    assert "1 passed, 1 crashed" in ended.out
+
+
+def test_a_run_that_another_process_writes_is_left_alone(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    path = plan(two("none", "none"))
+    assert optest("run", "--plan", path, env=PLUGIN).status == 0
+    (folder,) = (tmp_path / ".optest" / "runs").glob("*-*")
+    before = {each: each.stat().st_mtime_ns for each in folder.rglob("*") if each.is_file()}
+    journal = os.open(folder / "journal.jsonl", os.O_RDWR)
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX)
+        ended = optest("run", "--plan", path, "--resume", "latest", env=PLUGIN)
+    finally:
+        os.close(journal)
+    assert ended.status == 2, ended.text
+    assert "another process" in ended.err
+    assert {each: each.stat().st_mtime_ns for each in folder.rglob("*") if each.is_file()} == before
