@@ -157,3 +157,18 @@ def test_a_result_of_an_earlier_run_is_asked_by_that_run(optest: Shell, plan: Wr
     resumed = optest("run", "--resume", "latest")
     assert resumed.status == 2
     assert "replay" in resumed.err
+
+
+def test_an_unknown_case_of_many_names_the_nearest_alone(optest: Shell, plan: Write) -> None:
+    cases = ", ".join(f"{{op: relu, name: case {n}, dtypes: int8, shapes: {{input0: {n}}}}}" for n in range(1, 31))
+    plan(f"cases: [{cases}]")
+    ended = optest("explain", "cose 17", "--plan", "plan.yaml")
+    assert ended.status == 2
+    assert "did you mean 'case 17'?" in ended.err
+    assert "optest list cases" in ended.err
+    assert "case 3," not in ended.err
+    assert optest("run", "--plan", "plan.yaml", "-qq").status == 0
+    replayed = optest("replay", "cose 17")
+    assert replayed.status == 2
+    assert "did you mean 'case 17'?" in replayed.err
+    assert "case 3," not in replayed.err

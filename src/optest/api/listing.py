@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
 from optest.spec import OperatorDescriptor, TestCase
 
-__all__ = ["explain", "listing"]
+__all__ = ["explain", "listing", "unknown_among"]
+
+_LISTED = 12
+"""As many names are shown in an error."""
 
 
 def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False) -> Iterator[str]:
@@ -107,8 +110,17 @@ def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
     found = [case for case in cases if case_id in (case.id, case.key)]
     found = found or [case for case in cases if fnmatch.fnmatchcase(case.id, case_id)]
     if not found:
-        raise UnknownName("case", case_id, [case.id for case in cases])
+        raise unknown_among("case", case_id, [case.id for case in cases], "`optest list cases` with the same flags")
     return found
+
+
+def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) -> UsageError:
+    """The error for a name that is not among ``known``; of many it names the nearest alone and who lists them."""
+    if len(known) <= _LISTED:
+        return UnknownName(kind, name, known)
+    near = nearest(name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 
 def _rule_text(case: TestCase) -> str:

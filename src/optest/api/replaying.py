@@ -9,10 +9,11 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.api.asking import Asked, driver_options
+from optest.api.listing import unknown_among
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import backend_manager
 from optest.core.wire import case_from_wire
-from optest.errors import UnknownName, UsageError
+from optest.errors import UsageError
 from optest.operators import operators
 from optest.settings import resolve
 from optest.spec import CaseResult
@@ -20,23 +21,21 @@ from optest.store import Journal, RunDirectory, read_journal
 
 __all__ = ["find_result", "replay"]
 
+_HINT = "; a replay is a run too, an earlier one is named with --run"
+
 
 def replay(result: str, run: str, given: Mapping[str, Any]) -> RunOutcome:
     """Run the case of one result again: same inputs, same backend unless ``given`` names another.
 
     Raises:
-        UnknownName: if there is no such run or result.
-        UsageError: if ``result`` fits several different cases.
+        UnknownName: if there is no such run.
+        UsageError: if there is no such result, or it fits several different cases.
     """
     bootstrap()
     settings = resolve(given)
     directory = RunDirectory.open(Path(settings["runs_dir"]), run)
     journal = read_journal(directory.journal_path)
-    try:
-        found = find_result(journal, result)
-    except UnknownName as error:
-        hint = "; a replay is a run too, an earlier one is named with --run" if run == "latest" else ""
-        raise UnknownName(error.kind, error.name, error.known, where=f"run {directory.id}{hint}") from None
+    found = find_result(journal, result, f"run {directory.id}{_HINT if run == 'latest' else ''}")
     case = case_from_wire(found.case, operators.get)
     driver = backend_manager.select(settings["backend"] or found.backend, settings["chip"] or found.chip)
     if not settings["torch_device"] and found.device and driver.name == "torch":
@@ -48,12 +47,11 @@ def replay(result: str, run: str, given: Mapping[str, Any]) -> RunOutcome:
     return run_cases(Asked(settings=settings, document=None, driver=driver, target=target, cases=[case]))
 
 
-def find_result(journal: Journal, wanted: str) -> CaseResult:
+def find_result(journal: Journal, wanted: str, where: str = "") -> CaseResult:
     """Return the result with this id, number (counted from 1) or beginning of its case key; the last of several rounds.
 
     Raises:
-        UnknownName: if there is none.
-        UsageError: if the beginning of a key fits different cases.
+        UsageError: if there is none, or the beginning of a key fits different cases.
     """
     if wanted.isdigit() and 1 <= int(wanted) <= len(journal.results):
         return journal.results[int(wanted) - 1]
@@ -65,4 +63,5 @@ def find_result(journal: Journal, wanted: str) -> CaseResult:
         raise UsageError(f"result {wanted!r} fits {len(by_key)} cases: {', '.join(each.id for each in by_key)}")
     if by_key:
         return by_key[-1]
-    raise UnknownName("result", wanted, [each.id for each in journal.results])
+    error = unknown_among("result", wanted, [each.id for each in journal.results], "`optest report -v`")
+    raise UsageError(f"{error}\n  at {where}" if where else str(error))
