@@ -16,6 +16,7 @@ from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, numpy_dtype
 from optest.spec import (
+    Check,
     DType,
     Evidence,
     Measure,
@@ -55,13 +56,14 @@ def judge(
     numerics: Numerics,
     every_measure: bool = False,
     inputs: Sequence[Any] | None = None,
+    checks: tuple[Check, ...] = (),
 ) -> Verdict:
     """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
     if len(actual) == len(expected) == 1:
         measure, finding = _judge_output(case, 0, actual[0], expected[0], numerics, every_measure, inputs)
         if finding is None and measure is not None and measure.compared:
-            return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,))
-        return _sum_up(expected, [(measure, finding)], [])
+            return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,), checks=checks)
+        return _sum_up(expected, [(measure, finding)], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):
         findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
@@ -72,11 +74,14 @@ def judge(
         _judge_output(case, index, padded[index], wanted, numerics, every_measure, inputs)
         for index, wanted in enumerate(expected)
     ]
-    return _sum_up(expected, judged, findings)
+    return _sum_up(expected, judged, findings, checks)
 
 
 def _sum_up(
-    expected: Sequence[Expected], judged: Sequence[tuple[Measure | None, _Finding | None]], findings: list[_Finding]
+    expected: Sequence[Expected],
+    judged: Sequence[tuple[Measure | None, _Finding | None]],
+    findings: list[_Finding],
+    checks: tuple[Check, ...],
 ) -> Verdict:
     measures = tuple(measure for measure, _ in judged if measure is not None)
     findings = findings + [finding for _, finding in judged if finding is not None]
@@ -86,7 +91,13 @@ def _sum_up(
             for wanted, (measure, _) in zip(expected, judged, strict=True)
             if measure is not None and not measure.compared
         ]
-        return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=measures, message="; ".join(notes))
+        return Verdict(
+            status=Status.PASSED,
+            evidence=Evidence.MEASURED,
+            measures=measures,
+            message="; ".join(notes),
+            checks=checks,
+        )
     findings.sort(key=lambda finding: _RANK[finding[0]])
     reason = findings[0][0]
     return Verdict(
@@ -94,6 +105,7 @@ def _sum_up(
         reason=reason,
         message="; ".join(message for _, message in findings),
         measures=measures,
+        checks=checks,
     )
 
 

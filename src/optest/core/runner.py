@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
-from optest.compare import Expected, judge
+from optest.compare import Expected
+from optest.compare.verdict import judge
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
 from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
@@ -55,9 +56,10 @@ class _Clock:
         self._since = 0.0
 
     def enter(self, phase: Phase) -> None:
-        self._seconds[self._phase] = perf_counter() - self._since
+        now = perf_counter()
+        self._seconds[self._phase] = now - self._since
+        self._phase, self._since = phase, now
         self._announce(phase)
-        self._phase, self._since = phase, perf_counter()
 
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s = self._seconds
@@ -136,7 +138,7 @@ def _verdict(
     if case.expects_error is not None:
         return refusal_verdict(case.expects_error, answer.fault)
     if answer.fault is not None:
-        return fault_verdict(answer.fault).with_checks(answer.checks)
+        return replace(fault_verdict(answer.fault), checks=answer.checks)
     if not expected:
         return Verdict(
             status=Status.UNCHECKED,
@@ -146,11 +148,17 @@ def _verdict(
     try:
         with Border("the comparison", Reason.INTERNAL):
             verdict = judge(
-                case, answer.outputs, expected, numerics=driver.numerics, every_measure=every_measure, inputs=inputs
+                case,
+                answer.outputs,
+                expected,
+                numerics=driver.numerics,
+                every_measure=every_measure,
+                inputs=inputs,
+                checks=answer.checks,
             )
     except Fault as fault:
         return fault_verdict(fault)
-    return doubted(verdict, expected, inputs).with_checks(answer.checks)
+    return doubted(verdict, expected, inputs)
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

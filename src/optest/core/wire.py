@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optest.spec import (
@@ -26,18 +26,22 @@ __all__ = ["case_from_wire", "case_to_wire"]
 
 
 def case_to_wire(case: TestCase) -> dict[str, Any]:
-    """Plain data only: dicts, lists, strings, numbers, None. The operator goes by name."""
+    """Plain data only: dicts, tuples, strings, numbers, None. The operator goes by name.
+
+    Tuples, since the garbage collector soon stops looking at them, and a run keeps one wire form for each case.
+    """
+    target = case.backend
     wire: dict[str, Any] = {
         "op": case.descriptor.name,
-        "inputs": [_argument_to_wire(argument) for argument in case.inputs],
+        "inputs": tuple([_argument_to_wire(argument) for argument in case.inputs]),
         "attributes": dict(case.attributes),
-        "backend": [case.backend.name, case.backend.kind, case.backend.chip, case.backend.device, case.backend.variant],
+        "backend": (target.name, target.kind, target.chip, target.device, target.variant),
         "seed": case.seed,
     }
     if case.outputs:
-        wire["outputs"] = [_spec_to_wire(spec) for spec in case.outputs]
+        wire["outputs"] = tuple([_spec_to_wire(spec) for spec in case.outputs])
     if case.tolerances:
-        wire["tolerances"] = [_layer_to_wire(layer) for layer in case.tolerances]
+        wire["tolerances"] = tuple([_layer_to_wire(layer) for layer in case.tolerances])
     if case.skip:
         wire["skip"] = case.skip.reason
     if case.xfail:
@@ -94,13 +98,13 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _spec_to_wire(spec: TensorSpec) -> list[Any]:
+def _spec_to_wire(spec: TensorSpec) -> tuple[Any, ...]:
     if spec.strides is None and not spec.offset:
-        return [spec.dtype.name, spec.shape]
-    return [spec.dtype.name, spec.shape, spec.strides, spec.offset]
+        return (spec.dtype.name, spec.shape)
+    return (spec.dtype.name, spec.shape, spec.strides, spec.offset)
 
 
-def _spec_from_wire(wire: list[Any]) -> TensorSpec:
+def _spec_from_wire(wire: Sequence[Any]) -> TensorSpec:
     strides, offset = wire[2:] or (None, 0)
     return TensorSpec(
         dtype=dtype(wire[0]),
@@ -110,27 +114,22 @@ def _spec_from_wire(wire: list[Any]) -> TensorSpec:
     )
 
 
-def _argument_to_wire(argument: Argument) -> list[Any]:
-    return [
-        argument.name,
-        argument.path,
-        _spec_to_wire(argument.spec),
-        argument.fill.kind,
-        dict(argument.fill.parameters),
-    ]
+def _argument_to_wire(argument: Argument) -> tuple[Any, ...]:
+    fill = argument.fill
+    return (argument.name, argument.path, _spec_to_wire(argument.spec), fill.kind, dict(fill.parameters))
 
 
-def _argument_from_wire(wire: list[Any]) -> Argument:
+def _argument_from_wire(wire: Sequence[Any]) -> Argument:
     name, path, spec, kind, parameters = wire
     return Argument(name=name, path=path, spec=_spec_from_wire(spec), fill=Fill(kind=kind, parameters=parameters))
 
 
-def _layer_to_wire(layer: ToleranceLayer) -> list[Any]:
+def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:
     stated = layer.tolerance
-    return [layer.layer.name, layer.output, layer.where, stated.rtol, stated.atol, stated.mismatch_ratio]
+    return (layer.layer.name, layer.output, layer.where, stated.rtol, stated.atol, stated.mismatch_ratio)
 
 
-def _layer_from_wire(wire: list[Any]) -> ToleranceLayer:
+def _layer_from_wire(wire: Sequence[Any]) -> ToleranceLayer:
     layer, output, where, rtol, atol, ratio = wire
     tolerance = Tolerance(rtol=rtol, atol=atol, mismatch_ratio=ratio)
     return ToleranceLayer(layer=Layer[layer], tolerance=tolerance, output=output, where=where)

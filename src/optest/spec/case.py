@@ -156,7 +156,7 @@ class BackendTarget:
     variant: str | None = None
 
     def label(self) -> str:
-        return ":".join(part for part in (self.name, self.device, self.chip, self.variant) if part)
+        return ":".join([part for part in (self.name, self.device, self.chip, self.variant) if part])
 
     def __str__(self) -> str:
         return self.label()

@@ -277,18 +277,6 @@ class Verdict:
         ):
             raise ValueError(f"a {self.status.value} verdict needs a reason")
 
-    def with_checks(self, checks: tuple[Check, ...]) -> Verdict:
-        """The same verdict with these checks behind its own."""
-        return Verdict(
-            status=self.status,
-            reason=self.reason,
-            message=self.message,
-            evidence=self.evidence,
-            measures=self.measures,
-            checks=self.checks + checks,
-            details=self.details,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
