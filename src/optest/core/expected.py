@@ -52,12 +52,13 @@ def expected_outputs(
     """
     case = cases[0]
     padded = _with_left_out(case, inputs)
-    with np.errstate(), Border("the reference", Reason.REFERENCE_FAILED, interrupted):
-        values, notes = _trusted(case, padded, known, driver)
-        if values is None:
-            return [], ()
-    with np.errstate(), Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
-        terms = _terms(cases, padded)
+    with np.errstate():
+        with Border("the reference", Reason.REFERENCE_FAILED, interrupted):
+            values, notes = _trusted(case, padded, known, driver)
+            if values is None:
+                return [], ()
+        with Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
+            terms = _terms(cases, padded)
     return _placed(case, values, terms), notes
 
 
