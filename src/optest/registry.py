@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 
-__all__ = ["Registry", "file_of_module", "load_entry_points", "load_object", "load_plugins", "version_of"]
+__all__ = [
+    "Registry",
+    "file_of_module",
+    "load_entry_points",
+    "load_object",
+    "load_plugins",
+    "neighbours_of_module",
+    "version_of",
+]
 
 Entry = TypeVar("Entry")
 
@@ -165,3 +175,27 @@ def file_of_module(module_name: str) -> str | None:
     except (ImportError, ValueError):
         return None
     return found.origin if found is not None and found.has_location else None
+
+
+def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
+    """Name and file of every other loaded module of the same package or, for a module of none, of the same folder.
+
+    What lies in a folder of installed packages has no neighbours: it came with a version.
+    """
+    file = file_of_module(module_name)
+    if file is None or not _installed_nowhere(Path(file)):
+        return []
+    top = module_name.partition(".")[0]
+    folder = Path(file).parent
+    found = []
+    for name, module in sorted(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not path or name == module_name or not Path(path).is_file():
+            continue
+        if name.partition(".")[0] == top or ("." not in name and Path(path).parent == folder):
+            found.append((name, Path(path)))
+    return found
+
+
+def _installed_nowhere(file: Path) -> bool:
+    return not {"site-packages", "dist-packages"} & set(file.parts)

@@ -76,3 +76,37 @@ def test_a_run_that_another_process_writes_is_left_alone(optest: Shell, plan: Wr
     assert ended.status == 2, ended.text
     assert "another process" in ended.err
     assert {each: each.stat().st_mtime_ns for each in folder.rglob("*") if each.is_file()} == before
+
+
+RESUMED = """
+backend: mine
+cases:
+  - {op: relu, dtypes: float32, shapes: {input0: 4x5}, name: first, reference: "truth:relu", generator: "source:draw"}
+  - {op: relu, dtypes: float32, shapes: {input0: 6x5}, name: second}
+"""
+FILES = {
+    "mine.py": "import kernels\nfrom optest.backends import BackendDriver, backend_manager\n\n\n"
+    "class Mine(BackendDriver):\n    name = kind = 'mine'\n\n    def run(self, case, inputs):\n"
+    "        return [kernels.relu(inputs[0])]\n\n\nbackend_manager.register(Mine())\n",
+    "kernels.py": "def relu(x):\n    return x * (x > 0)\n",
+    "truth.py": "def relu(inputs, attributes):\n    return [inputs[0] * (inputs[0] > 0)]\n",
+    "source.py": "def draw(case, rng):\n    return [rng.random(case.inputs[0].spec.shape, 'f4')], None\n",
+}
+
+
+@pytest.mark.parametrize("edited", ["mine.py", "kernels.py", "truth.py", "source.py", None])
+def test_a_run_is_resumed_only_with_the_code_that_it_began_with(
+    optest: Shell, plan: Write, tmp_path: Path, edited: str | None
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    path = plan(RESUMED)
+    mine = {"OPTEST_PLUGINS": "mine", "PYTHONPATH": str(tmp_path)}
+    assert optest("run", "--plan", path, env=mine).status == 0
+    if edited is not None:
+        (tmp_path / edited).write_text(FILES[edited] + "# another time\n")
+    ended = optest("run", "--plan", path, "--resume", "latest", env=mine)
+    assert ended.status == (0 if edited is None else 2), ended.text
+    if edited is not None:
+        assert f"{edited.removesuffix('.py')}" in ended.err
+        assert "has changed" in ended.err

@@ -11,7 +11,7 @@ from pathlib import Path
 from optest import __version__
 from optest.backends import BackendDriver
 from optest.core.wire import case_to_wire
-from optest.registry import file_of_module, version_of
+from optest.registry import file_of_module, neighbours_of_module, version_of
 from optest.spec import TestCase
 
 __all__ = ["changed", "fingerprint", "host", "versions"]
@@ -46,17 +46,44 @@ def fingerprint(
     if plan is not None:
         prints["plan"] = _digest_of(plan)
     for module in plugins:
-        file = file_of_module(module)
-        if file is not None:
-            prints[f"plug-in {module}"] = _digest_of(Path(file))
-    driver_file = file_of_module(type(driver).__module__)
-    if driver_file is not None:
-        prints[f"backend {driver.name}"] = _digest_of(Path(driver_file))
+        prints |= _prints_of_code(f"plug-in {module}", module)
+    prints |= _prints_of_code(f"backend {driver.name}", type(driver).__module__)
+    for hook in sorted(_hooks(cases)):
+        module = hook.partition(":")[0] if ":" in hook else hook.rpartition(".")[0]
+        prints |= _prints_of_code(f"code at {hook}", module)
     for path in sorted(_command_files(cases)):
         prints[f"command file {path}"] = _digest_of(path)
     for path in sorted(_data_files(cases)):
         prints[f"data file {path}"] = _digest_of(path)
     prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
+    return prints
+
+
+def _hooks(cases: Sequence[TestCase]) -> set[str]:
+    """Import paths of generators, references and error terms that are not optest's own."""
+    found: set[str] = set()
+    for case in cases:
+        descriptor = case.descriptor
+        for hook in (case.generator, case.reference, descriptor.reference, descriptor.terms, descriptor.infer):
+            path = f"{getattr(hook, '__module__', '')}:" if callable(hook) else str(hook or "")
+            if path.strip(":") and not path.startswith("optest."):
+                found.add(path)
+    return found
+
+
+def _prints_of_code(what: str, module: str) -> dict[str, str]:
+    """The module's file, and the modules of its own that it brings: those of its package or, without one, its folder.
+
+    What is installed beside it counts by its version.
+    """
+    file = file_of_module(module)
+    if file is None:
+        return {}
+    prints = {what: _digest_of(Path(file))}
+    if module.partition(".")[0] == "optest":
+        return prints
+    for neighbour, path in neighbours_of_module(module):
+        prints[f"{what}, its module {neighbour}"] = _digest_of(path)
     return prints
 
 
@@ -80,10 +107,17 @@ def _command_files(cases: Sequence[TestCase]) -> set[Path]:
         folder = Path(case.base_dir) / str(config.get("workdir", ""))
         for step in ("command", "build", "prepare", "cleanup"):
             for word in _words(config.get(step)):
-                path = folder / word
+                path = folder / word.replace("{workdir}", ".")
                 if len(word) < 256 and path.is_file():
                     found.add(path.resolve())
+        found |= _golden_files(config.get("golden"), folder)
     return found
+
+
+def _golden_files(stated: object, folder: Path) -> set[Path]:
+    """Files of expected values that were there before the run; those that a run dumps are made from the reference."""
+    paths = {folder / word for word in _words(stated) if len(word) < 256}
+    return {path.resolve() for path in paths if path.is_file() and not path.with_name(f"{path.name}.key").exists()}
 
 
 def _data_files(cases: Sequence[TestCase]) -> set[Path]:
@@ -100,6 +134,9 @@ def _data_files(cases: Sequence[TestCase]) -> set[Path]:
 def _words(step: object) -> Iterable[str]:
     if isinstance(step, str):
         yield step
+    elif isinstance(step, Mapping):
+        for part in step.values():
+            yield from _words(part)
     elif isinstance(step, (list, tuple)):
         for part in step:
             yield from _words(part)
