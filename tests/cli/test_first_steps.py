@@ -172,3 +172,38 @@ def test_an_unknown_case_of_many_names_the_nearest_alone(optest: Shell, plan: Wr
     assert replayed.status == 2
     assert "did you mean 'case 17'?" in replayed.err
     assert "case 3," not in replayed.err
+
+
+FORGOT = """
+from optest.backends import BackendDriver
+
+class Mine(BackendDriver):
+    kind = "mine"
+    name = "zz"
+
+    def run(self, case, inputs):
+        return inputs
+"""
+
+
+def test_a_backend_that_nobody_registered(optest: Shell, tmp_path: Path) -> None:
+    (tmp_path / "forgot.py").write_text(FORGOT)
+    flags = ("run", "--op", "relu", "--dtype", "int8", "--shape", "input0=4", "--backend", "zz")
+    without = optest(*flags)
+    assert without.status == 2
+    assert "OPTEST_PLUGINS names the module" in without.err
+    told = optest(*flags, env={"OPTEST_PLUGINS": "forgot"})
+    assert told.status == 2
+    assert "OPTEST_PLUGINS is forgot; does it call backend_manager.register(...)?" in told.err
+    near = optest(*flags[:-1], "numpi")
+    assert "did you mean 'numpy'?" in near.err
+    assert "OPTEST_PLUGINS" not in near.err
+
+
+def test_a_traceback_has_no_lines_that_only_underline(optest: Shell, tmp_path: Path) -> None:
+    raising = PLUGIN.replace("return (np.add(*inputs),)", "return (np.add(*inputs), undefined_name)")
+    (tmp_path / "mine.py").write_text(raising)
+    flags = "run --op add --dtype float32 --shape input0=4 --shape input1=4 --backend mine"
+    ended = optest(*flags.split(), env={"OPTEST_PLUGINS": "mine"})
+    assert "return (np.add(*inputs), undefined_name)" in ended.out
+    assert "^" not in ended.out

@@ -9,12 +9,12 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import BackendDriver, backend_manager
-from optest.errors import UsageError
+from optest.errors import UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from
 from optest.plan.select import select
-from optest.settings import Origin, Settings, resolve
+from optest.settings import Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase
 
 __all__ = ["Asked", "asked"]
@@ -48,7 +48,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
             "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
         )
     chip = _chip(settings, document)
-    driver = backend_manager.select(settings["backend"] or "numpy", chip)
+    driver = _driver(settings["backend"] or "numpy", chip)
     driver.configure(driver_options(settings))
     target = backend_manager.target(driver, chip)
     cases = build_cases(
@@ -74,6 +74,22 @@ def asked(given: Mapping[str, Any]) -> Asked:
         target=target,
         cases=[_with_deadline(case, settings["timeout"]) for case in chosen],
     )
+
+
+def _driver(backend: str, chip: str | None) -> BackendDriver:
+    """The driver; whoever misses one of their own is told how it would be found."""
+    try:
+        return backend_manager.select(backend, chip)
+    except UnknownName as error:
+        if error.kind != "backend" or error.suggestion:
+            raise
+        loaded = ", ".join(plugin_modules())
+        hint = (
+            f"OPTEST_PLUGINS is {loaded}; does it call backend_manager.register(...)?"
+            if loaded
+            else "is it your own? then OPTEST_PLUGINS names the module that registers it"
+        )
+        raise UsageError(f"{error}\n  {hint}") from None
 
 
 def driver_options(settings: Settings) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed
 
 __all__ = ["brief", "checks_text", "explain", "headline", "measure_lines", "rule_text", "timings_text", "total_s"]
 
+_MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
+"""Lines of a traceback that only underline the one above, which takes half of the few lines that are shown."""
 _SHOWN_OUTPUTS = 6
 _SHOWN_DETAILS = 8
 _MESSAGE_LINES = 12
@@ -200,7 +203,7 @@ def _details(details: Mapping[str, Any], message: str) -> list[str]:
         lines.append(f"  command: {printable(_command(command))}")
     if (exception := details.get("exception")) and str(exception) not in message:
         lines += _quoted("exception", exception)
-    lines += _quoted("traceback", details.get("traceback_tail"))
+    lines += _quoted("traceback", _MARKS.sub("", str(details.get("traceback_tail") or "")))
     lines += _quoted("stderr ends", details.get("stderr_tail"))
     if not str(details.get("stderr_tail") or "").strip():
         lines += _quoted("stdout ends", details.get("stdout_tail"))
