@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shlex
 import signal
@@ -315,11 +314,11 @@ def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_p
 
 def test_replay_runs_one_case_of_a_journal(optest: Shell, plan: Write, tmp_path: Path) -> None:
     assert optest("run", "--plan", plan(faulty("none", "value", "none")), env=PLUGIN).status == 1
+    run = journal_of(tmp_path).parent.name
     for name in ("1 value", "2"):
-        ended = optest("replay", name, env=PLUGIN)
+        ended = optest("replay", name, "--run", run, env=PLUGIN)
         assert ended.status == 1, ended.text
         assert "1 failed" in ended.out
-        os.rename(sorted((tmp_path / ".optest" / "runs").iterdir())[-1], tmp_path / f"replayed {name}")
     assert optest("replay", "no such case", env=PLUGIN).status == 2
 
 
