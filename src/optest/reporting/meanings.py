@@ -26,9 +26,9 @@ MEANINGS: dict[Reason, Meaning] = {
         "or an arithmetic that the backend did not declare",
     ),
     Reason.NAN: Meaning(
-        "NaN or infinity stands where the reference has a number, or the other way round",
+        "NaN stands where the reference has none, or the other way round",
         "look for division by zero, overflow, missing max-subtraction, or memory that was never written",
-        matters="one such element poisons everything that is computed from it, and no tolerance can excuse it",
+        matters="one NaN poisons everything that is computed from it, and no tolerance can excuse it",
     ),
     Reason.SHAPE: Meaning(
         "an output has another shape than the operator yields",
