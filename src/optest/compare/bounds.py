@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ __all__ = [
     "Law",
     "Statistic",
     "accumulate_law",
+    "against_rounded",
     "arithmetic_of",
     "budget_of",
     "composed_law",
@@ -87,6 +88,8 @@ class Law:
     """The output has fewer bits than the arithmetic, so that its rounding can be told from everything else."""
     correlated: bool = False
     """Errors of one operand element reach a whole row: only the square root of the values counts as draws."""
+    expected_rounded: bool = False
+    """The expected values are in the output's dtype or a narrower one, so that none of them shows a residue."""
 
     def arithmetic_error(self, magnitude: Number, total: Number, ulp_arithmetic: Callable[[Number], Number]) -> Number:
         if self.ulps == 0.0:
@@ -252,6 +255,25 @@ def composed_law(rule: Rule, inputs: str, output: DType, arithmetic: DType, *, h
         statistic=statistic,
         narrow=narrow,
     )
+
+
+def against_rounded(law: Law, stored: DType) -> Law:
+    """The same law for expected values that are rounded to ``stored``: a golden file, a generator's own, a float32
+    reference. Half a unit of theirs is added, since the true value may lie that far away.
+
+    Two right results then differ by one unit wherever the true value lies near a tie, which adds ulp²/12 to the
+    variance of a sum. The final rounding alone, at most 0.05 ulp of arithmetic before it, differs for one element in
+    ten at most, by one ulp: z = √(0.1·12) = 1.1 against ulp²/12, so that 1.25 still holds; truncation has 2.4.
+    """
+    coarser = law.output.precision - stored.precision
+    text = f"{law.text}; expected values rounded to {stored}: + ½ulp"
+    if coarser > 0:  # nothing can be told about roundings that are finer than what they are compared with
+        return replace(law, text=text, final=law.final + 0.5 * 2.0**coarser, statistic=Statistic.NONE)
+    if coarser == 0:
+        return replace(law, text=text, final=law.final + 0.5, expected_rounded=True)
+    if stored.precision <= law.arithmetic.precision:
+        return replace(law, text=text, ulps=law.ulps + 0.5 * 2.0 ** (law.arithmetic.precision - stored.precision))
+    return law
 
 
 def _declared(numerics: Numerics, cut: DType | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,6 +15,7 @@ from optest.compare.bounds import (
     Budget,
     Law,
     accumulate_law,
+    against_rounded,
     arithmetic_of,
     budget_of,
     composed_law,
@@ -39,7 +41,16 @@ from optest.spec import (
     dtype,
 )
 
-__all__ = ["NAMING_LAYERS", "Allowance", "Method", "NoRule", "describe_rule", "resolve", "stated_tolerance"]
+__all__ = [
+    "NAMING_LAYERS",
+    "Allowance",
+    "Method",
+    "NoRule",
+    "describe_rule",
+    "for_stored",
+    "resolve",
+    "stated_tolerance",
+]
 
 NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.RULES_BACKEND_TEST, Layer.COMMAND_LINE})
 """Layers that name a case or an operator; only these relax what has one right answer."""
@@ -101,6 +112,17 @@ def resolve(
     if kind is RuleClass.EXACT:
         return _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
     return _class_rule(case, expected, numerics, inputs)
+
+
+def for_stored(allowance: Allowance, stored: DType) -> Allowance:
+    """The allowance against expected values that are kept in ``stored`` in place of float64."""
+    if allowance.law is None or stored.precision >= _DOUBLE:
+        return allowance
+    law = against_rounded(allowance.law, stored)
+    return dataclasses.replace(allowance, law=law, used=dataclasses.replace(allowance.used, text=law.text))
+
+
+_DOUBLE = dtype("float64").precision
 
 
 def _class_of(rule: Rule | None, output: DType) -> RuleClass | None:

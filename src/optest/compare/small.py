@@ -37,9 +37,11 @@ def spacing_of(name: str) -> Callable[[float], float]:
 
 def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: Allowance) -> Measure | None:
     """Return the measure of a real output that is plainly right, else None."""
+    entry = wanted.dtype
+    if actual.dtype == np.bool_:
+        actual = actual.view(np.uint8)  # a byte of 2 is no bool
     got: list[Any] = actual.tolist() if actual.ndim == 1 else actual.reshape(-1).tolist()
     want: list[Any] = reference.tolist() if reference.ndim == 1 else reference.reshape(-1).tolist()
-    entry = wanted.dtype
     if not entry.precision:
         return _whole(got, want, actual.shape, wanted, allowance)
     try:
@@ -163,10 +165,12 @@ def _statistics(
         least, variance = spacing * spacing * (1.0 / 12.0), leftover * leftover
         if variance < least:
             variance = least
-        if narrow and leftover != 0.0 and law.is_negligible(arithmetic[index], spacing):
+        if narrow and (leftover != 0.0 or law.expected_rounded) and law.is_negligible(arithmetic[index], spacing):
             rounding += error / (variance or 1e-300) * error
             untouched += 1
         if summed:
+            if law.expected_rounded:
+                variance += least
             variance += law.sum_variance(value, squares[index], weight)
             scatter += error / (variance or 1e-300) * error
     return sqrt(scatter / len(want)) if summed else None, sqrt(rounding / untouched) if untouched else None

@@ -11,10 +11,10 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.kernels import Outcome, compare
-from optest.compare.policy import Allowance, NoRule, resolve
+from optest.compare.policy import Allowance, NoRule, for_stored, resolve
 from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
-from optest.numerics import Array, numpy_dtype
+from optest.numerics import Array, dtype_of, numpy_dtype
 from optest.spec import (
     Check,
     DType,
@@ -136,10 +136,15 @@ def _judge_output(
         allowance = resolve(case, wanted, index, numerics, inputs)
     except NoRule as error:
         return None, (Reason.BAD_CASE, f"{wanted.name}: {error}")
+    if reference.dtype not in _UNROUNDED and wanted.dtype.is_inexact:
+        allowance = for_stored(allowance, dtype_of(reference.dtype))
     try:
         return _judge_values(actual, reference, wanted, allowance, numerics, every_measure)
     except ValueError as error:
         return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
+
+
+_UNROUNDED = (np.dtype(np.float64), np.dtype(np.complex128))
 
 
 def _misfit(got: Any, wanted: Expected) -> _Finding | None:

@@ -1,0 +1,130 @@
+"""Expected values that are rounded already: golden files, a generator's own, a reference in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from optest.compare import Expected, judge
+from optest.numerics import round_to
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import Argument, Fill, Numerics, Status, TensorSpec, TestCase, Verdict, dtype
+
+RNG = np.random.default_rng(11)
+
+
+def asked(op: str, name: str, inputs: list[np.ndarray[Any, Any]], **attributes: Any) -> tuple[TestCase, Any, Any]:
+    """The case, its unrounded reference and its terms."""
+    descriptor = operators.get(op)
+    bound = descriptor.bind(attributes)
+    entry = dtype(name)
+    arguments = tuple(
+        Argument(
+            name=descriptor.tensors.input_name(index),
+            path=f"input{index}",
+            spec=TensorSpec(dtype=entry, shape=each.shape),
+            fill=Fill(kind="randn"),
+        )
+        for index, each in enumerate(inputs)
+    )
+    hooks = [load_object(hook) if isinstance(hook, str) else hook for hook in (descriptor.reference, descriptor.terms)]
+    value, terms = [None if hook is None else np_first(hook(inputs, bound)) for hook in hooks]
+    return TestCase(descriptor=descriptor, inputs=arguments, attributes=bound), value, terms
+
+
+def np_first(returned: Any) -> Any:
+    return returned[0] if isinstance(returned, (list, tuple)) and not hasattr(returned, "_fields") else returned
+
+
+def verdict(case: TestCase, actual: Any, value: Any, terms: Any, name: str) -> Verdict:
+    expected = Expected(name="out", dtype=dtype(name), shape=np.shape(value), value=value, terms=terms)
+    return judge(case, [actual], [expected], numerics=Numerics())
+
+
+def matmul(name: str, rows: int = 64, k: int = 256) -> tuple[Any, ...]:
+    inputs = [round_to(RNG.standard_normal(shape), dtype(name)) for shape in ((rows, k), (k, rows))]
+    case, value, terms = asked("matmul", name, inputs)
+    single = inputs[0].astype(np.float32) @ inputs[1].astype(np.float32)
+    return case, value, terms, inputs, single
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("rows", [64, 3])
+def test_a_right_kernel_passes_against_rounded_values(name: str, rows: int) -> None:
+    """Near ties it rounds the other way than the golden file, by one unit."""
+    for _ in range(5):
+        case, value, terms, _, single = matmul(name, rows)
+        actual = round_to(single.astype(np.float64), dtype(name))
+        found = verdict(case, actual, round_to(value, dtype(name)), terms, name)
+        assert found.status is Status.PASSED, found
+        assert found.measures[0].rule is not None
+        assert "rounded to" in found.measures[0].rule.text
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_truncation_is_found_against_rounded_values(name: str) -> None:
+    case, value, terms, _, single = matmul(name)
+    shift = np.uint32(16 if name == "bfloat16" else 13)
+    cut = ((single.view(np.uint32) >> shift) << shift).view(np.float32)
+    actual = cut.astype(np.float16) if name == "float16" else cut.astype(ml_dtypes.bfloat16)
+    assert verdict(case, actual, round_to(value, dtype(name)), terms, name).status is Status.FAILED
+
+
+@pytest.mark.parametrize("size", [12, 5000])
+def test_truncation_of_a_function_is_found_against_rounded_values(size: int) -> None:
+    inputs = [RNG.standard_normal(size).astype(np.float16)]
+    case, value, terms = asked("exp", "float16", inputs)
+    single = np.asarray(value, np.float64).astype(np.float32)
+    cut = ((single.view(np.uint32) >> np.uint32(13)) << np.uint32(13)).view(np.float32).astype(np.float16)
+    stored = round_to(value, dtype("float16"))
+    assert verdict(case, stored, stored, terms, "float16").status is Status.PASSED
+    assert verdict(case, cut, stored, terms, "float16").status is Status.FAILED
+
+
+def test_two_units_are_wrong_against_rounded_values() -> None:
+    case, value, terms, _, _ = matmul("float16", rows=20, k=4)
+    stored = round_to(value, dtype("float16"))
+    wrong = stored.copy()
+    wrong[3, 4] = np.nextafter(np.nextafter(wrong[3, 4], np.float16(np.inf)), np.float16(np.inf))
+    assert verdict(case, stored, stored, terms, "float16").status is Status.PASSED
+    assert verdict(case, wrong, stored, terms, "float16").status is Status.FAILED
+
+
+def test_a_float32_reference_of_a_float16_result_costs_almost_nothing() -> None:
+    case, value, terms, _, single = matmul("float16")
+    actual = round_to(single.astype(np.float64), dtype("float16"))
+    found = verdict(case, actual, np.asarray(value).astype(np.float32), terms, "float16")
+    assert found.status is Status.PASSED, found
+
+
+def test_a_narrower_golden_file_allows_half_of_its_own_unit() -> None:
+    case, value, terms, _, single = matmul("float32")
+    stored = np.asarray(value).astype(np.float16)
+    expected = Expected(name="out", dtype=dtype("float32"), shape=value.shape, value=stored, terms=terms)
+    assert judge(case, [single], [expected], numerics=Numerics()).status is Status.PASSED
+    off = single + 2.0 * np.spacing(np.abs(stored)).astype(np.float32)
+    assert judge(case, [off], [expected], numerics=Numerics()).status is Status.FAILED
+
+
+@pytest.mark.parametrize("size", [4, 400])
+@pytest.mark.parametrize("byte", [2, 255])
+def test_a_byte_that_is_no_bool_is_wrong(size: int, byte: int) -> None:
+    descriptor = operators.get("cast")
+    spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
+    case = TestCase(
+        descriptor=descriptor,
+        inputs=(Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),),
+        attributes=descriptor.bind({"dtype": "bool"}),
+    )
+    expected = Expected(name="out", dtype=dtype("bool"), shape=(size,), value=np.ones(size, np.bool_))
+    wrong = np.full(size, 1, np.uint8)
+    assert judge(case, [wrong.view(np.bool_)], [expected], numerics=Numerics()).status is Status.PASSED
+    wrong[-1] = byte
+    found = judge(case, [wrong.view(np.bool_)], [expected], numerics=Numerics())
+    assert found.status is Status.FAILED
+    assert found.measures[0].mismatched == 1
+    assert found.measures[0].worst_actual == byte
