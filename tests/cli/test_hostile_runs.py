@@ -40,6 +40,15 @@ def test_an_exit_of_the_backend_is_no_success_in_this_process(optest: Shell, pla
 
 
 @pytest.mark.parametrize("isolate", ["worker", "none"])
+def test_a_function_that_runs_at_the_end_does_not_decide_the_exit_status(
+    optest: Shell, plan: Write, isolate: str
+) -> None:
+    ended = optest("run", "--plan", plan(two("exits 0 in the end")), "--isolate", isolate, env=PLUGIN)
+    assert ended.status == 1, ended.text
+    assert "2 failed" in ended.out
+
+
+@pytest.mark.parametrize("isolate", ["worker", "none"])
 def test_a_backend_that_leaves_the_folder_is_brought_back(
     optest: Shell, plan: Write, isolate: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import NoReturn
 
 import click
 
@@ -49,7 +50,26 @@ for command in (
 def main() -> None:
     """Entry point of the console script; never returns."""
     _find_modules_here()
-    sys.exit(_status_of_call())
+    decided = _decide_exits()
+    decided.append(_status_of_call())
+    sys.exit(decided[0])
+
+
+def _decide_exits() -> list[int]:
+    """Put an ``os._exit`` in place that ends with the status in the returned list once there is one.
+
+    Runtimes and plug-ins register ``os._exit(0)`` for the shutdown of Python, and a failed run would pass for a good one.
+    """
+    leave, decided = os._exit, list[int]()
+
+    def end(status: int) -> NoReturn:
+        if decided:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        leave(decided[0] if decided else status)
+
+    os._exit = end
+    return decided
 
 
 def _find_modules_here() -> None:
