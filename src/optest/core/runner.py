@@ -158,7 +158,7 @@ def _verdict(
             )
     except Fault as fault:
         return fault_verdict(fault)
-    return doubted(verdict, expected, inputs)
+    return doubted(case, verdict, expected)
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

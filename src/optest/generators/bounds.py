@@ -7,7 +7,7 @@ import math
 from optest.generators.fills import fill_values
 from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
 
-__all__ = ["default_magnitude", "exact_magnitude"]
+__all__ = ["default_magnitude", "exact_magnitude", "special_rate"]
 
 _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
@@ -51,6 +51,20 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
         )
     limit = min(exact, _largest_result(case, argument))
     return max(1, min(_root(limit // (parts * (terms + 1)), stated["operands"]), _largest_factor(dtype)))
+
+
+def special_rate(case: TestCase, argument: Argument) -> float | None:
+    """The share of special values where an output element depends on many inputs: about one in what it adds up.
+
+    At the rate for elementwise operators every sum would be NaN, and a wrong kernel as right as any. None where the
+    fill's own rate serves.
+    """
+    rule = case.descriptor.rule
+    if rule is None or rule.kind not in _SUMS or not argument.spec.dtype.is_inexact:
+        return None
+    results = sum(spec.elements for spec in case.outputs)
+    summed = max(*argument.spec.shape, argument.spec.elements // max(results, 1), 1)
+    return min(0.25, 1.0 / summed)
 
 
 def _exact_integers(dtype: DType) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from optest.generators import draws
-from optest.generators.bounds import default_magnitude, exact_magnitude
+from optest.generators.bounds import default_magnitude, exact_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
 from optest.generators.counter import Stream
 from optest.generators.domains import integer_pieces, integers_within, legal_signs, real_pieces
@@ -63,11 +63,19 @@ def input_of(case: TestCase, argument: Argument) -> Array:
             return from_data(fill_values(fill), spec, argument.name)
         return from_file(fill_values(fill), spec, argument.name, case.base_dir)
     interval = case.descriptor.domain.get(argument.name)
+    if fill.kind == "special" and "rate" not in fill.parameters:
+        fill = _at_the_operators_rate(case, argument)
     parameters = _frozen(fill) if fill.parameters else ()
     make = _maker(fill.kind, parameters, spec.dtype.name, interval, _bound(case, argument))
     if spec.strides is None and not spec.offset:
         return make(case.key, argument.path, math.prod(spec.shape)).reshape(spec.shape)
     return view(make(case.key, argument.path, spec.storage_elements), spec)
+
+
+def _at_the_operators_rate(case: TestCase, argument: Argument) -> Fill:
+    rate = special_rate(case, argument)
+    fill = argument.fill
+    return fill if rate is None else Fill(kind=fill.kind, parameters={**fill.parameters, "rate": rate})
 
 
 def _bound(case: TestCase, argument: Argument) -> int:
