@@ -298,7 +298,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         host=host(),
         options=given,
         fingerprint=prints,
-        notes=lanes.notes,
+        notes=(*_what_passes_show(request), *lanes.notes),
     )
 
 
@@ -306,6 +306,12 @@ def _seed(request: Asked) -> int:
     """The seed of the run: what its cases agree on, else what was stated above them."""
     seeds = {case.seed for case in request.cases}
     return seeds.pop() if len(seeds) == 1 else request.settings["seed"] or 0
+
+
+def _what_passes_show(request: Asked) -> tuple[str, ...]:
+    if not request.driver.is_reference:
+        return ()
+    return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
 
 def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:

@@ -36,6 +36,8 @@ class BackendDriver:
     """Run in a worker process unless the user says otherwise."""
     keeps_deadline: bool = False
     """The driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
+    is_reference: bool = False
+    """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
         """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts."""

@@ -24,6 +24,7 @@ class NumpyBackend(BackendDriver):
     name = "numpy"
     kind = "cpu"
     isolated = False
+    is_reference = True
     numerics = Numerics(accumulator="float64")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:

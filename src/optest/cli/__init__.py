@@ -58,7 +58,7 @@ def main() -> None:
 def _decide_exits() -> list[int]:
     """Put an ``os._exit`` in place that ends with the status in the returned list once there is one.
 
-    Runtimes and plug-ins register ``os._exit(0)`` for the shutdown of Python, and a failed run would pass for a good one.
+    Runtimes and plug-ins register ``os._exit(0)`` for the shutdown of Python, and a failed run would look like success.
     """
     leave, decided = os._exit, list[int]()
 
