@@ -48,13 +48,14 @@ def actual_outputs(
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
     run_into = getattr(driver, "run_into", None)
+    buffers = [] if run_into is None else _buffers_for(case, driver, expected)
 
     def ask() -> Sequence[Array]:
-        if run_into is None or not expected:
+        if run_into is None or not buffers:
             return in_order(case, _call(lambda private: driver.run(case, private), case, inputs, interrupted))
-        return _fill_our_buffers(case, run_into, inputs, expected, interrupted)
+        return _fill_our_buffers(case, run_into, inputs, buffers, interrupted)
 
-    checks: tuple[Check, ...] = _ALLOCATED_BY_BACKEND if run_into is None or not expected else _INTO_OUR_BUFFERS
+    checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
         outputs = ask()
         if driver.numerics.invariant:
@@ -68,6 +69,25 @@ def actual_outputs(
     if left_behind:
         checks = (*checks, _float_mode_note(left_behind))
     return outputs, checks
+
+
+def _buffers_for(
+    case: TestCase, driver: BackendDriver, expected: Sequence[Expected] | None
+) -> list[tuple[str, TensorSpec]]:
+    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them.
+
+    Raises:
+        Fault: UNSUPPORTED if nobody knows them and the driver cannot allocate them itself.
+    """
+    if expected:
+        return [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
+    if not case.outputs and type(driver).run is BackendDriver.run:
+        raise Fault(
+            Reason.UNSUPPORTED,
+            f"backend {driver.name} writes into buffers of optest, but the shapes of the outputs are not known; "
+            "state them under `shapes:`",
+        )
+    return list(zip(case.descriptor.tensors.outputs, case.outputs, strict=False))
 
 
 def _float_mode_note(left_behind: str) -> Check:
@@ -132,29 +152,29 @@ def _fill_our_buffers(
     case: TestCase,
     run_into: Callable[[TestCase, Sequence[Array], Sequence[Array]], Any],
     inputs: Sequence[Array],
-    expected: Sequence[Expected],
+    outputs: Sequence[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool],
 ) -> Sequence[Array]:
     """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
 
     def filled(poison: int) -> list[GuardedBuffer]:
-        buffers = [GuardedBuffer.make(TensorSpec(dtype=each.dtype, shape=each.shape), poison) for each in expected]
+        buffers = [GuardedBuffer.make(spec, poison) for _, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
         _call(lambda private: run_into(case, private, arrays), case, inputs, interrupted)
-        for each, buffer in zip(expected, buffers, strict=True):
+        for (name, _), buffer in zip(outputs, buffers, strict=True):
             place = buffer.overrun()
             if place is not None:
                 raise Fault(
                     Reason.OUT_OF_BOUNDS,
-                    f"memory was written {place} of output {each.name}",
-                    details={"output": each.name},
+                    f"memory was written {place} of output {name}",
+                    details={"output": name},
                 )
         return buffers
 
     first = filled(POISONS[0])
     if any(buffer.untouched().any() for buffer in first):
-        for each, one, other in zip(expected, first, filled(POISONS[1]), strict=True):
-            _require_written(each.name, unwritten(one, other))
+        for (name, _), one, other in zip(outputs, first, filled(POISONS[1]), strict=True):
+            _require_written(name, unwritten(one, other))
     return [buffer.array for buffer in first]
 
 

@@ -19,6 +19,7 @@ from optest.core.expectations import doubted, excused, fault_verdict, refusal_ve
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.results import result_of
+from optest.numerics import reset_float_mode
 from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Fault, Reason, Status, TestCase, Timings, Verdict
 
 __all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
@@ -94,6 +95,7 @@ def execute(
     notes: tuple[Check, ...] = ()
     try:
         clock.enter(Phase.GENERATE)
+        reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
         inputs, known = make_inputs(case, interrupted)
         if any(each.expects_error is None for each in cases):
             clock.enter(Phase.REFERENCE)

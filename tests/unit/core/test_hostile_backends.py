@@ -20,7 +20,7 @@ from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
 from optest.core.messages import encode
 from optest.core.runner import why_not_run
 from optest.settings import environment
-from optest.spec import Evidence, Fault, Numerics, Reason, Status, TestCase, Verdict
+from optest.spec import Evidence, ExpectedError, Fault, Numerics, Reason, Status, TestCase, Verdict
 
 _honest = NumpyBackend()
 Arrays = Any
@@ -319,3 +319,44 @@ def test_a_worker_whose_pipes_are_spoilt_is_replaced(tmp_path: Any, fault: str) 
         worker.close()
     assert spoilt.status in (Status.ERROR, Status.CRASHED)
     assert after.status is Status.PASSED
+
+
+class Into(BackendDriver):
+    """Writes into optest's buffers and has nothing else."""
+
+    name = "into"
+    kind = "faulty"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+
+    def run_into(self, case: TestCase, inputs: Arrays, outputs: Arrays) -> None:
+        if self._error is not None:
+            raise self._error
+        outputs[0][...] = right(case, inputs)
+
+
+def test_a_driver_with_run_into_alone_is_asked_for_refusals_too() -> None:
+    case = case_of(backend="into", expects_error=ExpectedError(type="ValueError"))
+    assert InProcess(Into()).execute([case]).verdicts[0].reason is Reason.NOT_REFUSED
+    refused = InProcess(Into(ValueError("no"))).execute([case]).verdicts[0]
+    assert refused.evidence is Evidence.RAISED_AS_EXPECTED
+    nowhere = case_of(backend="into", expects_error=ExpectedError(type="ValueError"), outputs=())
+    unknown = InProcess(Into()).execute([nowhere]).verdicts[0]
+    assert (unknown.reason, "not known" in unknown.message) == (Reason.UNSUPPORTED, True)
+
+
+@pytest.mark.torch
+def test_flush_to_zero_that_a_framework_leaves_behind_is_reset() -> None:
+    import torch
+
+    def flushes(case: TestCase, inputs: Arrays) -> Any:
+        out = right(case, inputs)
+        if not torch.set_flush_denormal(True):
+            pytest.skip("this processor does not flush")
+        return [out]
+
+    verdict = verdict_of(flushes)
+    assert verdict.status is Status.PASSED
+    assert any("flush-to-zero" in check.detail for check in verdict.checks)
+    assert np.float32(1e-40) * np.float32(0.5) > 0
