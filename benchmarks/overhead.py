@@ -148,7 +148,7 @@ def main() -> None:
                     "in process, numpy backend": (side("numpy", InProcess(backend_manager.get("numpy"))), 200, many),
                     "warm worker": (side("trivial", warm), 200, many),
                     "fresh fork of a warm worker": (side("trivial", fresh), 20, 220),
-                    PEER: (lambda count: pytest_seconds(count, folder), 100, 1100),
+                    PEER: (lambda count: pytest_seconds(count, folder), 100, 1100 if given.quick else 4100),
                 },
                 repeats,
             )
