@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from optest.backends import BackendDriver, backend_manager
@@ -20,7 +19,7 @@ from optest.core.runner import execute
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
-from optest.process import Channel, adopt_orphans, directory_kept, end_children, fork_ahead
+from optest.process import Channel, adopt_orphans, directory_kept, end_children, fork_and_run
 from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
@@ -38,15 +37,14 @@ def main(arguments: list[str]) -> None:
             channel.send(encode(_broken(0, error)))
             return
         channel.send(encode(Ready()))
-
-        def answer(message: bytes) -> bytes:
-            return encode(_answer(message, hello, driver, phases))
-
         if hello.fresh:
-            _serve_from_fresh_processes(channel, answer)
-            return
+            adopt_orphans()
+            _warm_up()
         while (message := channel.receive()) is not None:
-            channel.send(answer(message))
+            if hello.fresh:
+                _answer_in_fresh_process(message, hello, driver, phases, channel)
+            else:
+                channel.send(encode(_answer(message, hello, driver, phases)))
 
 
 def _load(hello: Hello) -> BackendDriver:
@@ -92,25 +90,18 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
     return Ran(asked.number, list(execution.verdicts), execution.timings)
 
 
-def _serve_from_fresh_processes(channel: Channel, answer: Callable[[bytes], bytes]) -> None:
-    """Let a fork of this process answer each message, and end the way that it ended if it did not.
-
-    The next fork is made while one works. It is a copy of what was before any case ran, like every other.
-    """
-    adopt_orphans()
-    _warm_up()
-    ahead = fork_ahead(answer)
-    while (message := channel.receive()) is not None:
-        child = ahead.ask(message)
-        ahead = fork_ahead(answer)
-        reply = child.read()
-        returncode, signal = child.end()
-        end_children(keep=frozenset({ahead.forked.pid}))
-        if returncode != 0 or not reply:
-            ahead.end()
-            _end_like(returncode, signal)
-        channel.send(reply)
-    ahead.end()
+def _answer_in_fresh_process(
+    message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage, channel: Channel
+) -> None:
+    """Fork, let the child answer, and end the way that it ended if it did not."""
+    child = fork_and_run(lambda: encode(_answer(message, hello, driver, phases)))
+    answer = child.read()
+    returncode, signal = child.end()
+    end_children()
+    if returncode == 0 and answer:
+        channel.send(answer)
+        return
+    _end_like(returncode or 0, signal)
 
 
 def _end_like(returncode: int, signal: int | None) -> None:

@@ -8,13 +8,12 @@ from optest.process.channel import Channel
 from optest.process.child import Child, start_child
 from optest.process.command import Finished, run
 from optest.process.exits import directory_kept, exits_refused, leave
-from optest.process.forks import Ahead, Forked, fork_ahead, fork_and_run
+from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
 from optest.process.signals import signal_name
 
 __all__ = [
-    "Ahead",
     "CannotStart",
     "Channel",
     "Child",
@@ -24,7 +23,6 @@ __all__ = [
     "directory_kept",
     "end_children",
     "exits_refused",
-    "fork_ahead",
     "fork_and_run",
     "leave",
     "run",

@@ -1,7 +1,4 @@
-"""Forks of a warm process: a function runs in a copy of this process, and its bytes come back over a pipe.
-
-A fork costs a millisecond; one that was made ahead waits for its question while another works.
-"""
+"""Forks of a warm process: a function runs in a copy of this process, and its bytes come back over a pipe."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 from optest.process.guard_program import write_all
 
-__all__ = ["Ahead", "Forked", "fork_ahead", "fork_and_run"]
+__all__ = ["Forked", "fork_and_run"]
 
 _LOOK_S = 0.005
 _READ_BYTES = 1 << 20
@@ -62,43 +58,6 @@ class Forked(NamedTuple):
 
     def _is_over(self) -> bool:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-class Ahead(NamedTuple):
-    """A fork that waits for its question, and the pipe on which it gets it."""
-
-    forked: Forked
-    write_fd: int
-
-    def ask(self, question: bytes) -> Forked:
-        """Let the fork work; how it ended says whether it could."""
-        with suppress(BrokenPipeError):
-            write_all(self.write_fd, question)
-        os.close(self.write_fd)
-        return self.forked
-
-    def end(self) -> None:
-        """End the fork, which was not needed."""
-        os.close(self.write_fd)
-        self.forked.end()
-
-
-def fork_ahead(function: Callable[[bytes], bytes]) -> Ahead:
-    """As :func:`fork_and_run`, but ``function`` gets the question that the fork is asked later."""
-    read_fd, write_fd = os.pipe()
-
-    def run() -> bytes:
-        os.close(write_fd)
-        return function(_read_to_end(read_fd))
-
-    forked = fork_and_run(run)
-    os.close(read_fd)
-    return Ahead(forked, write_fd)
-
-
-def _read_to_end(fd: int) -> bytes:
-    with os.fdopen(fd, "rb") as file:
-        return file.read()
 
 
 def fork_and_run(function: Callable[[], bytes]) -> Forked:

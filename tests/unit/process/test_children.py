@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from survivors import ENVIRONMENT, alive, gone, runaway, wait_until_alive
 
-from optest.process import Channel, Child, adopt_orphans, end_children, fork_ahead, fork_and_run, start_child
+from optest.process import Channel, Child, adopt_orphans, end_children, fork_and_run, start_child
 
 WORKER = """
 import os, signal, subprocess, sys, time
@@ -190,32 +190,6 @@ def test_a_fork_that_raises_exits_with_1_and_says_why(capfd: pytest.CaptureFixtu
     assert fork.read(20) == b""
     assert fork.end() == (1, None)
     assert "ValueError: no luck" in capfd.readouterr().err
-
-
-def test_a_fork_made_ahead_answers_what_it_is_asked_later() -> None:
-    ahead = fork_ahead(lambda question: question[::-1])
-    question = os.urandom(1 << 18)  # more than a pipe holds
-    fork = ahead.ask(question)
-    assert fork.read(10) == question[::-1]
-    assert fork.end() == (0, None)
-
-
-def test_a_fork_made_ahead_ends_unasked() -> None:
-    before = set(os.listdir("/proc/self/fd"))
-    ahead = fork_ahead(lambda question: question)
-    ahead.end()
-    with pytest.raises(ProcessLookupError):
-        os.kill(ahead.forked.pid, 0)
-    assert set(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_fork_made_ahead_that_is_gone_says_how_it_ended() -> None:
-    ahead = fork_ahead(lambda question: question)
-    os.kill(ahead.forked.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, ahead.forked.pid, os.WEXITED | os.WNOWAIT)
-    fork = ahead.ask(b"x" * (1 << 18))
-    assert fork.read(10) == b""
-    assert fork.end() == (-signal.SIGKILL, signal.SIGKILL)
 
 
 def test_a_fork_that_dies_or_hangs() -> None:
