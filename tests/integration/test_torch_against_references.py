@@ -48,10 +48,25 @@ ATTRIBUTES: dict[str, list[dict[str, Any]]] = {
     "layer_norm": [{"normalized_shape": (768,)}],
     "transpose": [{"dim0": 0, "dim1": -1}],
 }
-FILLS = (None, "uniform", "integer-exact")
+FILLS = (None, "uniform", "integer-exact", "special")
 
 KNOWN_DOUBLE_ROUNDING = {("cast", "float64", "float16")}
 """torch casts float64 to 16 bits through float32 and so rounds twice, about one element in ten thousand."""
+
+
+SPECIAL_VALUES_APART = {
+    ("gelu", "float32"): "the vectorised gelu yields NaN at infinity; its scalar path does not",
+    ("gelu", "bfloat16"): "the same",
+    ("matmul", "bfloat16"): "oneDNN reads subnormal operands as 0, and infinity times 0 is NaN",
+    ("gemm", "bfloat16"): "the same",
+}
+
+
+def _fills(op: str, name: str, attributes: dict[str, Any]) -> tuple[str | None, ...]:
+    """What is drawn: no special values where torch differs for the reason above or conversion is undefined."""
+    undefined = op == "cast" and attributes["dtype"] == "int64" and name != "int32"
+    apart = undefined or (op, name) in SPECIAL_VALUES_APART
+    return FILLS[:-1] if apart else FILLS
 
 
 def _is_vector_tail(name: str, shapes: dict[str, tuple[int, ...]], attributes: dict[str, Any]) -> bool:
@@ -70,7 +85,7 @@ def cases_of(op: str, name: str) -> list[TestCase]:
                 name, shapes, attributes
             ):
                 continue
-            for fill in FILLS:
+            for fill in _fills(op, name, attributes):
                 request = CaseRequest(
                     ops=(op,), dtypes=(dtype(name),), shapes=shapes, attributes=attributes, generator=fill, seed=11
                 )
@@ -91,6 +106,8 @@ def test_torch_passes_by_the_built_in_rules(op: str, name: str) -> None:
     executor = InProcess(backend_manager.get("torch"))
     for case in cases_of(op, name):
         (verdict,) = executor.execute([case]).verdicts
+        if verdict.status is Status.SUSPECT and case.outputs[0].elements == 1:
+            continue  # the one result is infinite or NaN, and both agree
         assert verdict.status is Status.PASSED, f"{case.identifier()} {case.inputs[0].fill}: {verdict.message}"
         assert verdict.measures[0].compared == (case.outputs[0].elements)
 
@@ -141,3 +158,9 @@ def test_columns_beyond_the_vector_width_that_torch_rounds_twice_are_found() -> 
     """softmax over another dimension than the last rounds exp to 16 bits in the columns of the vector tail."""
     assert verdict_of("softmax", "float16", (17, 1001), None, dim=0).status is Status.FAILED
     assert verdict_of("softmax", "float16", (17, 1024), None, dim=0).status is Status.PASSED
+
+
+@pytest.mark.parametrize(("op", "name"), [("gelu", "float32"), ("gelu", "bfloat16")])
+def test_special_values_that_torch_gets_wrong_are_found(op: str, name: str) -> None:
+    verdict = verdict_of(op, name, (31, 65), "special")
+    assert verdict.status is Status.FAILED, SPECIAL_VALUES_APART[op, name]

@@ -218,6 +218,7 @@ def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
     if block.odd is not None:
         chosen = ~block.odd if chosen is None else chosen & ~block.odd
         error = np.where(block.odd, 0.0, error)
+        variance = np.where(block.odd, 1.0, variance)  # an infinite y has no spacing, and its NaN would spread
     share = error / np.maximum(variance, 1e-300)
     if chosen is None:
         return Scatter(dot(share, error), error.size)

@@ -7,7 +7,7 @@ import math
 from optest.generators.fills import fill_values
 from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
 
-__all__ = ["default_magnitude", "exact_magnitude", "special_rate"]
+__all__ = ["default_magnitude", "exact_magnitude", "special_magnitude", "special_rate"]
 
 _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 
@@ -65,6 +65,20 @@ def special_rate(case: TestCase, argument: Argument) -> float | None:
     results = sum(spec.elements for spec in case.outputs)
     summed = max(*argument.spec.shape, argument.spec.elements // max(results, 1), 1)
     return min(0.25, 1.0 / summed)
+
+
+def special_magnitude(case: TestCase, argument: Argument) -> int:
+    """The largest finite special value of a sum's float input: no sum of products of two overflows on its way.
+
+    Where it could, infinity, NaN and the finite sum would all be right, depending on the order of summation. 0 where
+    every value of the type serves.
+    """
+    rule, dtype = case.descriptor.rule, argument.spec.dtype
+    if rule is None or rule.kind not in _SUMS or not dtype.is_inexact:
+        return 0
+    top = 511 if dtype.precision == 53 else 127  # float64 error terms square once more
+    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // 2))
+    return largest if largest < dtype.max_finite else 0
 
 
 def _exact_integers(dtype: DType) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from optest.generators import draws
-from optest.generators.bounds import default_magnitude, exact_magnitude, special_rate
+from optest.generators.bounds import default_magnitude, exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
 from optest.generators.counter import Stream
 from optest.generators.domains import integer_pieces, integers_within, legal_signs, real_pieces
@@ -83,6 +83,8 @@ def _bound(case: TestCase, argument: Argument) -> int:
     if argument.fill.kind == "integer-exact":
         check_fill(argument.fill)
         return exact_magnitude(case, argument)
+    if argument.fill.kind == "special" and argument.spec.dtype.is_inexact:
+        return special_magnitude(case, argument)
     return default_magnitude(case, argument) if argument.spec.dtype.is_integer else 0
 
 
@@ -105,8 +107,9 @@ def _maker(
     if dtype.kind is Kind.COMPLEX:
         return _complex_maker(_maker(kind, parameters, _COMPONENT[dtype_name], interval, bound), dtype)
     if kind == "special":
-        base = _maker(stated["base"], (), dtype_name, interval, bound)
-        return _special_maker(base, special_values(dtype, interval), stated["rate"])
+        base = _maker(stated["base"], (), dtype_name, interval, 0 if dtype.is_inexact else bound)
+        values = special_values(dtype, interval, bound if dtype.is_inexact else 0)
+        return _special_maker(base, values, stated["rate"])
     draw = _draw(kind, stated, dtype, interval, bound)
 
     def make(case_key: str, path: str, count: int) -> Array:

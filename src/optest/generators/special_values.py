@@ -14,13 +14,19 @@ __all__ = ["special_values"]
 
 
 @lru_cache(maxsize=256)
-def special_values(dtype: DType, interval: Interval | None) -> Array:
-    """What ``dtype`` has of them, in that type. Integers keep to ``interval``, floats are asked about all."""
+def special_values(dtype: DType, interval: Interval | None, largest: int = 0) -> Array:
+    """What ``dtype`` has of them, in that type. Integers keep to ``interval``, floats are asked about all.
+
+    ``largest``, unless it is 0, takes the place of larger finite magnitudes.
+    """
     if dtype.kind is Kind.BOOL:
         return np.array([False, True])
     if dtype.is_integer:
         return _integers(dtype, interval)
-    return round_to(np.array(_floats(dtype)), dtype)
+    values = np.array(_floats(dtype))
+    if largest:
+        values = np.where(np.isfinite(values), np.clip(values, -float(largest), float(largest)), values)
+    return round_to(values, dtype)
 
 
 def _floats(dtype: DType) -> list[float]:

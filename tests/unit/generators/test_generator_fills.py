@@ -552,3 +552,31 @@ def test_names_of_fills_do_not_import_numpy() -> None:
 
 
 GOLDEN_DRAWS = "7030ee223d1bab9a9b97e0a93483842c1b8eb40276a89d7117c89fecffd03840"
+
+
+def _matmul_input(name: str, fill: Fill) -> np.ndarray[Any, Any]:
+    rule = Rule(kind=RuleClass.ACCUMULATE)
+    descriptor = OperatorDescriptor(name="product", signature="x -> out", rule=rule)
+    spec = TensorSpec(dtype=dtype(name), shape=(64, 1000))
+    argument = Argument(name="x", path="input0", spec=spec, fill=fill)
+    out = TensorSpec(dtype=dtype(name), shape=(64, 16))
+    ((drawn,), _) = RandomTensorGenerator().generate(
+        TestCase(descriptor=descriptor, inputs=(argument,), outputs=(out,))
+    )
+    return widen(drawn)
+
+
+@pytest.mark.parametrize("name", ["float64", "float32", "bfloat16", "float16", "float8_e4m3fn"])
+def test_special_values_leave_sums_something_to_tell(name: str) -> None:
+    """About one in what a result adds up, and none so large that a partial sum of products overflows."""
+    values = _matmul_input(name, Fill(kind="special"))
+    odd = ~np.isfinite(values)
+    assert 0 < odd.sum() < values.size / 200
+    finite = values[~odd]
+    top = 2.0**1023 if name == "float64" else 2.0**127
+    assert np.square(finite).max() * values.size < top
+
+
+def test_a_stated_rate_of_special_values_means_what_it_says() -> None:
+    values = _matmul_input("float32", Fill(kind="special", parameters={"rate": 0.5}))
+    assert 0.05 < (~np.isfinite(values)).mean() < 0.2
