@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Shell  # type: ignore[import-not-found]
+from user_shell import Shell
 
 Write = Callable[[str], Path]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Ended, Shell  # type: ignore[import-not-found]
+from user_shell import Ended, Shell
 
 from optest.spec import CaseResult
 from optest.store import read_journal

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Ended, Shell, user_environment  # type: ignore[import-not-found]
+from user_shell import Ended, Shell, user_environment
 
 from optest.store import read_journal
 
