@@ -137,7 +137,7 @@ def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[
         index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed)))[: changed.ndim]
         raise Fault(
             Reason.INPUT_MUTATED,
-            f"{int(changed.sum())} of {changed.size} elements of input {argument.name} were changed; "
+            f"{int(changed.sum())} of {changed.size} elements of {argument.path} ({argument.name}) were changed; "
             f"the first at {list(index)}: {given[index]} became {left[index]}",
             details={"input": argument.name, "index": list(index)},
         )

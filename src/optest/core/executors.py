@@ -308,20 +308,20 @@ def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
 
 def _death(phase: Phase, returncode: int | None, signal: int | None, tail: str) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
-    how = f"signal {signal_name(signal)}" if signal else f"exit status {returncode}"
+    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
     details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
     if phase is not Phase.RUN:
         return Verdict(
             status=Status.ERROR,
             reason=_REASON_ELSEWHERE[phase],
-            message=f"{_WHOSE[phase]} ended the process with {how}",
+            message=f"{_WHOSE[phase]} {how}",
             details=details,
         )
     return Verdict(
         status=Status.CRASHED,
         reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
-        message=f"the backend ended the process with {how}",
+        message=f"the backend {how}",
         details=details,
     )
 

@@ -62,7 +62,7 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
         return dataclasses.replace(
             verdict,
             status=Status.XPASSED,
-            message=f"passed, but is expected to be {case.xfail.status.value}: {case.xfail.reason}",
+            message=f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}",
         )
     return verdict
 

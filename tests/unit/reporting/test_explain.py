@@ -57,7 +57,7 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         Reason.EXTRA_OUTPUT: {"message": "the backend returned 2 outputs, but should return 1"},
         Reason.NOTHING_COMPARED: {},
         Reason.INPUT_MUTATED: {
-            "message": "1 of 8192 elements of input a were changed; the first at [0, 3]: 1.5 became 0.0",
+            "message": "1 of 8192 elements of input0 (a) were changed; the first at [0, 3]: 1.5 became 0.0",
             "details": {"input": "a", "index": [0, 3]},
         },
         Reason.OUT_OF_BOUNDS: {
@@ -85,7 +85,7 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
             "message": "the build step exited with status 1, but should exit with 0",
             "details": {"command": ["make"], "phase": "build", "stderr_tail": "matmul.c:3: error: expected ';'"},
         },
-        Reason.SIGNAL: {"message": "the backend ended the process with signal SIGSEGV", "details": SEGFAULT},
+        Reason.SIGNAL: {"message": "the backend died of SIGSEGV", "details": SEGFAULT},
         Reason.EXIT_CODE: {
             "message": "the command exited with status 42, but should exit with 0",
             "details": {**COMMAND, "exit_code": 42, "stderr_tail": "boom\n", "stdout_tail": "ignored"},
@@ -148,7 +148,7 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         identifier="matmul[float16](64x128, 128x32, alpha=2.0)", duplicate_of="matmul[float16](64x128, 128x32)",
         attempts=2, round=1,
     )  # fmt: skip
-    found["XPASSED"] = result(status=Status.XPASSED, message="passed, but is expected to be failed: issue 12")
+    found["XPASSED"] = result(status=Status.XPASSED, message="passed, but the plan expects failed: issue 12")
     found["SUSPECT"] = result(
         status=Status.SUSPECT, message="passed at attempt 2, after SIGNAL: signal SIGSEGV", attempts=2
     )
