@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
@@ -12,7 +13,7 @@ from optest.backends import BackendDriver, backend_manager
 from optest.errors import UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, PlanDocument, build_cases, read_plan, request_from
+from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.select import select
 from optest.settings import Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase
@@ -40,26 +41,30 @@ def asked(given: Mapping[str, Any]) -> Asked:
     """
     bootstrap()
     plan_path = resolve(given)["plan"]
-    document = read_plan(plan_path) if plan_path else None
+    document = open_plan(plan_path) if plan_path else None
     settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
     if document is None and not settings["op"]:
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"
             "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
         )
-    chip = _chip(settings, document)
-    driver = _driver(settings["backend"] or "numpy", chip)
-    driver.configure(driver_options(settings))
-    target = backend_manager.target(driver, chip)
-    cases = build_cases(
+    build = partial(
+        build_cases,
         document,
         _request(settings),
         operators=operators,
-        target_of=lambda _name, _chip: target,
         check_fill=check_fill,
-        check_backend=driver.problems,
         backend_names=backend_manager.names(),
     )
+    chip = _chip(settings, document)
+    try:
+        driver = _driver(settings["backend"] or "numpy", chip)
+    except UsageError as error:
+        build(target_of=_raising(error), check_backend=lambda _: ())
+        raise
+    driver.configure(driver_options(settings))
+    target = backend_manager.target(driver, chip)
+    cases = build(target_of=lambda _name, _chip: target, check_backend=driver.problems)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",
@@ -74,6 +79,15 @@ def asked(given: Mapping[str, Any]) -> Asked:
         target=target,
         cases=[_with_deadline(case, settings["timeout"]) for case in chosen],
     )
+
+
+def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:
+    """Let an unknown backend be said with whatever else is wrong."""
+
+    def target_of(_name: str, _chip: str | None) -> BackendTarget:
+        raise error
+
+    return target_of
 
 
 def _driver(backend: str, chip: str | None) -> BackendDriver:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         parse_tolerance,
         request_from,
     )
-    from optest.plan.schema import PlanDocument, parse_plan, plan_schema, read_plan
+    from optest.plan.schema import PlanDocument, open_plan, parse_plan, plan_schema, read_plan
 
 __all__ = [
     "CaseRequest",
@@ -30,6 +30,7 @@ __all__ = [
     "case_plan",
     "command_line",
     "explain_case",
+    "open_plan",
     "parse_attribute",
     "parse_dtypes",
     "parse_plan",
@@ -47,6 +48,7 @@ _HOMES = {
     "case_plan": "repro",
     "command_line": "repro",
     "explain_case": "explain",
+    "open_plan": "schema",
     "parse_attribute": "request",
     "parse_dtypes": "request",
     "parse_plan": "schema",

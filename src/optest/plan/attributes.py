@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from optest.errors import UnknownName, UsageError
 from optest.plan.statement import KnownOperator, Place, Statement, below
@@ -11,16 +11,21 @@ from optest.spec import UnfitArguments
 
 __all__ = ["applicable", "bind_attributes"]
 
+_Layers: TypeAlias = "list[tuple[Place, Mapping[str, Any]]]"
+
 
 def bind_attributes(statement: Statement, options: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return all attributes with defaults filled in, None if something is wrong; ``options`` are the flags'."""
     operator = statement.operator
-    layers: list[tuple[Place, Mapping[str, Any]]] = []
+    layers: _Layers = []
     if "attributes" in statement.defaults:
         layers.append((("defaults", "attributes"), applicable(operator, statement.defaults["attributes"])))
     layers.append(((*statement.path, "attributes"), statement.entry.get("attributes", {})))
     if options:
         layers.append(("--attr", options))
+    if "attributes" in statement.doubtful:
+        _locate_faults(statement, layers)
+        return None
     stated = layers[0][1]
     if len(layers) > 1:
         if not _stated_once(statement, layers):
@@ -30,7 +35,8 @@ def bind_attributes(statement: Statement, options: Mapping[str, Any]) -> dict[st
     try:
         return operator.descriptor.bind(stated)
     except (UnfitArguments, UsageError) as error:
-        _locate_faults(statement, layers, str(error))
+        if not _locate_faults(statement, layers):
+            statement.ledger.problem(statement.place("attributes", "--attr"), str(error))
         return None
 
 
@@ -40,7 +46,7 @@ def applicable(operator: KnownOperator, defaults: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in defaults.items() if is_open or key in operator.attribute_names}
 
 
-def _stated_once(statement: Statement, layers: list[tuple[Place, Mapping[str, Any]]]) -> bool:
+def _stated_once(statement: Statement, layers: _Layers) -> bool:
     """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
     good = True
     for place, layer in layers:
@@ -54,10 +60,10 @@ def _stated_once(statement: Statement, layers: list[tuple[Place, Mapping[str, An
     return good
 
 
-def _locate_faults(statement: Statement, layers: list[tuple[Place, Mapping[str, Any]]], message: str) -> None:
+def _locate_faults(statement: Statement, layers: _Layers) -> bool:
     """Say which attributes are wrong: ``bind`` stops at the first and does not know where it was written."""
     operator, ledger = statement.operator, statement.ledger
-    before = len(ledger.problems)
+    found = False
     for place, layer in layers:
         for key, value in layer.items():
             if operator.descriptor.open_attributes and key not in operator.attribute_names:
@@ -66,7 +72,8 @@ def _locate_faults(statement: Statement, layers: list[tuple[Place, Mapping[str, 
                 operator.descriptor.attribute(key).read(value)
             except UnknownName as error:
                 ledger.unknown(below(place, key), error)
+                found = True
             except UnfitArguments as error:
                 ledger.problem(below(place, key), str(error))
-    if len(ledger.problems) == before:
-        ledger.problem(statement.place("attributes", "--attr"), message)
+                found = True
+    return found

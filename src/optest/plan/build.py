@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from optest.errors import PlanError, UsageError
+from optest.errors import UsageError
 from optest.plan.attributes import bind_attributes
 from optest.plan.checks import (
     check_backend_names,
@@ -17,8 +17,9 @@ from optest.plan.checks import (
     check_names,
     config_place,
     refuse_untrusted_code,
+    require_tolerance,
 )
-from optest.plan.fills import FillCheck, arguments_of
+from optest.plan.fills import FillCheck, arguments_of, choose_fills
 from optest.plan.forms import is_dotted, shown
 from optest.plan.operands import input_specs, output_specs, read_layouts
 from optest.plan.origins import origins_of, where_key, where_of
@@ -53,7 +54,7 @@ def build_cases(
         backend_names: the keys that ``backend_config`` may have; None does not check them.
 
     Raises:
-        PlanError: with every fault of every case.
+        PlanError: with everything that is wrong with the file's form, its cases and the flags, in the order of lines.
         UsageError: if neither a plan nor an operator is named.
         Unavailable: from ``target_of``.
     """
@@ -65,15 +66,14 @@ def build_cases(
         known = KnownOperators(operators, ledger)
         built = list(_built(document, request, known, shared, FillCheck(check_fill, ledger), ledger))
         refuse_untrusted_code(document, request, ledger)
-        check_default_attributes(shared.defaults, known, ledger)
+        check_default_attributes(document, shared.defaults, known, ledger)
         check_names(document, ledger)
         if backend_names is not None:
             check_backend_names(document, shared, backend_names, ledger)
-        for case, path in built:
+        for case, path in built if shared.is_target_known else ():
             for message in check_backend(case):
                 ledger.problem(config_place(case, path, document), message)
-        if ledger.problems:
-            raise PlanError(sorted(ledger.problems, key=lambda problem: problem.line))
+        ledger.refuse(document.problems if document is not None else ())
         return _with_unique_ids([case for case, _ in built])
 
 
@@ -85,13 +85,26 @@ def _built(
     fills: FillCheck,
     ledger: Ledger,
 ) -> Iterator[tuple[TestCase, Path]]:
+    """The cases with their paths; of one that is wrong as much is checked as can be, and it may be left out."""
     for entry, path in _entries(document, request, known):
         operator = known.get(entry["op"], (*path, "op") if path else "--op")
         if operator is None:
             continue
-        case = _build(Statement(operator, entry, path, shared.defaults, request, ledger), shared, fills)
-        if case is not None:
+        doubtful = _doubtful(document, entry, path) if document is not None and document.problems else set()
+        statement = Statement(operator, entry, path, shared.defaults, request, ledger, doubtful)
+        case = _build(statement, shared, fills)
+        if case is not None and "backend_config" not in doubtful:
             yield case, path
+
+
+_ADD_UP = ("attributes", "backend_config", "generator")
+"""Keys of which a case's own value is merged with that of the defaults."""
+
+
+def _doubtful(document: PlanDocument, entry: Entry, path: Path) -> set[str]:
+    """The keys that could not be read, of the case or of what it takes from the defaults."""
+    of_defaults = {key for key in document.unread(("defaults",)) if key in _ADD_UP or key not in entry}
+    return of_defaults.union(document.unread(path) if path else ())
 
 
 def _entries(
@@ -101,8 +114,13 @@ def _entries(
     wanted = {name: known.get(name, "--op") for name in request.ops}
     names = {operator.name for operator in wanted.values() if operator is not None}
     found: set[str] = set()
-    for index, entry in enumerate(document.cases if document is not None else ()):
+    every_op_is_known = True
+    entries: Sequence[Entry] = document.cases if document is not None else ()
+    for index, entry in enumerate(entries):
         path: Path = ("cases", index)
+        if not entry:
+            every_op_is_known = False
+            continue
         if not wanted:
             yield entry, path
             continue
@@ -110,27 +128,28 @@ def _entries(
         if operator is not None and operator.name in names:
             found.add(operator.name)
             yield entry, path
-    for name, operator in wanted.items():
+    for name, operator in wanted.items() if every_op_is_known else ():
         if operator is not None and operator.name not in found:
             found.add(operator.name)
             yield {"op": name}, ()
 
 
 def _build(statement: Statement, shared: Shared, fills: FillCheck) -> TestCase | None:
-    """One case, or None if the ledger got something to say about it."""
-    ledger, entry, defaults, request = statement.ledger, statement.entry, statement.defaults, statement.request
-    before = len(ledger.problems)
+    """One case, or None where too little of it is right to go on; what is wrong goes into the ledger."""
+    entry, defaults, request = statement.entry, statement.defaults, statement.request
     attributes = bind_attributes(statement, shared.attributes)
     layouts = read_layouts(statement)
     inputs = input_specs(statement, layouts)
     reference = _reference(statement)
     if attributes is None or inputs is None:
+        choose_fills(statement, fills, ())
         return None
     outputs = output_specs(statement, layouts, inputs, attributes)
     generator, arguments = arguments_of(statement, fills, inputs, outputs, attributes)
-    if len(ledger.problems) > before:
-        return None
+    tolerances = _tolerances(statement, shared)
     descriptor = statement.operator.descriptor
+    if descriptor.rule is None and not tolerances:
+        require_tolerance(statement, outputs)
     return TestCase(
         descriptor=descriptor,
         inputs=arguments,
@@ -142,7 +161,7 @@ def _build(statement: Statement, shared: Shared, fills: FillCheck) -> TestCase |
         seed=entry.get("seed", shared.default_seed) if request.seed is None else request.seed,
         generator=generator,
         reference=reference,
-        tolerances=_tolerances(statement, shared),
+        tolerances=tolerances,
         timeout_s=_first(request.timeout_s, entry.get("timeout"), defaults.get("timeout")),
         retries=_first(request.retries, entry.get("retries"), defaults.get("retries"), 0),
         skip=entry.get("skip"),

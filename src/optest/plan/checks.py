@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName
@@ -11,13 +11,20 @@ from optest.plan.forms import shown
 from optest.plan.request import CaseRequest
 from optest.plan.shared import Shared
 from optest.plan.source import Path
-from optest.plan.statement import Entry, KnownOperators, Ledger, Place
-from optest.spec import TestCase
+from optest.plan.statement import Entry, KnownOperators, Ledger, Place, Statement
+from optest.spec import TensorSpec, TestCase
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
-__all__ = ["check_backend_names", "check_default_attributes", "check_names", "config_place", "refuse_untrusted_code"]
+__all__ = [
+    "check_backend_names",
+    "check_default_attributes",
+    "check_names",
+    "config_place",
+    "refuse_untrusted_code",
+    "require_tolerance",
+]
 
 RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env")
 """Keys of a backend's options that start programs or change what they start."""
@@ -52,8 +59,27 @@ def _command_text(what: Any) -> str:
     return what if isinstance(what, str) else shown(what)
 
 
-def check_default_attributes(defaults: Entry, known: KnownOperators, ledger: Ledger) -> None:
+def require_tolerance(statement: Statement, outputs: Sequence[TensorSpec]) -> None:
+    """Whoever judges a floating output has to know what is allowed; optest does not guess it."""
+    entry = statement.entry
+    if "tolerance" in statement.doubtful or "skip" in entry or "expects_error" in entry:
+        return
+    floating = [index for index, spec in enumerate(outputs) if spec.dtype.precision and spec.elements]
+    if not floating:
+        return
+    what = f"output{floating[0]} of {statement.operator.name} is {outputs[floating[0]].dtype}"
+    hint = "tolerance: {rtol: 1e-3, atol: 1e-5} here or in defaults" if statement.path else "--tolerance rtol=1e-3,..."
+    place = statement.place("tolerance", "--tolerance")
+    message = f"{what}, and the operator has no rule for it, so a tolerance should be stated"
+    statement.ledger.problem(place, message, f"{hint}, or a rule in the operator's descriptor")
+
+
+def check_default_attributes(
+    document: PlanDocument | None, defaults: Entry, known: KnownOperators, ledger: Ledger
+) -> None:
     """A default attribute that no operator of the plan has is a slip."""
+    if not known.all_known() or (document is not None and not all(document.cases)):
+        return
     stated = defaults.get("attributes", {})
     used = {key for operator in known.found() for key in applicable(operator, stated)} if stated else set()
     for key in stated:

@@ -12,7 +12,7 @@ from optest.plan.operands import Indexed
 from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
 
-__all__ = ["FillCheck", "arguments_of", "default_fill", "operators_fills"]
+__all__ = ["FillCheck", "arguments_of", "choose_fills", "default_fill", "operators_fills"]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ def arguments_of(
     attributes: Mapping[str, Any],
 ) -> tuple[str | None, tuple[Argument, ...]]:
     """Return the dotted path of a generator, or None, and the inputs with their fills."""
-    path, every, by_index = _choose(statement, fills, [index for index, _ in inputs])
+    path, every, by_index = choose_fills(statement, fills, [index for index, _ in inputs])
     descriptor = statement.operator.descriptor
     specs = [spec for _, spec in inputs]
     arguments = []
@@ -58,7 +58,9 @@ def arguments_of(
     return path, tuple(arguments)
 
 
-def _choose(statement: Statement, fills: FillCheck, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
+def choose_fills(
+    statement: Statement, fills: FillCheck, present: Sequence[int]
+) -> tuple[str | None, Fill, dict[int, Fill]]:
     """Merge the layers: a fill or path for all inputs replaces what stands below it, fills by input add up."""
     path: str | None = None
     every = Fill(kind=DEFAULT_FILL)
@@ -73,7 +75,7 @@ def _choose(statement: Statement, fills: FillCheck, present: Sequence[int]) -> t
             by_index.update(_by_index(statement, fills, choice.by_tensor, place))
     if path is None or not by_index:
         return path, every, by_index
-    if any(index not in by_index for index in present):
+    if "generator" not in statement.doubtful and any(index not in by_index for index in present):
         message = f"fills by input leave inputs to {path}, which makes all inputs or none"
         statement.ledger.problem(statement.place("generator", "--generator"), message, "state a fill for every input")
     return None, every, by_index

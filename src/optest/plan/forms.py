@@ -6,9 +6,9 @@ Plans and the command line share these; each function takes plain data and raise
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from optest.errors import UnknownName, UsageError, nearest
 from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
@@ -31,18 +31,37 @@ __all__ = [
     "unknown_key",
 ]
 
+_T = TypeVar("_T")
 MAX_SIZE = 2**63 - 1
 XFAIL_STATUSES = ("failed", "error", "timeout")
 
 
 class Misfit(ValueError):
-    """Something written in a form that it cannot have; ``path`` leads from the value to the culprit in it."""
+    """Something written in a form that it cannot have; ``path`` leads from the value to the culprit in it.
+
+    ``others`` are what else is wrong with the same value.
+    """
 
     def __init__(self, message: str, *, path: tuple[str | int, ...] = (), hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.hint = hint
+        self.others: tuple[Misfit, ...] = ()
+
+
+def _each(read: Callable[[Any, tuple[str | int, ...]], _T], values: Iterable[tuple[str | int, Any]]) -> list[_T]:
+    """Read every value under its key or index; the first that does not fit is raised, with all others."""
+    found, misfits = [], []
+    for key, value in values:
+        try:
+            found.append(read(value, (key,)))
+        except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
+            misfits.append(misfit)
+    if misfits:
+        misfits[0].others = tuple(misfits[1:])
+        raise misfits[0]
+    return found
 
 
 class Layout(NamedTuple):
@@ -120,10 +139,16 @@ def read_shape(value: Any) -> Layout:
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
-    for index, size in enumerate(value):
+    for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
-            raise _wanted(f"size {index} of the shape", size, "an integer of 0 or more", path=(index,))
+            return tuple(_each(_size, enumerate(value)))
     return tuple(value)
+
+
+def _size(value: Any, path: tuple[str | int, ...]) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_SIZE:
+        raise _wanted(f"size {path[-1]} of the shape", value, "an integer of 0 or more", path=path)
+    return value
 
 
 def _sizes_of_text(text: str) -> tuple[int, ...]:
@@ -142,7 +167,9 @@ def _read_layout(value: dict[str, Any]) -> Layout:
     try:
         layout = read_shape(value["shape"]) if not isinstance(value["shape"], dict) else None
     except Misfit as misfit:
-        raise Misfit(misfit.message, path=("shape", *misfit.path), hint=misfit.hint) from None
+        for each in (misfit, *misfit.others):
+            each.path = ("shape", *each.path)
+        raise
     if layout is None:
         raise _wanted("shape", value["shape"], "a list of sizes", path=("shape",))
     strides = value.get("strides")
@@ -159,11 +186,11 @@ def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:
     if type(value) is list:
         if not value:
             raise _wanted("dtypes", value, "one dtype for all inputs or one for each")
-        return tuple(_dtype(each, (index,)) for index, each in enumerate(value))
+        return tuple(_each(_dtype, enumerate(value)))
     if isinstance(value, str):
         return tuple(_dtype(part.strip(), ()) for part in value.split(","))
     if isinstance(value, dict):
-        return {name: _dtype(each, (name,)) for name, each in value.items()}
+        return dict(zip(value, _each(_dtype, value.items()), strict=True))
     raise _wanted("dtypes", value, "a dtype, a list of dtypes, or a mapping from tensors to dtypes")
 
 
@@ -188,15 +215,25 @@ def read_tolerance(value: Any) -> Tolerance:
         raise _wanted("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
     if not value:
         raise _wanted("tolerance", value, "a mapping that states rtol, atol or mismatch_ratio")
-    for key, number in value.items():
-        if type(number) not in (int, float):
-            raise _wanted(key, number, "a number of 0 or more", path=(key,))
+    _each(_allowed, value.items())
     try:
         return Tolerance.from_mapping(value)
-    except UnknownName as error:
-        raise unknown_key(error.name, error.known, of="tolerance") from None
     except UsageError as error:
         raise Misfit(str(error)) from None
+
+
+def _allowed(value: Any, path: tuple[str | int, ...]) -> None:
+    """One field of a tolerance: a known word, with a number."""
+    name = str(path[-1])
+    try:
+        if type(value) in (int, float):
+            Tolerance.from_mapping({name: value})
+            return
+    except UnknownName as error:
+        raise unknown_key(name, error.known, of="tolerance") from None
+    except UsageError as error:
+        raise Misfit(str(error), path=path) from None
+    raise _wanted(name, value, "a number of 0 or more", path=path)
 
 
 def is_dotted(text: str) -> bool:
@@ -216,7 +253,7 @@ def read_generator(value: Any) -> GeneratorChoice:
         raise _wanted("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
     if "fill" in value:
         return GeneratorChoice(every=_fill(value, ()))
-    return GeneratorChoice(by_tensor={name: _fill(each, (name,)) for name, each in value.items()})
+    return GeneratorChoice(by_tensor=dict(zip(value, _each(_fill, value.items()), strict=True)))
 
 
 _FILL_CALL = re.compile(r"([A-Za-z][\w-]*)\((.*)\)")

@@ -54,15 +54,17 @@ def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
 
 
 def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
-    """Specs of the inputs that are stated, None if something is wrong."""
+    """Specs of the inputs that are stated, None if a shape is wrong; where a dtype is, those that could stand."""
     present = sorted(index for side, index in layouts if side == "input")
-    missing = _missing(statement, present)
-    if missing:
-        _report_missing(statement, present, missing)
-        return None
+    if "shapes" not in statement.doubtful:
+        missing = _missing(statement, present)
+        if missing:
+            _report_missing(statement, present, missing)
+            statement.doubtful.add("shapes")
     dtypes = _dtypes(statement, present)
     if dtypes is None:
-        return None
+        statement.doubtful.add("dtypes")
+        dtypes = _default_dtypes(statement.operator, present, {})
     specs: Indexed = []
     for index, each in zip(present, dtypes, strict=True):
         shape, strides, offset = layouts["input", index]
@@ -70,7 +72,8 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
             specs.append((index, TensorSpec(dtype=each, shape=shape, strides=strides, offset=offset)))
         except ValueError as error:
             statement.ledger.problem(_shape_place(statement, ("input", index)), str(error))
-    return specs if len(specs) == len(present) else None
+            statement.doubtful.add("shapes")
+    return None if "shapes" in statement.doubtful else specs
 
 
 def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
@@ -117,6 +120,8 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
         if by_index is None:
             return None
         found = _default_dtypes(operator, present, by_index)
+    elif "shapes" in statement.doubtful:
+        return None
     elif len(stated) == 1:
         found = tuple(stated) * len(present)
     elif len(stated) == len(present):
@@ -125,6 +130,8 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
         inputs = ", ".join(f"input{index}" for index in present)
         counts = "1 entry" if len(present) == 1 else f"1 entry or {len(present)}"
         statement.ledger.problem(place, f"dtypes has {len(stated)} entries, but should have {counts} ({inputs})")
+        return None
+    if not statement.doubtful.isdisjoint(("shapes", "dtypes")):
         return None
     names = tuple(each.name for each in found)
     if not operator.admits(names) and "expects_error" not in statement.entry:
@@ -202,6 +209,8 @@ def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[
             got, want = format_shape(layout.shape), format_shape(inferred[index].shape)
             place = _shape_place(statement, (side, index))
             statement.ledger.problem(place, f"the shape of output{index} is {got}, but {name} makes {want}")
+    if "dtypes" in statement.doubtful:
+        return
     for index, (declared, place) in _output_dtypes(statement).items():
         if index < len(inferred) and declared != inferred[index].dtype:
             want = inferred[index].dtype.name
@@ -211,6 +220,8 @@ def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[
 def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -> tuple[TensorSpec, ...]:
     """The outputs of an operator without inference: all of them are declared, or none."""
     declared = {index: layout for (side, index), layout in layouts.items() if side == "output"}
+    if "dtypes" in statement.doubtful:
+        return ()
     stated = _output_dtypes(statement)
     if not declared and not stated:
         return ()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from optest.errors import UsageError
+from optest.errors import PlanError, Problem
 from optest.plan.forms import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.plan.scalars import number_text, quoted
 from optest.spec import DType, Tolerance
 
 __all__ = [
+    "COMMAND_LINE",
     "CaseRequest",
     "format_attribute",
     "parse_attribute",
@@ -22,6 +24,10 @@ __all__ = [
     "parse_tolerance",
     "request_from",
 ]
+
+
+COMMAND_LINE = "command line"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +56,32 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
     """Read the options of :data:`optest.settings.OPTIONS` that make cases, by name; those not stated are left out.
 
     Raises:
-        UsageError: naming the flag.
+        PlanError: with every flag that cannot be read.
     """
+    problems: list[Problem] = []
     seed, timeout, retries = options.get("seed"), options.get("timeout"), options.get("retries")
     if seed is not None and not 0 <= seed < 2**64:
-        raise UsageError(f"--seed is {seed}, but should be an integer from 0 to 2**64 - 1")
+        problems += _fault("--seed", f"seed is {seed}, but should be an integer from 0 to 2**64 - 1").problems
     if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError(f"--timeout is {timeout:g}, but should be a number of seconds above 0")
+        problems += _fault("--timeout", f"timeout is {timeout:g}, but should be a number of seconds above 0").problems
     if retries is not None and retries < 0:
-        raise UsageError(f"--retries is {retries}, but should be 0 or more")
+        problems += _fault("--retries", f"retries is {retries}, but should be 0 or more").problems
+    dtypes = _each(parse_dtypes, options.get("dtype"), problems)
+    shapes = _each(parse_shape, options.get("shape"), problems)
+    attributes = _each(parse_attribute, options.get("attr"), problems)
+    generators = _each(_generator, options.get("generator"), problems)
+    tolerances = _each(parse_tolerance, options.get("tolerance"), problems)
+    problems += _stated_twice("--shape", shapes) + _stated_twice("--attr", attributes)
+    if problems:
+        raise PlanError(problems)
     return CaseRequest(
         ops=tuple(options.get("op") or ()),
-        dtypes=parse_dtypes(options["dtype"]) if options.get("dtype") else (),
-        shapes=_unique("--shape", [parse_shape(text) for text in options.get("shape") or ()]),
-        attributes=_unique("--attr", [parse_attribute(text) for text in options.get("attr") or ()]),
-        generator=_generator(options.get("generator")),
+        dtypes=dtypes[0] if dtypes else (),
+        shapes=dict(shapes),
+        attributes=dict(attributes),
+        generator=generators[0] if generators else None,
         reference=options.get("reference"),
-        tolerance=parse_tolerance(options["tolerance"]) if options.get("tolerance") else None,
+        tolerance=tolerances[0] if tolerances else None,
         seed=seed,
         timeout_s=timeout,
         retries=retries,
@@ -76,21 +91,41 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
     )
 
 
-def _unique(flag: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise UsageError(f"{flag} states {name} twice")
-        found[name] = value
+def _fault(flag: str, message: str, hint: str = "") -> PlanError:
+    return PlanError([Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)])
+
+
+def _refused(flag: str, misfit: Misfit) -> PlanError:
+    faults = [_fault(flag, each.message, each.hint) for each in (misfit, *misfit.others)]
+    return PlanError(problem for fault in faults for problem in fault.problems)
+
+
+def _each(read: Callable[[str], _T], stated: str | Iterable[str] | None, problems: list[Problem]) -> list[_T]:
+    """What the texts of one option mean; those that cannot be read go into ``problems``."""
+    found = []
+    for text in (stated,) if isinstance(stated, str) and stated else stated or ():
+        try:
+            found.append(read(text))
+        except PlanError as error:  # noqa: PERF203 - all of them are wanted
+            problems += error.problems
     return found
 
 
-def _generator(text: str | None) -> str | None:
-    if text is not None:
-        try:
-            read_generator(text)
-        except Misfit as misfit:
-            raise UsageError(f"--generator {text}: {misfit.message}") from None
+def _stated_twice(flag: str, pairs: list[tuple[str, Any]]) -> list[Problem]:
+    counts = Counter(name for name, _ in pairs)
+    return [
+        problem
+        for name, count in counts.items()
+        if count > 1
+        for problem in _fault(flag, f"{name} is stated twice").problems
+    ]
+
+
+def _generator(text: str) -> str:
+    try:
+        read_generator(text)
+    except Misfit as misfit:
+        raise _refused(f"--generator {text}", misfit) from None
     return text
 
 
@@ -98,26 +133,25 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``input0=2x3x4``; ``input0=scalar`` has no dimensions.
 
     Raises:
-        UsageError: if the text has another form.
+        PlanError: if the text has another form.
     """
     name, value = _split("--shape", text, "input0=2x3x4")
     try:
         return name, read_shape(value).shape
     except Misfit as misfit:
-        raise UsageError(f"--shape {text}: {misfit.message}") from None
+        raise _refused(f"--shape {text}", misfit) from None
 
 
 def parse_dtypes(text: str) -> tuple[DType, ...]:
     """Read ``float16`` or ``float32,int8``.
 
     Raises:
-        UsageError: if a dtype is unknown.
+        PlanError: if a dtype is unknown.
     """
     try:
         found = read_dtypes(text)
     except Misfit as misfit:
-        hint = f"\n  {misfit.hint}" if misfit.hint else ""
-        raise UsageError(f"--dtype {text}: {misfit.message}{hint}") from None
+        raise _refused(f"--dtype {text}", misfit) from None
     assert isinstance(found, tuple)
     return found
 
@@ -126,42 +160,41 @@ def parse_tolerance(text: str) -> Tolerance:
     """Read ``rtol=1e-3,atol=0,mismatch_ratio=1e-3`` or the longer words for these.
 
     Raises:
-        UsageError: if a key is unknown, stated twice, or no number of 0 or more.
+        PlanError: if a key is unknown, stated twice, or no number of 0 or more.
     """
     stated: dict[str, float] = {}
     for part in text.split(","):
         name, value = _split("--tolerance", part, "rtol=1e-3,atol=1e-5")
         if name in stated:
-            raise UsageError(f"--tolerance {text}: {name} is stated twice")
+            raise _fault(f"--tolerance {text}", f"{name} is stated twice")
         try:
             stated[name] = float(value)
         except ValueError:
-            raise UsageError(f"--tolerance {text}: {name} is {value!r}, but should be a number") from None
+            raise _fault(f"--tolerance {text}", f"{name} is {value!r}, but should be a number") from None
     try:
         return read_tolerance(stated)
     except Misfit as misfit:
-        hint = f"; {misfit.hint}" if misfit.hint else ""
-        raise UsageError(f"--tolerance {text}: {misfit.message}{hint}") from None
+        raise _refused(f"--tolerance {text}", misfit) from None
 
 
 def parse_attribute(text: str) -> tuple[str, Any]:
     """Read ``key=value``, where the value is a number, true, false, null, 2x3, a list, text, or text in quotes.
 
     Raises:
-        UsageError: if there is no ``=``, or a list or quoted text is not closed.
+        PlanError: if there is no ``=``, or a list or quoted text is not closed.
     """
     name, value = _split("--attr", text, "alpha=2.0")
     try:
         return name, _attribute_value(value)
     except ValueError as error:
-        raise UsageError(f"--attr {text}: {error}") from None
+        raise _fault(f"--attr {text}", str(error)) from None
 
 
 def _split(flag: str, text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     name, value = name.strip(), value.strip()
     if not equals or not name or not value:
-        raise UsageError(f"{flag} is {text!r}, but should look like {flag} {example}")
+        raise _fault(flag, f"{flag[2:]} is {text!r}, but should look like {flag} {example}")
     return name, value
 
 

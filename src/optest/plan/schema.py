@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -22,10 +22,10 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import PlanError, Problem
 from optest.plan import forms
-from optest.plan.source import Path, Source, collection_paused, format_path, parse_source
+from optest.plan.source import Path, Source, all_at_once, collection_paused, format_path, parse_source
 from optest.spec import DType, ExpectedError, Skip, Tolerance, Xfail, dtype_names
 
-__all__ = ["CaseEntry", "Defaults", "PlanDocument", "plan_schema", "read_plan"]
+__all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -179,10 +179,12 @@ class PlanDocument(BaseModel):
 
     _source: Source = PrivateAttr()
     _sha256: str = PrivateAttr()
+    _problems: tuple[Problem, ...] = PrivateAttr(default=())
+    _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
 
     @property
     def path(self) -> str:
-        """The file, as it was named to :func:`read_plan`."""
+        """The file, as it was named to :func:`read_plan`, without detours such as ``x/..``."""
         return self._source.file
 
     @property
@@ -194,6 +196,15 @@ class PlanDocument(BaseModel):
     def sha256(self) -> str:
         """Of the file's bytes: a resumed run needs the same plan."""
         return self._sha256
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What could not be read; the document is what is left. A case keeps its index, one without operator is {}."""
+        return self._problems
+
+    def unread(self, path: Path) -> Collection[str]:
+        """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
+        return self._unread.get(path, ())
 
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them."""
@@ -210,36 +221,113 @@ class PlanDocument(BaseModel):
 
 
 def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
-    """Read and check a plan file.
+    """Read a plan file that has to be right.
 
     Raises:
-        PlanError: with every fault of the file, each with line and path.
+        PlanError: with every fault of the file's form, each with line and path.
+    """
+    document = open_plan(path)
+    if document.problems:
+        raise PlanError(all_at_once(document.problems))
+    return document
+
+
+def open_plan(path: str | os.PathLike[str]) -> PlanDocument:
+    """Read a plan file as far as it can be read, for ``build_cases``, which says all that is wrong with it at once.
+
+    Raises:
+        PlanError: if nothing of the file can be read.
     """
     file = os.fspath(path)
     try:
         raw = FilePath(file).read_bytes()
     except OSError as error:
         raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
-    return parse_plan(raw, file)
+    return parse_plan(raw, _without_detours(file))
+
+
+def _without_detours(file: str) -> str:
+    """``examples/x.yaml`` for ``n/../examples/x.yaml``, unless a link makes these two files."""
+    short = os.path.normpath(file)
+    return short if os.path.exists(short) and os.path.samefile(short, file) else file
 
 
 def parse_plan(raw: bytes, file: str) -> PlanDocument:
-    """Check the bytes of a plan; ``file`` is its name in messages and the place that relative paths start from.
+    """Read the bytes of a plan as far as they can be read; what cannot is in ``problems``.
+
+    ``file`` is its name in messages and the place that relative paths start from.
 
     Raises:
-        PlanError: as :func:`read_plan` does.
+        PlanError: if nothing can be read: the text is no YAML, or no mapping.
     """
+    unread: Mapping[Path, Collection[str]] = {}
+    found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
         try:
             document = PlanDocument.model_validate(source.data)
         except ValidationError as error:
-            raise PlanError(_problems(error, source)) from None
-        if source.faults:
-            raise PlanError(source.faults.values())
+            found = _problems(error, source)
+        else:
+            found = source.faults
+        if found:
+            unread = _unread(found)
+            document = _readable_part(source.data, found.keys(), unread)
         source.settle()
     document._source = source
     document._sha256 = hashlib.sha256(raw).hexdigest()
+    document._problems = tuple(dict.fromkeys(found.values()))
+    document._unread = unread
+    return document
+
+
+_PARTLY_READ = ("shapes", "dtypes", "attributes", "backend_config")
+"""Mappings in which one wrong value leaves the others as they are."""
+
+
+def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
+    """The keys that hold faults, by the path of the mapping that they are keys of."""
+    unread: dict[Path, set[str]] = {}
+    for path in faults:
+        owner, key = _owner_and_key(path)
+        unread.setdefault(owner, set()).update((*_known_keys(owner), "<<") if key is None else (key,))
+        inner = len(owner) + 1
+        if key in _PARTLY_READ and owner and len(path) > inner:
+            unread.setdefault(path[:inner], set()).add(str(path[inner]))
+    return unread
+
+
+def _owner_and_key(path: Path) -> tuple[Path, str | None]:
+    """The plan, its defaults or a case, and which key of it a fault concerns; None if it concerns all of them."""
+    depth = 2 if path[:1] == ("cases",) and isinstance(path[1:] and path[1], int) else int(path[:1] == ("defaults",))
+    key = path[depth] if len(path) > depth else None
+    return path[:depth], None if key is None or key == "<<" else str(key)
+
+
+def _readable_part(
+    data: Mapping[str, Any], faults: Collection[Path], unread: Mapping[Path, Collection[str]]
+) -> PlanDocument:
+    """The plan without the keys that hold faults."""
+
+    def part(mapping: Any, owner: Path) -> dict[str, Any]:
+        kept = {}
+        keys = unread.get(owner, ())
+        for key, value in mapping.items() if isinstance(mapping, dict) else ():
+            path = (*owner, key)
+            if key not in keys:
+                kept[key] = value
+            elif path in unread and path not in faults and isinstance(value, dict):
+                kept[key] = part(value, path)
+        return kept
+
+    top = part(data, ())
+    if "defaults" in top:
+        top["defaults"] = part(top["defaults"], ("defaults",))
+    entries = [part(entry, ("cases", index)) for index, entry in enumerate(top.get("cases", ()))]
+    document = PlanDocument.model_validate({**top, "cases": [entry for entry in entries if "op" in entry]})
+    for index, entry in enumerate(entries):
+        if "op" not in entry:
+            document.cases.insert(index, cast(CaseEntry, {}))
     return document
 
 
@@ -249,28 +337,20 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-MAX_PROBLEMS = 200
-
-
-def _problems(error: ValidationError, source: Source) -> list[Problem]:
-    """The traps of the text and the faults of the values in the order of the file, one for each place."""
+def _problems(error: ValidationError, source: Source) -> dict[Path, Problem]:
+    """The traps of the text and the faults of the values by path, one for each place where something is written."""
     found = dict(source.faults)
+    said: dict[tuple[int, str], Problem] = {}
     for detail in error.errors(include_url=False):
-        problem_path, problem = _problem(detail, source)
-        found.setdefault(problem_path, problem)
-    problems = sorted(found.values(), key=lambda problem: problem.line)
-    if len(problems) > MAX_PROBLEMS:
-        more = len(problems) - MAX_PROBLEMS
-        problems = [*problems[:MAX_PROBLEMS], Problem(message=f"and {more} more problems", file=source.file)]
-    return problems
-
-
-def _problem(detail: Mapping[str, Any], source: Source) -> tuple[Path, Problem]:
-    path: Path = tuple(detail["loc"])
-    misfit = _misfit(detail, path, source)
-    path = (*path, *misfit.path)
-    line = source.line_of(path)
-    return path, Problem(message=misfit.message, file=source.file, line=line, path=format_path(path), hint=misfit.hint)
+        location: Path = tuple(detail["loc"])
+        first = _misfit(detail, location, source)
+        for misfit in (first, *first.others):
+            path = (*location, *misfit.path)
+            line, written = source.place_of(path)
+            text = format_path(path)
+            problem = Problem(message=misfit.message, file=source.file, line=line, path=text, hint=misfit.hint)
+            found.setdefault(path, said.setdefault((written, misfit.message), problem))
+    return found
 
 
 _SHOULD_BE = {

@@ -22,6 +22,7 @@ class Shared:
     """What is the same for every case of a request."""
 
     target: BackendTarget
+    is_target_known: bool
     defaults: Entry
     base_dir: str
     attributes: Mapping[str, Any]
@@ -56,8 +57,10 @@ def gather_shared(
         plan_tolerance = ToleranceLayer(layer=Layer.PLAN, tolerance=defaults["tolerance"], where=where)
     if request.tolerance is not None:
         flag_tolerance = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=request.tolerance, where="--tolerance")
+    target = _target(document, request, ledger, target_of)
     return Shared(
-        target=_target(document, request, ledger, target_of),
+        target=target or BackendTarget(name="unknown"),
+        is_target_known=target is not None,
         defaults=defaults,
         base_dir=document.folder() if document is not None else "",
         attributes=attributes,
@@ -100,7 +103,10 @@ def _target(
     request: CaseRequest,
     ledger: Ledger,
     target_of: Callable[[str, str | None], BackendTarget],
-) -> BackendTarget:
+) -> BackendTarget | None:
+    """Who is asked; None if that cannot be told, for a reason that stands in the ledger or in the document."""
+    if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
+        return None
     backend = request.backend or (document.backend if document is not None else "") or "numpy"
     chip = request.chip or (document.chip if document is not None else "") or None
     try:
@@ -112,8 +118,9 @@ def _target(
         if isinstance(error, UnknownName):
             ledger.unknown(place, error)
         else:
-            ledger.problem(place, str(error))
-    return BackendTarget(name=backend, chip=chip)
+            message, _, hint = str(error).partition("\n")
+            ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
+    return None
 
 
 def _default_origins(document: PlanDocument | None) -> dict[str, str]:

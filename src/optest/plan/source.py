@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -19,8 +19,9 @@ from optest.errors import PlanError, Problem
 from optest.plan.composer import compose, fatal
 from optest.plan.scalars import MERGE
 
-__all__ = ["Path", "Source", "collection_paused", "format_path", "load_value", "parse_source"]
+__all__ = ["Path", "Source", "all_at_once", "collection_paused", "format_path", "load_value", "parse_source"]
 
+MAX_PROBLEMS = 200
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED_NODES = 1_000_000
 """How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""
@@ -53,6 +54,16 @@ def format_path(path: Path) -> str:
     return "".join(parts)
 
 
+def all_at_once(problems: Iterable[Problem]) -> list[Problem]:
+    """What is wrong with one file in the order of its lines; past MAX_PROBLEMS only how many there are."""
+    found = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+    if len(found) > MAX_PROBLEMS:
+        more = len(found) - MAX_PROBLEMS
+        last = Problem(message=f"and {more} more problem{'s' if more > 1 else ''}", file=found[-1].file)
+        return [*found[:MAX_PROBLEMS], last]
+    return found
+
+
 @dataclass(slots=True, kw_only=True)
 class Source:
     """A YAML file as plain data, and the lines of what stands in it.
@@ -82,6 +93,11 @@ class Source:
     def line_of(self, path: Path) -> int:
         """The line, counted from 1, of the key or list item at ``path``, or of the nearest thing around it."""
         return self._find(path)[0]
+
+    def place_of(self, path: Path) -> tuple[int, int]:
+        """The line, and a number for what is written there: the same wherever an alias or a merge repeats it."""
+        line, node, _ = self._find(path)
+        return line, id(node)
 
     def text_at(self, path: Path) -> str | None:
         """What is written at ``path`` if that is one plain or quoted scalar."""
@@ -275,9 +291,13 @@ def _check_aliases(root: Node, file: str) -> None:
 def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
     """Everything in the nodes that a plan does not take, in the order of the file, with its path."""
 
+    said: dict[tuple[int, str], Problem] = {}
+
     def fault(node: Node, path: Path, message: str, hint: str = "") -> tuple[Path, Problem]:
+        """What an alias or a merge repeats is said of the place where it is written."""
         line = node.start_mark.line + 1
-        return path, Problem(message=message, file=file, line=line, path=format_path(path), hint=hint)
+        problem = Problem(message=message, file=file, line=line, path=format_path(path), hint=hint)
+        return path, said.setdefault((id(node), message), problem)
 
     def visit(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
         tag = _tag(node)
@@ -296,6 +316,7 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
 
     def visit_mapping(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
         first_lines: dict[str, int] = {}
+        merges: list[Node] = []
         for key, value in node.value:
             if _tag(key) is MERGE:
                 if not _is_mergeable(value):
@@ -303,6 +324,7 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
                 if "<<" in first_lines:
                     yield fault(key, (*path, "<<"), "<< is stated twice", "merge a list: <<: [*first, *second]")
                 first_lines.setdefault("<<", key.start_mark.line + 1)
+                merges.append(value)
                 continue
             name = key.value if isinstance(key, ScalarNode) else "[...]"
             here = (*path, name)
@@ -315,6 +337,15 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
                 yield fault(key, here, f"the key {name} is stated twice, first in line {first_lines[name]}")
             first_lines.setdefault(name, key.start_mark.line + 1)
             yield from visit(value, here)
+        for merged in merges:
+            for found, problem in visit_merged(merged, path):
+                if len(found) > len(path) and found[len(path)] not in first_lines:
+                    yield found, problem
+
+    def visit_merged(node: Node, path: Path) -> Iterator[tuple[Path, Problem]]:
+        for each in node.value if isinstance(node, SequenceNode) else (node,):
+            if isinstance(each, MappingNode):
+                yield from visit_mapping(each, path)
 
     yield from visit(root, ())
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from optest.errors import Problem, UnknownName
+from optest.errors import PlanError, Problem, UnknownName
 from optest.plan.forms import GeneratorChoice, read_generator
-from optest.plan.request import CaseRequest
-from optest.plan.source import Path, Source, format_path
+from optest.plan.request import COMMAND_LINE, CaseRequest
+from optest.plan.source import Path, Source, all_at_once, format_path
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, TensorSpec
 
@@ -26,7 +26,6 @@ __all__ = [
     "below",
 ]
 
-COMMAND_LINE = "command line"
 DEFAULT_FILL = "randn"
 
 Place: TypeAlias = "Path | str"
@@ -44,17 +43,28 @@ class Ledger:
 
     source: Source | None
     """The plan's lines; None without a plan."""
-    problems: dict[Problem, None] = field(default_factory=dict)
+    problems: dict[tuple[Any, str], Problem] = field(default_factory=dict)
+    """By what was written and what is said of it: flags, defaults and aliased values meet many cases."""
 
     def problem(self, place: Place, message: str, hint: str = "") -> None:
-        """Note a problem; one in the defaults or a flag, which every case meets again, is noted once."""
+        """Note a problem, once for each thing that was written."""
         if isinstance(place, str) or self.source is None:
             flag = place if isinstance(place, str) else ""
-            self.problems[Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)] = None
+            found = Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)
+            self.problems.setdefault((flag, message), found)
             return
-        line = self.source.line_of(place)
+        line, written = self.source.place_of(place)
         found = Problem(message=message, file=self.source.file, line=line, path=format_path(place), hint=hint)
-        self.problems[found] = None
+        self.problems.setdefault((written, message), found)
+
+    def refuse(self, problems: Sequence[Problem] = ()) -> None:
+        """Raise everything that was found, and ``problems`` with it, in the order of the file.
+
+        Raises:
+            PlanError: if there is any problem.
+        """
+        if problems or self.problems:
+            raise PlanError(all_at_once((*problems, *self.problems.values())))
 
     def unknown(self, place: Place, error: UnknownName) -> None:
         near = f"did you mean {error.suggestion}? " if error.suggestion else ""
@@ -110,7 +120,10 @@ class KnownOperator:
 
 @dataclass(slots=True)
 class Statement:
-    """What plan, defaults and command line state about one case; ``path`` is () for a case made of flags."""
+    """What plan, defaults and command line state about one case; ``path`` is () for a case made of flags.
+
+    ``doubtful`` are the keys that could not be read or turned out wrong: nothing is concluded from these any more.
+    """
 
     operator: KnownOperator
     entry: Entry
@@ -118,6 +131,7 @@ class Statement:
     defaults: Entry
     request: CaseRequest
     ledger: Ledger
+    doubtful: set[str] = field(default_factory=set)
 
     def stated(self, key: str, option: Any, flag: str) -> tuple[Any, Place]:
         """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
@@ -171,3 +185,6 @@ class KnownOperators:
 
     def found(self) -> list[KnownOperator]:
         return [each for each in self._found.values() if each is not None]
+
+    def all_known(self) -> bool:
+        return None not in self._found.values()

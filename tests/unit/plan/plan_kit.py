@@ -70,6 +70,8 @@ def infer_cat(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any])
 SCALE = Attribute(name="scale", type="float", default=0)
 """Its default is an int, so that 0 from the operator and 0.0 from a case have different keys."""
 
+EXACT = Rule(kind=RuleClass.EXACT)
+
 DESCRIPTORS = (
     OperatorDescriptor(
         name="add",
@@ -118,17 +120,23 @@ DESCRIPTORS = (
         infer=infer_norm,
         rule=Rule(kind=RuleClass.COMPOSED),
     ),
-    OperatorDescriptor(name="cat", category="movement", signature="*tensors -> out", infer=infer_cat),
+    OperatorDescriptor(name="cat", category="movement", signature="*tensors -> out", infer=infer_cat, rule=EXACT),
     OperatorDescriptor(
-        name="mine", signature="x, y -> a, b", open_attributes=True, attributes=(Attribute(name="k", type="int"), SCALE)
+        name="mine",
+        signature="x, y -> a, b",
+        open_attributes=True,
+        attributes=(Attribute(name="k", type="int"), SCALE),
+        rule=EXACT,
     ),
     OperatorDescriptor(
         name="ranged",
         signature="x, y -> out",
         generator={"y": {"fill": "uniform", "low": 1, "high": 2}},
         infer=infer_same,
+        rule=EXACT,
     ),
-    OperatorDescriptor(name="drawn", signature="x -> out", generator="my.gen:Gen", infer=infer_same),
+    OperatorDescriptor(name="drawn", signature="x -> out", generator="my.gen:Gen", infer=infer_same, rule=EXACT),
+    OperatorDescriptor(name="unruled", signature="x -> out", infer=infer_same),
 )
 
 

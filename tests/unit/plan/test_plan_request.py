@@ -95,7 +95,9 @@ def test_mappings_cannot_be_written() -> None:
 
 def test_dtypes() -> None:
     assert [each.name for each in parse_dtypes("half, fp32")] == ["float16", "float32"]
-    with pytest.raises(UsageError, match=r"--dtype flaot16: unknown dtype 'flaot16'\n  did you mean float16"):
+    with pytest.raises(
+        UsageError, match=r"^command line --dtype flaot16: unknown dtype 'flaot16'\n    did you mean float16"
+    ):
         parse_dtypes("flaot16")
 
 
@@ -107,8 +109,8 @@ def test_tolerances() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1e-3", "--tolerance is '1e-3', but should look like --tolerance rtol=1e-3,atol=1e-5"),
-        ("abs=0,rell=3", "--tolerance abs=0,rell=3: unknown key 'rell' of tolerance; did you mean rel?"),
+        ("1e-3", "--tolerance: tolerance is '1e-3', but should look like --tolerance rtol=1e-3,atol=1e-5"),
+        ("abs=0,rell=3", "--tolerance abs=0,rell=3: unknown key 'rell' of tolerance\n    did you mean rel?"),
         ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
         ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),
         ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),
@@ -117,7 +119,7 @@ def test_tolerances() -> None:
     ],
 )
 def test_wrong_tolerances(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(UsageError, match=f"^command line {re.escape(message)}$"):
         parse_tolerance(text)
 
 
@@ -131,17 +133,17 @@ def test_requests() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"shape": ["input0=2", "input0=3"]}, "--shape states input0 twice"),
-        ({"attr": ["a=2", "a=3"]}, "--attr states a twice"),
-        ({"seed": -1}, "--seed is -1"),
-        ({"seed": 2**64}, "--seed is "),
-        ({"timeout": 0.0}, "--timeout is 0"),
-        ({"timeout": math.nan}, "--timeout is nan"),
-        ({"retries": -1}, "--retries is -1"),
+        ({"shape": ["input0=2", "input0=3"]}, "--shape: input0 is stated twice"),
+        ({"attr": ["a=2", "a=3"]}, "--attr: a is stated twice"),
+        ({"seed": -1}, "--seed: seed is -1"),
+        ({"seed": 2**64}, "--seed: seed is "),
+        ({"timeout": 0.0}, "--timeout: timeout is 0"),
+        ({"timeout": math.nan}, "--timeout: timeout is nan"),
+        ({"retries": -1}, "--retries: retries is -1"),
     ],
 )
 def test_wrong_requests(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{message}"):
+    with pytest.raises(UsageError, match=f"^command line {message}"):
         request_from(options)
 
 

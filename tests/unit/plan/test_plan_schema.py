@@ -11,14 +11,15 @@ from plan_kit import plan, write
 from optest.errors import PlanError, nearest
 from optest.plan import plan_schema, read_plan
 from optest.plan.forms import GeneratorChoice, Layout
+from optest.plan.source import all_at_once
 from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
 
 def problems(text: str) -> list[tuple[int, str, str, str]]:
-    with pytest.raises(PlanError) as raised:
-        plan(text)
-    assert all(problem.file == "plan.yaml" for problem in raised.value.problems)
-    return [(each.line, each.path, each.message, each.hint) for each in raised.value.problems]
+    found = all_at_once(plan(text).problems)
+    assert found
+    assert all(problem.file == "plan.yaml" for problem in found)
+    return [(each.line, each.path, each.message, each.hint) for each in found]
 
 
 def problem(text: str) -> tuple[int, str, str, str]:
@@ -175,10 +176,10 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("tolerance: {rell: 3}", "tolerance.rell", "unknown key 'rell' of tolerance"),
         ("tolerance: {rtol: a}", "tolerance.rtol", "rtol is 'a', but should be a number of 0 or more"),
         ("tolerance: {rtol: true}", "tolerance.rtol", "rtol is true, but should be a number of 0 or more"),
-        ("tolerance: {rtol: -1}", "tolerance", "rtol is -1, but should be a finite number of 0 or more"),
-        ("tolerance: {rtol: .nan}", "tolerance", "rtol is nan, but should be a finite number of 0 or more"),
+        ("tolerance: {rtol: -1}", "tolerance.rtol", "rtol is -1, but should be a finite number of 0 or more"),
+        ("tolerance: {rtol: .nan}", "tolerance.rtol", "rtol is nan, but should be a finite number of 0 or more"),
         ("tolerance: {rtol: 1, rel: 2}", "tolerance", "tolerance rtol is stated twice, also as rel"),
-        ("tolerance: {ratio: 1}", "tolerance", "mismatch_ratio is 1, but should be below 1"),
+        ("tolerance: {ratio: 1}", "tolerance.ratio", "mismatch_ratio is 1, but should be below 1"),
         ("skip: true", "skip", "reason of skip is true, but should be a sentence that says why"),
         ("skip: {why: x}", "skip.why", "unknown key 'why' of skip"),
         ("xfail: {status: failed}", "xfail.reason", "reason of xfail is null, but should be a sentence"),
