@@ -198,7 +198,7 @@ def test_declared_invariance_is_held_against_the_bits() -> None:
 
 
 def _tolerance() -> tuple[ToleranceLayer, ...]:
-    return (ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=1e-3, atol=1e-3)),)
+    return (ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=1e-3)),)
 
 
 def refused(fault: str, expected: ExpectedError) -> Reason | None:

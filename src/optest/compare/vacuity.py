@@ -1,0 +1,40 @@
+"""Whether a pass proves anything: would an output of nothing but zeros have passed by the same tolerance?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.compare import Expected
+from optest.compare.policy import stated_tolerance
+from optest.numerics import widen
+from optest.spec import Measure, TestCase
+
+__all__ = ["admits_zeros", "has_no_number"]
+
+_BLOCK = 1 << 16
+
+
+def has_no_number(wanted: Expected) -> bool:
+    """Whether every expected element is NaN or infinite."""
+    return wanted.dtype.is_inexact and not np.isfinite(widen(np.asarray(wanted.value))).any()
+
+
+def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected) -> bool:
+    """Whether a tolerance that a user states is so wide that zeros pass too, though zeros are not what is expected.
+
+    The class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
+    """
+    if measure.rule is None or measure.rule.name != "tolerance" or not measure.compared:
+        return False
+    allowance = stated_tolerance(case.tolerances, case.descriptor, index, wanted.name, one_answer=False)
+    if allowance is None:
+        return False
+    flat = np.asarray(wanted.value).reshape(-1)
+    nonzero = False
+    for start in range(0, flat.size, _BLOCK):
+        block = widen(flat[start : start + _BLOCK])
+        magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))
+        if not bool((magnitude <= allowance.atol + allowance.rtol * magnitude).all()):
+            return False
+        nonzero = nonzero or bool(magnitude.any())
+    return nonzero
