@@ -16,6 +16,7 @@ from optest.plan.checks import (
     check_default_attributes,
     check_names,
     config_place,
+    options_of_others,
     refuse_untrusted_code,
     require_tolerance,
 )
@@ -72,7 +73,7 @@ def build_cases(
             check_backend_names(document, shared, backend_names, ledger)
         for case, path in built if shared.is_target_known else ():
             for message in check_backend(case):
-                ledger.problem(config_place(case, path, document), message)
+                ledger.problem(config_place(case, path, document), message, options_of_others(case))
         ledger.refuse(document.problems if document is not None else ())
         return _with_unique_ids([case for case, _ in built])
 

@@ -22,6 +22,7 @@ __all__ = [
     "check_default_attributes",
     "check_names",
     "config_place",
+    "options_of_others",
     "refuse_untrusted_code",
     "require_tolerance",
 ]
@@ -113,6 +114,14 @@ def check_backend_names(document: PlanDocument | None, shared: Shared, known: Co
     for name in shared.backend_config:
         if name not in known:
             ledger.unknown("--attr", UnknownName("backend", name, known))
+
+
+def options_of_others(case: TestCase) -> str:
+    """A hint that the options are those of another backend."""
+    others = [name for name in case.backend_config if name != case.backend.name]
+    if case.backend.name in case.backend_config or not others:
+        return ""
+    return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
 
 
 def config_place(case: TestCase, path: Path, document: PlanDocument | None) -> Place:

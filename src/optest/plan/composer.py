@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -89,11 +90,50 @@ def compose(raw: bytes, file: str) -> Node | None:
         line = mark.line + 1 if mark else 0
         if error.problem == "but found another document":
             raise fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
-        context = f" ({error.context})" if error.context else ""
-        raise fatal(file, line, f"this is not YAML: {error.problem}{context}") from None
+        raise fatal(file, line, f"this is not YAML: {_said(error, raw)}", _shown(raw, mark)) from None
     except yaml.YAMLError as error:
         raise fatal(file, 0, f"this is not YAML: {error}") from None
     return root
+
+
+def _said(error: yaml.MarkedYAMLError, raw: bytes) -> str:
+    """The parser's finding, and what people do that leads to it."""
+    problem = error.problem or "it cannot be read"
+    mark = error.problem_mark or error.context_mark
+    before = _lines(raw)[: mark.line + 1][-2:] if mark else []
+    if "tab" in problem or (mark and "\t" in _line(raw, mark.line)[: mark.column + 1]):
+        return "the line is indented with a tab, but should be with spaces"
+    if "mapping values are not allowed" in problem:
+        if any(re.search(r"^[\s{-]*\w+:[^\s:]", line) for line in before):
+            return "a ':' without a space after it makes no key; write 'op: relu', not 'op:relu'"
+        return "a ':' stands where no key can; the indentation is off, or text with ': ' in it is not in quotes"
+    if mark and _line(raw, mark.line)[mark.column : mark.column + 1] == ":" and "expected ','" in problem:
+        return "a ':' stands where no key can; text with ': ' in it has to be in quotes"
+    if "did not find expected ',' or" in problem or "expected the node content" in problem:
+        opened = f" in line {error.context_mark.line + 1}" if error.context_mark else ""
+        return f"a bracket that is opened{opened} is not closed, or a comma is missing"
+    if "expected '-' indicator" in problem or "expected key" in problem or "<block end>" in problem:
+        return "the line is indented neither as its neighbours nor as something below them"
+    return f"{problem} ({error.context})" if error.context else problem
+
+
+def _shown(raw: bytes, mark: Any) -> str:
+    """The line and a caret under the place, as a hint."""
+    text = _line(raw, mark.line) if mark else ""
+    start = max(0, mark.column - 60) if mark else 0
+    part = text[start : start + 100].rstrip()
+    if not part:
+        return ""
+    return f"{part.replace(chr(9), ' ')}\n    {' ' * (mark.column - start)}^"
+
+
+def _line(raw: bytes, line: int) -> str:
+    lines = _lines(raw)
+    return lines[line] if line < len(lines) else ""
+
+
+def _lines(raw: bytes) -> list[str]:
+    return raw.decode("utf-8", "replace").split("\n")
 
 
 def fatal(file: str, line: int, message: str, hint: str = "") -> PlanError:

@@ -58,13 +58,8 @@ def _output_origin(case: TestCase) -> str:
 
 
 def _attribute_origin(case: TestCase, name: str) -> str:
-    """The layer that states the attribute; one that a case leaves at its default is the operator's."""
-    single = case.origins.get(f"attributes.{name}")
-    if single is not None:
-        return single
-    defaults = {each.name: each.default for each in case.descriptor.attributes}
-    is_default = name in defaults and defaults[name] == case.attributes[name]
-    return "operator" if is_default else case.origins.get("attributes", "operator")
+    """The layer that states the attribute, its default too; one that nobody states is the operator's."""
+    return case.origins.get(f"attributes.{name}", "operator")
 
 
 def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:

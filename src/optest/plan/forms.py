@@ -135,7 +135,7 @@ def read_shape(value: Any) -> Layout:
         return Layout(_sizes_of_text(value))
     if isinstance(value, dict):
         return _read_layout(value)
-    raise _wanted("shape", value, _SHAPE_FORM)
+    raise _wanted("shape", value, _SHAPE_FORM, hint="sizes stand in brackets" if value is None else "")
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
@@ -154,9 +154,14 @@ def _size(value: Any, path: tuple[str | int, ...]) -> int:
 def _sizes_of_text(text: str) -> tuple[int, ...]:
     if text.strip() in ("scalar", "[]", "()"):
         return ()
-    parts = re.split(r"\s*[xX,]\s*", text.strip().strip("[]()"))
+    inner = text.strip()
+    if inner[:1] + inner[-1:] in ("[]", "()"):
+        inner = inner[1:-1].strip().removesuffix(",")
+    parts = re.split(r"\s*[xX,]\s*", inner)
     if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
-        raise _wanted("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions")
+        sizes = re.findall(r"[0-9]{1,18}", text)
+        hint = f"if it is a list of sizes, write [{', '.join(sizes)}]" if len(sizes) > 1 else ""
+        raise _wanted("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
     return tuple(map(int, parts))
 
 
@@ -233,7 +238,12 @@ def _allowed(value: Any, path: tuple[str | int, ...]) -> None:
         raise unknown_key(name, error.known, of="tolerance") from None
     except UsageError as error:
         raise Misfit(str(error), path=path) from None
-    raise _wanted(name, value, "a number of 0 or more", path=path)
+    hint = "write it without quotes" if isinstance(value, str) and _is_number(value) else ""
+    raise _wanted(name, value, "a number of 0 or more", path=path, hint=hint)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9.]+([eE][-+]?[0-9]+)?", text.strip()) is not None
 
 
 def is_dotted(text: str) -> bool:

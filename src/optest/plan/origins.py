@@ -33,6 +33,10 @@ def origins_of(statement: Statement, shared: Shared) -> dict[str, str]:
         start, lines = source.case_lines[index], source.case_key_lines[index]
         for key in statement.entry:
             origins[key] = f"{file}:{lines.get(key, start)}"
+        if "attributes" in statement.entry:
+            names = statement.operator.attribute_names
+            for key in statement.entry["attributes"]:
+                origins[f"attributes.{names.get(key, key)}"] = origins["attributes"]
     origins.update(shared.flag_origins)
     if statement.request.shapes or shared.mixes_mappings:
         origins.update(_origins_within(statement, shared))

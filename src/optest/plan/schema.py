@@ -22,7 +22,8 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import PlanError, Problem
 from optest.plan import forms
-from optest.plan.source import Path, Source, all_at_once, collection_paused, format_path, parse_source
+from optest.plan.misfits import nearest_key, problems_of
+from optest.plan.source import Path, Source, all_at_once, collection_paused, parse_source
 from optest.spec import DType, ExpectedError, Skip, Tolerance, Xfail, dtype_names
 
 __all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
@@ -267,7 +268,7 @@ def parse_plan(raw: bytes, file: str) -> PlanDocument:
         try:
             document = PlanDocument.model_validate(source.data)
         except ValidationError as error:
-            found = _problems(error, source)
+            found = problems_of(error, source, _known_keys)
         else:
             found = source.faults
         if found:
@@ -290,7 +291,8 @@ def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
     unread: dict[Path, set[str]] = {}
     for path in faults:
         owner, key = _owner_and_key(path)
-        unread.setdefault(owner, set()).update((*_known_keys(owner), "<<") if key is None else (key,))
+        known = _known_keys(owner)
+        unread.setdefault(owner, set()).update((*known, "<<") if key is None else (key, nearest_key(key, known) or key))
         inner = len(owner) + 1
         if key in _PARTLY_READ and owner and len(path) > inner:
             unread.setdefault(path[:inner], set()).add(str(path[inner]))
@@ -337,76 +339,6 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def _problems(error: ValidationError, source: Source) -> dict[Path, Problem]:
-    """The traps of the text and the faults of the values by path, one for each place where something is written."""
-    found = dict(source.faults)
-    said: dict[tuple[int, str], Problem] = {}
-    for detail in error.errors(include_url=False):
-        location: Path = tuple(detail["loc"])
-        first = _misfit(detail, location, source)
-        for misfit in (first, *first.others):
-            path = (*location, *misfit.path)
-            line, written = source.place_of(path)
-            text = format_path(path)
-            problem = Problem(message=misfit.message, file=source.file, line=line, path=text, hint=misfit.hint)
-            found.setdefault(path, said.setdefault((written, misfit.message), problem))
-    return found
-
-
-_SHOULD_BE = {
-    "string_type": "text",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "string_too_short": "a word",
-    "string_pattern_mismatch": "text without control characters",
-}
-
-
-def _misfit(detail: Mapping[str, Any], path: Path, source: Source) -> forms.Misfit:
-    """Say in optest's words what pydantic found."""
-    kind, got, context = detail["type"], detail["input"], detail.get("ctx", {})
-    if kind == "value_error" and isinstance(context.get("error"), forms.Misfit):
-        misfit: forms.Misfit = context["error"]
-        return misfit
-    name = str(path[-1]) if path and isinstance(path[-1], str) else f"item {path[-1]}" if path else "the plan"
-    if kind == "extra_forbidden":
-        unknown = forms.unknown_key(name, _known_keys(path[:-1]), of=_owner(path[:-1]))
-        return forms.Misfit(unknown.message, hint=unknown.hint)
-    if kind == "missing":
-        return forms.Misfit(f"the key {name} is missing", hint=_MISSING_HINTS.get(name, ""))
-    should_be = _SHOULD_BE.get(kind)
-    if kind in ("typed_dict_type", "model_type"):
-        should_be = "a mapping"
-    if kind == "literal_error":
-        should_be = str(context["expected"]).replace("'", "")
-    if kind in _BOUNDS:
-        word, key = _BOUNDS[kind]
-        bound = context[key]
-        should_be = f"{word} {bound:g}" if isinstance(bound, float) else f"{word} {bound}"
-    if should_be is None:
-        return forms.Misfit(f"{name} is {forms.shown(got)}: {detail['msg']}")
-    text = source.text_at(path)
-    hint = f'write "{text}" in quotes if it is text' if kind == "string_type" and text else ""
-    return forms.Misfit(f"{name} is {forms.shown(got)}, but should be {should_be}", hint=hint)
-
-
-_BOUNDS = {
-    "greater_than_equal": ("at least", "ge"),
-    "greater_than": ("more than", "gt"),
-    "less_than_equal": ("at most", "le"),
-    "less_than": ("less than", "lt"),
-}
-_MISSING_HINTS = {
-    "op": "every case names its operator: op: relu",
-    "cases": "cases: [{op: relu, shapes: {input0: 2x3}}]",
-}
-
-
 def _known_keys(path: Path) -> list[str]:
     if path == ():
         return list(PlanDocument.model_fields)
@@ -415,9 +347,3 @@ def _known_keys(path: Path) -> list[str]:
     if path == ("report",):
         return list(ReportOptions.__annotations__)
     return list(CaseEntry.__annotations__)
-
-
-def _owner(path: Path) -> str:
-    if path == ():
-        return "the plan"
-    return "a case" if path[0] == "cases" else str(path[-1])

@@ -128,7 +128,7 @@ class _KeywordParser:
     def parse(self) -> Predicate:
         found = self._either()
         if self.position < len(self.tokens):
-            raise self._fault("expected 'and' or 'or'")
+            raise self._fault("expected 'and' or 'or'", hint=self._whole_name())
         return found
 
     def _either(self) -> Predicate:
@@ -175,8 +175,15 @@ class _KeywordParser:
             return True
         return False
 
-    def _fault(self, message: str, column: int | None = None) -> UsageError:
+    def _whole_name(self) -> str:
+        """What to write if the expression is just a name with spaces."""
+        if not all(token[0] not in "()\"'" and token not in ("and", "or", "not") for token, _ in self.tokens):
+            return ""
+        name = " ".join(token for token, _ in self.tokens)
+        return f"\n  a name with spaces is asked for with --case '{name}', a part of one with -k '\"{name}\"'"
+
+    def _fault(self, message: str, column: int | None = None, *, hint: str = "") -> UsageError:
         if column is None:
             at_end = self.position >= len(self.tokens)
             column = len(self.expression) if at_end else self.tokens[self.position][1]
-        return UsageError(f"-k cannot be read: {message}\n  {self.expression}\n  {' ' * column}^")
+        return UsageError(f"-k cannot be read: {message}\n  {self.expression}\n  {' ' * column}^{hint}")

@@ -158,7 +158,10 @@ def parse_source(raw: bytes, file: str) -> Source:
     if not isinstance(root, MappingNode):
         what = "a list" if isinstance(root, SequenceNode) else f"{root.value!r}"
         line = root.start_mark.line + 1
-        raise fatal(file, line, f"the top of the file is {what}, but should be a mapping with the key cases")
+        hint = (
+            "write cases: above it" if isinstance(root, SequenceNode) else "cases: [{op: relu, shapes: {input0: 2x3}}]"
+        )
+        raise fatal(file, line, f"the top of the file is {what}, but should be a mapping with the key cases", hint)
     if b"*" in raw:
         _check_aliases(root, file)
     data, suspicious = _plain_data(root)
@@ -331,7 +334,10 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             if not isinstance(key, ScalarNode):
                 yield fault(key, here, "a key is a list or mapping, but should be a word")
                 continue
-            if not _is_text(_tag(key)):
+            if not _is_text(_tag(key)) and name and isinstance(value, ScalarNode) and value.value == "":
+                hint = "sizes stand in brackets, such as [2, 3], or are written 2x3"
+                yield fault(key, here, f"{name} stands alone, but should be a key with a value", hint)
+            elif not _is_text(_tag(key)):
                 yield fault(key, here, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
             if name in first_lines:
                 yield fault(key, here, f"the key {name} is stated twice, first in line {first_lines[name]}")

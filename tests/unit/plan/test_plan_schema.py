@@ -125,7 +125,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         (8, "$.cases[0].shapes.input0[1]", "size 1 of the shape is -3, but should be an integer of 0 or more", ""),
         (9, "$.cases[1].op", "the key op is missing", "every case names its operator: op: relu"),
         (10, "$.cases[1].desciption", "unknown key 'desciption' of a case", "did you mean description?"),
-        (11, "$.cases[2]", "item 2 is 3, but should be a mapping", ""),
+        (11, "$.cases[2]", "case 2 is 3, but should be a mapping", "- {op: relu, shapes: {input0: 2x3}}"),
     ]
     assert problems(text)[3][3].startswith("did you mean float16? known: bool, ")
 
@@ -226,7 +226,6 @@ def test_missing_and_odd_cases() -> None:
         1, "$.cases", "the key cases is missing", "cases: [{op: relu, shapes: {input0: 2x3}}]",
     )  # fmt: skip
     assert [each[1:] for each in problems("case: []\n")] == [
-        ("$.cases", "the key cases is missing", "cases: [{op: relu, shapes: {input0: 2x3}}]"),
         ("$.case", "unknown key 'case' of the plan", "did you mean cases?"),
     ]
     assert problem("cases: {op: add}\n")[2] == "cases is {op: 'add'}, but should be a list"

@@ -110,10 +110,24 @@ def test_keyword_expressions(expression: str, wanted: list[str]) -> None:
 def test_wrong_expressions_point_at_the_place(expression: str, column: int, message: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_keyword(expression)
-    first, echo, caret = str(raised.value).split("\n")
+    first, echo, caret, *_ = str(raised.value).split("\n")
     assert first == f"-k cannot be read: {message}"
     assert echo == f"  {expression}"
     assert caret == f"  {' ' * column}^"
+
+
+def test_a_name_with_spaces_is_asked_for_in_another_way() -> None:
+    def said(expression: str) -> str:
+        with pytest.raises(UsageError) as raised:
+            parse_keyword(expression)
+        return "\n".join(str(raised.value).split("\n")[1:])
+
+    assert said("matmul half") == (
+        "  matmul half\n         ^\n"
+        "  a name with spaces is asked for with --case 'matmul half', a part of one with -k '\"matmul half\"'"
+    )
+    assert said("matmul half or relu") == "  matmul half or relu\n         ^"
+    assert ids(globs=["tail add"]) == ids(keyword='"tail add"') == [TAIL]
 
 
 def test_long_expressions_do_not_exhaust_the_stack() -> None:

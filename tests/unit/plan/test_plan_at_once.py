@@ -1,0 +1,250 @@
+"""All that is wrong is said in one round: form and meaning, file, backend and flags; nothing is said twice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from plan_kit import build, cases_of, plan, write
+
+from optest.errors import PlanError
+from optest.plan import CaseRequest, open_plan, read_plan, request_from
+from optest.spec import Tolerance
+
+
+def refused(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
+    with pytest.raises(PlanError) as raised:
+        cases_of(text, request)
+    return [(each.line, each.path, each.message) for each in raised.value.problems]
+
+
+def places(text: str, request: CaseRequest | None = None) -> list[tuple[int, str]]:
+    return [(line, path) for line, path, _ in refused(text, request)]
+
+
+RIGHT = "  - {op: relu, shapes: {input0: 2}}\n"
+
+
+def test_form_and_meaning_in_the_order_of_the_file() -> None:
+    text = """\
+    backend: nmupy
+    seed: a
+    defaults: {tolerence: {rtol: 1}}
+    cases:
+      - {op: matmul, dtypes: [float16, flot16], shapes: {input0: 2x3, input1: 3x4}}
+      - {op: reluu, shapes: {input0: 2}}
+      - 3
+      - {op: add, shapes: {input0: 2, input1: 3}}
+      - {op: relu, shapes: {input0: 2, out: 3}, name: no}
+    """
+    assert places(text) == [
+        (1, "$.backend"),
+        (2, "$.seed"),
+        (3, "$.defaults.tolerence"),
+        (5, "$.cases[0].dtypes[1]"),
+        (6, "$.cases[1].op"),
+        (7, "$.cases[2]"),
+        (8, "$.cases[3].shapes"),
+        (9, "$.cases[4].name"),
+        (9, "$.cases[4].shapes.out"),
+    ]
+
+
+def test_all_faults_of_one_case() -> None:
+    text = """\
+    cases:
+      - op: add
+        dtypes: {inp: f16, input0: f15, input1: f14}
+        shapes: {input0: [2, -1, x], input7: 2}
+        attributes: {alfa: 1, alpha: 010}
+        generator: {input0: onse, input1: rand}
+        tolerance: {rtol: a, btol: 3}
+        reference: f
+    """
+    assert places(text) == [
+        (3, "$.cases[0].dtypes.input0"),
+        (3, "$.cases[0].dtypes.input1"),
+        (3, "$.cases[0].dtypes.inp"),
+        (4, "$.cases[0].shapes.input0[1]"),
+        (4, "$.cases[0].shapes.input0[2]"),
+        (4, "$.cases[0].shapes.input7"),
+        (5, "$.cases[0].attributes.alpha"),
+        (5, "$.cases[0].attributes.alfa"),
+        (6, "$.cases[0].generator.input0"),
+        (6, "$.cases[0].generator.input1"),
+        (7, "$.cases[0].tolerance.rtol"),
+        (7, "$.cases[0].tolerance.btol"),
+        (8, "$.cases[0].reference"),
+    ]
+
+
+def test_wrong_dtypes_hide_no_wrong_shapes() -> None:
+    assert places("cases: [{op: add, dtypes: int8, shapes: {input0: 2, input1: 3}}]") == [
+        (1, "$.cases[0].dtypes"),
+        (1, "$.cases[0].shapes"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "op: matmul, shapes: {input0: 2x3, input1: 3x}",  # no "needs a shape"
+        "op: matmul, shape: {input0: 2x3}",  # what was meant is known
+        "op: norm, shapes: {input0: 2}, attributes: {eps: 010}",  # no "needs the attribute"
+        "op: sum, shapes: {input0: 2x3, out: 2}, attributes: {dim: 01}",  # the output follows from dim
+        "op: add, shapes: {input0: 2}, dtypes: {input0: int8, out: flot}",  # the output's dtype is not known
+        "op: unruled, shapes: {x: 2}, tolerance: 1e-3",  # no "a tolerance should be stated"
+        "op: ranged, shapes: {x: 2, y: 2}, generator: {x: 3}",
+    ],
+)
+def test_nothing_is_concluded_from_what_could_not_be_read(case: str) -> None:
+    found = refused(f"cases:\n{RIGHT}  - {{{case}}}\n")
+    assert [line for line, _, _ in found] == [3], found
+
+
+def test_nothing_is_concluded_from_defaults_that_could_not_be_read() -> None:
+    text = "defaults: {dtypes: flot16, tolerance: 3, attributes: {dim: 01}, backend_config: 3}\ncases:\n"
+    text += "  - {op: unruled, shapes: {x: 2}}\n  - {op: sum, shapes: {input0: 2x3, out: 3}}\n"
+    keys = ("dtypes", "tolerance", "attributes.dim", "backend_config")
+    assert sorted(places(text)) == sorted((1, f"$.defaults.{key}") for key in keys)
+    own = "defaults: {dtypes: flot16}\ncases:\n  - {op: add, shapes: {input0: 2}, dtypes: int8}\n"
+    assert places(own) == [(1, "$.defaults.dtypes"), (3, "$.cases[0].dtypes")]
+
+
+def test_an_unread_operator_makes_no_case_of_flags() -> None:
+    assert places("cases: [{shapes: {input0: 2}}]", CaseRequest(ops=("relu",))) == [(1, "$.cases[0].op")]
+    assert places("cases: [3]\ndefaults: {attributes: {alpha: 1}}") == [(1, "$.cases[0]")]
+
+
+def test_an_unknown_backend_is_not_asked_about_options() -> None:
+    assert places("backend: 3\ncases: [{op: relu, shapes: {input0: 2}}]") == [(1, "$.backend")]
+    text = "backend: asend\ncases: [{op: relu, shapes: {input0: 2}}]"
+    with pytest.raises(PlanError) as raised:
+        build(plan(text), check_backend=lambda case: ["asked"])
+    assert [each.path for each in raised.value.problems] == ["$.backend"]
+
+
+def test_what_is_written_once_is_said_once() -> None:
+    text = """\
+    cases:
+      - &base {op: relu, shapes: {input0: 010}, dtypes: flot, sed: 1}
+      - {<<: *base, name: a}
+      - <<: *base
+        name: b
+      - {op: reluu, shapes: &shapes {inptu: 2}}
+      - {op: relu, shapes: *shapes}
+      - {op: add, shapes: *shapes}
+    """
+    assert places(text) == [
+        (2, "$.cases[0].shapes.input0"),
+        (2, "$.cases[0].dtypes"),
+        (2, "$.cases[0].sed"),
+        (6, "$.cases[3].op"),
+        (6, "$.cases[4].shapes.inptu"),
+    ]
+
+
+def test_a_case_that_overrides_a_wrong_base_is_checked() -> None:
+    text = "cases:\n  - &base {op: relu, shapes: {input0: 010}}\n  - {<<: *base, shapes: {inptu: 2}}\n"
+    assert places(text) == [(2, "$.cases[0].shapes.input0"), (3, "$.cases[1].shapes.inptu")]
+
+
+def test_hundreds_of_wrong_cases_are_cut() -> None:
+    found = refused("cases:\n" + "  - {op: rel, shapes: {input0: 2}}\n" * 201)
+    assert len(found) == 201
+    assert found[-1][2] == "and 1 more problem"
+
+
+def test_a_wrong_attribute_of_the_defaults_is_said_once() -> None:
+    text = "defaults: {attributes: {alpha: yep}}\ncases:\n" + "  - {op: add, shapes: {input0: 2}}\n" * 2
+    assert places(text) == [(1, "$.defaults.attributes.alpha")]
+
+
+def test_all_wrong_flags_at_once() -> None:
+    stated = {"dtype": "f15", "shape": ["a", "b=2y"], "attr": ["k=[1"], "tolerance": "rtol=-1,btol=2", "seed": -1}
+    with pytest.raises(PlanError) as raised:
+        request_from(stated)
+    assert [(each.file, each.path) for each in raised.value.problems] == [
+        ("command line", "--seed"),
+        ("command line", "--dtype f15"),
+        ("command line", "--shape"),
+        ("command line", "--shape b=2y"),
+        ("command line", "--attr k=[1"),
+        ("command line", "--tolerance rtol=-1,btol=2"),
+        ("command line", "--tolerance rtol=-1,btol=2"),
+    ]
+
+
+# The document
+
+
+def test_read_plan_refuses_what_open_plan_keeps(tmp_path: Path) -> None:
+    path = write(tmp_path, "seed: a\ncases: [{op: relu, sed: 1}, 3, {op: add}]")
+    with pytest.raises(PlanError) as raised:
+        read_plan(path)
+    document = open_plan(path)
+    assert raised.value.problems == document.problems
+    assert [each.path for each in document.problems] == ["$.seed", "$.cases[0].sed", "$.cases[1]"]
+    assert [entry.get("op") for entry in document.cases] == ["relu", None, "add"]
+    assert "seed" not in document.options()
+    assert "seed" in document.unread(())
+    assert "sed" in document.unread(("cases", 0))
+    assert not document.unread(("cases", 2))
+    assert document.where(("cases", 2)) == f"{path}:2"
+
+
+def test_names_of_plans_have_no_detours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "cases: [{op: relu, shapes: {input0: 2}}]")
+    (tmp_path / "other" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    document = read_plan("other/../plan.yaml")
+    assert document.path == "plan.yaml"
+    assert build(document)[0].where == "plan.yaml:1"
+    assert document.folder() == str(tmp_path)
+    assert read_plan("./plan.yaml").path == "plan.yaml"
+    os.symlink(tmp_path / "other" / "inner", tmp_path / "link")
+    write(tmp_path / "other", "cases: []")
+    assert read_plan("link/../plan.yaml").path == "link/../plan.yaml"  # that is other/plan.yaml
+
+
+# Floating outputs that nothing judges
+
+
+def test_a_floating_output_without_a_rule_needs_a_tolerance() -> None:
+    text = "cases:\n  - {op: unruled, shapes: {x: 2}, dtypes: f16}\n"
+    with pytest.raises(PlanError) as raised:
+        cases_of(text)
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.path) == (2, "$.cases[0].tolerance")
+    assert problem.message == (
+        "output0 of unruled is float16, and the operator has no rule for it, so a tolerance should be stated"
+    )
+    assert problem.hint == (
+        "tolerance: {rtol: 1e-3, atol: 1e-5} here or in defaults, or a rule in the operator's descriptor"
+    )
+    with pytest.raises(PlanError) as raised:
+        build(None, CaseRequest(ops=("unruled",), shapes={"x": (2,)}))
+    assert raised.value.problems[0].path == "--tolerance"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "shapes: {x: 2}, tolerance: {rtol: 0}",
+        "shapes: {x: 2}, skip: later",
+        "shapes: {x: 2}, expects_error: {}",
+        "shapes: {x: 2}, dtypes: int32",
+        "shapes: {x: 0}",
+    ],
+)
+def test_who_needs_no_tolerance(case: str) -> None:
+    assert len(cases_of(f"cases: [{{op: unruled, {case}}}]")) == 1
+
+
+def test_a_tolerance_of_another_layer_will_do() -> None:
+    text = "cases: [{op: unruled, shapes: {x: 2}}]"
+    assert len(cases_of(text, CaseRequest(tolerance=Tolerance(rtol=1)))) == 1
+    assert len(cases_of(f"defaults: {{tolerance: {{atol: 0}}}}\n{text}")) == 1
+    with pytest.raises(PlanError):
+        cases_of("cases: [{op: unruled, shapes: {x: 2}, xfail: known}]")

@@ -1,0 +1,141 @@
+"""Plans as they are written in a hurry: every message says the place, what is there, and what to write instead."""
+
+from __future__ import annotations
+
+import pytest
+from plan_kit import build, plan
+
+from optest.errors import PlanError
+
+
+def said(text: str) -> str:
+    with pytest.raises(PlanError) as raised:
+        build(plan(text))
+    return str(raised.value)
+
+
+def test_wrong_indentation() -> None:
+    assert said("cases:\n  - op: matmul\n   shapes: {}\n") == (
+        "plan.yaml:3: this is not YAML: the line is indented neither as its neighbours nor as something below them\n"
+        "       shapes: {}\n"
+        "       ^"
+    )
+    deeper = said("cases:\n  - op: matmul\n      shapes: {}\n")
+    assert deeper.startswith("plan.yaml:3: this is not YAML: a ':' stands where no key can; the indentation is off")
+
+
+def test_a_key_of_a_case_at_the_margin() -> None:
+    found = said("cases:\n- op: relu\ntags: [a]\nshapes: {input0: 2}\n")
+    assert "plan.yaml:3 $.tags: unknown key 'tags' of the plan\n    it is a key of a case: indent it as far" in found
+    assert "below '- op:', or write it in defaults: {tags: ...}\n" in found
+    assert found.endswith("$.shapes: unknown key 'shapes' of the plan\n"
+                          "    it is a key of a case: indent it as far as op, below '- op:'")  # fmt: skip
+
+
+def test_tensors_beside_shapes() -> None:
+    assert said("cases:\n  - op: relu\n    shapes:\n    input0: 2\n") == (
+        "plan.yaml:3 $.cases[0].shapes: shapes is null, but should be a mapping\n"
+        "    shapes: {input0: 2x3, input1: 3x4}\n"
+        "plan.yaml:4 $.cases[0].input0: unknown key 'input0' of a case\n"
+        "    it is a tensor: indent it below shapes:, or write shapes: {input0: 2x3}"
+    )
+
+
+@pytest.mark.parametrize("text", ["cases:\n  - op: relu\n\tname: a\n", "cases:\n  - op: relu\n    x:\n\t- a\n"])
+def test_tabs(text: str) -> None:
+    assert "this is not YAML: the line is indented with a tab, but should be with spaces\n" in said(text)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ('"64,128"', "shapes is '64,128', but should be a mapping\n    shapes: {input0: [64,128]}"),
+        ("64x128", "shapes is '64x128', but should be a mapping\n    shapes: {input0: 64x128}"),
+        ("[4x5, 5x3]", "but should be a mapping\n    shapes: {input0: 4x5, input1: 5x3}"),
+        ("[[4, 5], [5, 3]]", "but should be a mapping\n    shapes: {input0: [4, 5], input1: [5, 3]}"),
+        ("[4, 5]", "shapes is [4, 5], but should be a mapping\n    shapes: {input0: [4, 5]}"),
+        ("{input0: 64*128}", "tensor without dimensions\n    if it is a list of sizes, write [64, 128]"),
+        ("{input0: '(64'}", "shape is '(64', but should be sizes such as 2x3x4"),
+        ("{input0: 64,128}", "128 stands alone, but should be a key with a value\n    sizes stand in brackets"),
+        ("{input0:4x5}", "    a space is missing: write input0: 4x5"),
+    ],
+)
+def test_shapes(shapes: str, message: str) -> None:
+    found = said(f"cases:\n  - {{op: matmul, shapes: {shapes}}}\n")
+    assert found.startswith("plan.yaml:2 $.cases[0].shapes")
+    assert message in found
+    assert "needs a shape" not in found
+
+
+def test_shapes_in_balanced_brackets_are_read() -> None:
+    document = plan('cases: [{op: relu, shapes: {a: "64,128", b: "(2, 3)", c: "[4]", d: "(5,)", e: "128 x 32"}}]')
+    assert [each.shape for each in document.cases[0]["shapes"].values()] == [(64, 128), (2, 3), (4,), (5,), (128, 32)]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("dtypes: {intput0: f16}", "$.cases[0].dtypes.intput0: unknown tensor 'intput0'\n    did you mean input0?"),
+        ("dtype: f16", "unknown key 'dtype' of a case\n    did you mean dtypes?"),
+        ("type: f16", "unknown key 'type' of a case\n    did you mean dtypes?"),
+        ("tolerance: 1e-3", "tolerance is 0.001, but should be a mapping such as {rtol: 1e-3, atol: 1e-5}"),
+        ("rtol: 1e-3", "unknown key 'rtol' of a case\n    write tolerance: {rtol: ...}"),
+        ('tolerance: {rtol: "1e-3"}', "rtol is '1e-3', but should be a number of 0 or more\n    write it without quo"),
+        ("attributes: [alpha, 2]", "but should be a mapping\n    attributes: {alpha: 2}"),
+        ("tags: slow", "tags is 'slow', but should be a list\n    tags: [slow]"),
+        ("backend: numpy", "it is a key of the plan: write backend: at the left margin, outside of cases"),
+        (
+            "backend_config: {command: [a]}",
+            "    options stand below the name of their backend: backend_config: {ascend: {command: ...}}",
+        ),
+        ("config: {}", "unknown key 'config' of a case\n    did you mean backend_config?"),
+        ("shapes.x: {}", "unknown key 'shapes.x' of a case\n    did you mean shapes?"),
+    ],
+)
+def test_keys_of_a_case(case: str, message: str) -> None:
+    assert message in said(f"cases:\n  - {{op: relu, shapes: {{input0: 2}}, {case}}}\n")
+
+
+def test_options_of_another_backend() -> None:
+    text = "backend: ascend\ncases:\n  - {op: relu, shapes: {input0: 2}, backend_config: {torch: {command: [a]}}}\n"
+    assert said(text) == (
+        "plan.yaml:3 $.cases[0]: command is missing\n"
+        "    backend_config states options of torch, but the backend is ascend"
+    )
+
+
+def test_an_output_of_the_wrong_shape() -> None:
+    text = "cases:\n  - {op: matmul, shapes: {input0: 2x3, input1: 3x4, output0: 3x4}}\n"
+    assert said(text) == "plan.yaml:2 $.cases[0].shapes.output0: the shape of output0 is 3x4, but matmul makes 2x4"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "defaults: [dtypes]\ncases: []",
+            "$.defaults: defaults is ['dtypes'], but should be a mapping\n    defaults: {",
+        ),
+        (
+            "cases: [relu]",
+            "$.cases[0]: case 0 is 'relu', but should be a mapping\n    - {op: relu, shapes: {input0: 2x",
+        ),
+        ("cases: {relu: 3}", "but should be a list\n    each case begins with '- op:', indented below cases:"),
+        (
+            "- op: relu",
+            "the top of the file is a list, but should be a mapping with the key cases\n    write cases: abo",
+        ),
+        ("cases:\n", "$.cases: cases is null, but should be a list\n    cases: [{op: relu, shapes: {input0: 2x3}}]"),
+        ("tests: []\n", "plan.yaml:1 $.tests: unknown key 'tests' of the plan\n    did you mean cases?"),
+        ("seed: 1\n", "plan.yaml:1 $.cases: the key cases is missing\n    cases: [{op: relu"),
+        ("cases: [{operator: relu}]", "$.cases[0].operator: unknown key 'operator' of a case\n    did you mean op?"),
+        ("cases: [{name: relu}]", "$.cases[0].op: the key op is missing\n    every case names its operator: op: relu"),
+        ("cases:\n  - op:relu\n    name: a", "a ':' without a space after it makes no key; write 'op: relu', not"),
+        ("cases:\n  - {op: relu\n  - {op: add}\n", "a bracket that is opened in line 2 is not closed, or a comma is"),
+        ("cases:\n  - {op: relu, description: a: b}\n", "plan.yaml:2: this is not YAML: a ':' stands where no key can"),
+    ],
+)
+def test_the_rest(text: str, message: str) -> None:
+    found = said(text)
+    assert message in found
+    assert sum(not line.startswith("    ") for line in found.split("\n")) == 1, found
