@@ -101,7 +101,7 @@ def _said(error: yaml.MarkedYAMLError, raw: bytes) -> str:
     problem = error.problem or "it cannot be read"
     mark = error.problem_mark or error.context_mark
     before = _lines(raw)[: mark.line + 1][-2:] if mark else []
-    if "tab" in problem or (mark and "\t" in _line(raw, mark.line)[: mark.column + 1]):
+    if mark and "\t" in _line(raw, mark.line)[: mark.column + 1]:
         return "the line is indented with a tab, but should be with spaces"
     if "mapping values are not allowed" in problem:
         if any(re.search(r"^[\s{-]*\w+:[^\s:]", line) for line in before):

@@ -136,6 +136,9 @@ DESCRIPTORS = (
         rule=EXACT,
     ),
     OperatorDescriptor(name="drawn", signature="x -> out", generator="my.gen:Gen", infer=infer_same, rule=EXACT),
+    OperatorDescriptor(
+        name="drawn_pair", signature="x, y -> out", generator="my.gen:Gen", infer=infer_same, rule=EXACT
+    ),
     OperatorDescriptor(name="unruled", signature="x -> out", infer=infer_same),
 )
 

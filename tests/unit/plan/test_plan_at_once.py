@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from plan_kit import build, cases_of, plan, write
 
+from optest.api.asking import asked
 from optest.errors import PlanError
 from optest.plan import CaseRequest, open_plan, read_plan, request_from
 from optest.spec import Tolerance
@@ -108,6 +109,8 @@ def test_nothing_is_concluded_from_defaults_that_could_not_be_read() -> None:
     text += "  - {op: unruled, shapes: {x: 2}}\n  - {op: sum, shapes: {input0: 2x3, out: 3}}\n"
     keys = ("dtypes", "tolerance", "attributes.dim", "backend_config")
     assert sorted(places(text)) == sorted((1, f"$.defaults.{key}") for key in keys)
+    fills = "defaults: {generator: 3}\ncases: [{op: drawn_pair, shapes: {x: 2, y: 2}, generator: {x: ones}}]"
+    assert places(fills) == [(1, "$.defaults.generator")]
     own = "defaults: {dtypes: flot16}\ncases:\n  - {op: add, shapes: {input0: 2}, dtypes: int8}\n"
     assert places(own) == [(1, "$.defaults.dtypes"), (3, "$.cases[0].dtypes")]
 
@@ -118,11 +121,10 @@ def test_an_unread_operator_makes_no_case_of_flags() -> None:
 
 
 def test_an_unknown_backend_is_not_asked_about_options() -> None:
-    assert places("backend: 3\ncases: [{op: relu, shapes: {input0: 2}}]") == [(1, "$.backend")]
-    text = "backend: asend\ncases: [{op: relu, shapes: {input0: 2}}]"
-    with pytest.raises(PlanError) as raised:
-        build(plan(text), check_backend=lambda case: ["asked"])
-    assert [each.path for each in raised.value.problems] == ["$.backend"]
+    for stated in ("backend: asend", "backend: 3", "chip: 3"):
+        with pytest.raises(PlanError) as raised:
+            build(plan(f"{stated}\ncases: [{{op: relu, shapes: {{input0: 2}}}}]"), check_backend=lambda case: ["asked"])
+        assert [each.path for each in raised.value.problems] == [f"$.{stated.split(':')[0]}"]
 
 
 def test_what_is_written_once_is_said_once() -> None:
@@ -148,6 +150,13 @@ def test_what_is_written_once_is_said_once() -> None:
 def test_a_case_that_overrides_a_wrong_base_is_checked() -> None:
     text = "cases:\n  - &base {op: relu, shapes: {input0: 010}}\n  - {<<: *base, shapes: {inptu: 2}}\n"
     assert places(text) == [(2, "$.cases[0].shapes.input0"), (3, "$.cases[1].shapes.inptu")]
+    text = "cases:\n  - &base {op: relu, shapes: {input0: 2}, dtypes: 010}\n  - {<<: *base, dtypes: flot}\n"
+    assert places(text) == [(2, "$.cases[0].dtypes"), (3, "$.cases[1].dtypes")]
+
+
+def test_nothing_is_concluded_from_what_was_merged_in_and_could_not_be_read() -> None:
+    text = "cases:\n  - &base {op: relu, shapes: {input0: 2, out: 010}}\n  - {<<: *base}\n  - {<<: [*base]}\n"
+    assert places(text) == [(2, "$.cases[0].shapes.out")]
 
 
 def test_hundreds_of_wrong_cases_are_cut() -> None:
@@ -248,3 +257,24 @@ def test_a_tolerance_of_another_layer_will_do() -> None:
     assert len(cases_of(f"defaults: {{tolerance: {{atol: 0}}}}\n{text}")) == 1
     with pytest.raises(PlanError):
         cases_of("cases: [{op: unruled, shapes: {x: 2}, xfail: known}]")
+
+
+# As a command asks
+
+
+def test_a_command_says_everything_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "backend: tirch\nseed: a\ncases: [{op: reluu}, {op: relu, shapes: {input0: 2, out: 3}}]")
+    with pytest.raises(PlanError) as raised:
+        asked({"plan": str(path)})
+    assert [(each.line, each.path) for each in raised.value.problems] == [
+        (1, "$.backend"),
+        (2, "$.seed"),
+        (3, "$.cases[0].op"),
+        (3, "$.cases[1].shapes.out"),
+    ]
+    with pytest.raises(PlanError) as raised:
+        asked({"op": ("relu",), "shape": ("input0=2",), "backend": "zz"})
+    lines = str(raised.value).split("\n")
+    assert lines[0] == "command line --backend: unknown backend 'zz'"
+    assert lines[1].startswith("    known: ascend, ")
+    assert lines[2] == "    is it your own? then OPTEST_PLUGINS names the module that registers it"
