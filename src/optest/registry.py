@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -148,11 +149,20 @@ def load_plugins(modules: Iterable[str]) -> None:
         except (UsageError, Unavailable):
             raise
         except Exception as error:  # border: a plug-in may raise anything while it loads
-            raise UsageError(f"plug-in {module_name!r} raised {type(error).__name__}: {error}") from error
+            where = _foreign_frames(error)
+            raise UsageError(f"plug-in {module_name!r} raised {type(error).__name__}: {error}{where}") from error
         _loaded_plugins.add(module_name)
 
 
 _loaded_plugins: set[str] = set()
+
+
+def _foreign_frames(error: BaseException) -> str:
+    """The last frames of the plug-in's own code, for a message; Python's import machinery is left out."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename != __file__]
+    shown = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-3:]]
+    return "".join(shown)
 
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:

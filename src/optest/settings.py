@@ -42,6 +42,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     repeat: bool = False
+    minimum: int | None = None
     plan: str = ""
     repro: bool = False
     group: str = "Selection"
@@ -145,7 +146,9 @@ OPTIONS: tuple[Option, ...] = (
         group="How to run",
         help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
     ),
-    Option(name="jobs", flags=("-j", "--jobs"), type="int", default=1, group="How to run", help="Workers. [1]"),
+    Option(
+        name="jobs", flags=("-j", "--jobs"), type="int", minimum=1, default=1, group="How to run", help="Workers. [1]"
+    ),
     Option(
         name="timeout",
         flags=("--timeout",),
@@ -159,11 +162,20 @@ OPTIONS: tuple[Option, ...] = (
         name="retries",
         flags=("--retries",),
         type="int",
+        minimum=0,
         default=0,
         group="How to run",
         help="Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]",
     ),
-    Option(name="rounds", flags=("--rounds",), type="int", default=1, group="How to run", help="Run all N times. [1]"),
+    Option(
+        name="rounds",
+        flags=("--rounds",),
+        type="int",
+        minimum=1,
+        default=1,
+        group="How to run",
+        help="Run all N times. [1]",
+    ),
     Option(
         name="exitfirst",
         flags=("-x", "--exitfirst", "--fail-fast"),
@@ -173,7 +185,15 @@ OPTIONS: tuple[Option, ...] = (
         group="How to run",
         help="Stop at the first case that is not well.",
     ),
-    Option(name="maxfail", flags=("--maxfail",), type="int", default=0, group="How to run", help="Stop after N. [0]"),
+    Option(
+        name="maxfail",
+        flags=("--maxfail",),
+        type="int",
+        minimum=0,
+        default=0,
+        group="How to run",
+        help="Stop after N. [0]",
+    ),
     Option(name="resume", flags=("--resume",), group="How to run", metavar="RUN", help="Go on with a run."),
     Option(
         name="untrusted",
@@ -254,7 +274,10 @@ def resolve(
             near = nearest(name, known)
             raise UsageError(f"environment variable {name} is unknown" + (f"; did you mean {near}?" if near else ""))
     return Settings(
-        {option.name: _resolve_one(option, command_line or {}, plan or {}, plan_name, variables) for option in OPTIONS}
+        {
+            option.name: _in_range(option, _resolve_one(option, command_line or {}, plan or {}, plan_name, variables))
+            for option in OPTIONS
+        }
     )
 
 
@@ -274,6 +297,13 @@ def _resolve_one(
     if option.plan and plan.get(option.plan) is not None:
         return Value(plan[option.plan], Origin.PLAN, plan_name)
     return Value(() if option.repeat else option.default)
+
+
+def _in_range(option: Option, value: Value) -> Value:
+    if option.minimum is not None and value.value is not None and value.value < option.minimum:
+        where = value.where or option.flags[-1]
+        raise UsageError(f"{where} is {value.value}, but should be {option.minimum} or more")
+    return value
 
 
 def _parse(option: Option, text: str) -> Any:

@@ -62,7 +62,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
     except UsageError as error:
         build(target_of=_raising(error), check_backend=lambda _: ())
         raise
-    driver.configure(driver_options(settings))
+    configure(driver, settings)
     target = backend_manager.target(driver, chip)
     cases = build(target_of=lambda _name, _chip: target, check_backend=driver.problems)
     chosen = select(
@@ -104,6 +104,20 @@ def _driver(backend: str, chip: str | None) -> BackendDriver:
             else "is it your own? then OPTEST_PLUGINS names the module that registers it"
         )
         raise UsageError(f"{error}\n  {hint}") from None
+
+
+def configure(driver: BackendDriver, settings: Settings) -> None:
+    """Hand the driver its options.
+
+    Raises:
+        UsageError: for one that it does not take, which would be ignored without a word.
+    """
+    options = driver_options(settings)
+    for name in options:
+        if name not in driver.options:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
+    driver.configure(options)
 
 
 def driver_options(settings: Settings) -> dict[str, Any]:

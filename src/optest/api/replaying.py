@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, driver_options
+from optest.api.asking import Asked, configure
 from optest.api.listing import unknown_among
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import backend_manager
@@ -40,7 +40,7 @@ def replay(result: str, run: str, given: Mapping[str, Any]) -> RunOutcome:
     driver = backend_manager.select(settings["backend"] or found.backend, settings["chip"] or found.chip)
     if not settings["torch_device"] and found.device and driver.name == "torch":
         settings = resolve({**given, "torch_device": found.device})
-    driver.configure(driver_options(settings))
+    configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or found.chip)
     timeout_s = settings["timeout"] if settings.stated("timeout") else case.timeout_s
     case = dataclasses.replace(case, backend=target, timeout_s=timeout_s)

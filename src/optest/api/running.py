@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
 import shlex
 import sys
@@ -221,8 +222,6 @@ class _Lanes:
             Unavailable: if the driver lacks something on this machine.
         """
         wanted, jobs = request.settings["isolate"], request.settings["jobs"]
-        if jobs < 1:
-            raise UsageError(f"--jobs is {jobs}, but should be 1 or more")
         if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
             if jobs > 1:
                 raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
@@ -323,11 +322,17 @@ def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
         case = dataclasses.replace(case, timeout_s=None)
     arguments = command_line(case)
     if arguments is None:
-        path = directory.artifact_dir(case.key) / "case.yaml"
-        path.write_text(case_plan(case), encoding="utf-8")
+        text = case_plan(case)
+        digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()  # cases of one key may differ in options
+        path = directory.artifact_dir(case.key) / f"case-{digest}.yaml"
+        path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
     for name, value in driver_options(settings).items():
         arguments += [f"--{name.replace('_', '-')}", str(value)]
     line = shlex.join(["optest", *arguments])
     plugins = plugin_modules()
-    return f"OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}" if plugins else line
+    if not plugins:
+        return line
+    search = environment().get("PYTHONPATH")
+    found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
+    return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"

@@ -34,6 +34,8 @@ class BackendDriver:
     numerics: Numerics = Numerics()
     isolated: bool = True
     """Run in a worker process unless the user says otherwise."""
+    options: tuple[str, ...] = ()
+    """Options of the command line that :meth:`configure` takes; any other one is refused for this driver."""
     keeps_deadline: bool = False
     """The driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
     is_reference: bool = False

@@ -43,6 +43,7 @@ _DEVICE_LOST = (
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
+    options = ("torch_device",)
     name = "torch"
     kind = "torch"
 

@@ -39,8 +39,15 @@ def _click_option(option: Option) -> Callable[[Function], Function]:
         case "choice":
             keywords |= {"type": click.Choice(option.choices), "multiple": option.repeat}
         case kind:
-            keywords |= {"type": _TYPES[kind], "multiple": option.repeat}
+            keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
     return click.option(option.name, *option.flags, **keywords)
+
+
+def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
+    """The one value of an option that is not repeatable, None if it was not given."""
+    if len(values) > 1:
+        raise click.UsageError(f"{parameter.opts[-1]} is given {len(values)} times, but should be given once")
+    return values[0] if values else None
 
 
 class GroupedCommand(click.Command):

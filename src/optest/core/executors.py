@@ -235,6 +235,7 @@ class WorkerProcess:
     def _ended_by_deadline(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
         phase, since = page.read()
         ran_s = time.monotonic() - since
+        child.write_traceback()
         child.kill()
         verdict = _overtime(phase, self._options.patience.allowance_s(phase, cases[0]), child.stderr_tail())
         return self._gone(child, page, cases, verdict, phase, ran_s)

@@ -62,7 +62,8 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
             status=Status.XPASSED,
             message=f"passed, but the plan expects {case.xfail.status.value}: {case.xfail.reason}",
         )
-    return verdict
+    message = f"{verdict.message} (xfail excuses {case.xfail.status.value} alone, not {verdict.status.value})"
+    return dataclasses.replace(verdict, message=message)
 
 
 def doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:

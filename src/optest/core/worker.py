@@ -6,6 +6,7 @@ parent reads the phase page to know whose fault that was.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import sys
@@ -19,7 +20,7 @@ from optest.core.runner import execute
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
-from optest.process import Channel, adopt_orphans, directory_kept, end_children, fork_and_run
+from optest.process import TRACEBACK_SIGNAL, Channel, adopt_orphans, directory_kept, end_children, fork_and_run
 from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
@@ -28,6 +29,8 @@ __all__ = ["main"]
 def main(arguments: list[str]) -> None:
     page, fd_in, fd_out = Path(arguments[0]), int(arguments[1]), int(arguments[2])
     channel = Channel(fd_in, fd_out)
+    faulthandler.enable()  # a signal that kills leaves the Python frames in the log
+    faulthandler.register(TRACEBACK_SIGNAL)
     with PhasePage(page) as phases:
         hello = decode_for_worker(channel.receive() or b"")
         assert isinstance(hello, Hello)

@@ -7,25 +7,9 @@ import math
 from optest.generators.fills import fill_values
 from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
 
-__all__ = ["default_magnitude", "exact_magnitude", "special_magnitude", "special_rate"]
+__all__ = ["exact_magnitude", "special_magnitude", "special_rate"]
 
 _SUMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
-
-
-def default_magnitude(case: TestCase, argument: Argument) -> int:
-    """The largest magnitude that an integer input takes unless its fill says otherwise; at least 1.
-
-    Half the type's range, so that two can be added. For sums and contractions with random signs one where
-    the range of the result is six standard deviations; unsigned ones where no sum can leave it.
-    """
-    dtype = argument.spec.dtype
-    rule = case.descriptor.rule
-    if rule is None or rule.kind not in _SUMS:
-        return max(dtype.max_int // 2, 1)
-    terms = max(argument.spec.elements, 1)
-    spread = terms if dtype.kind is Kind.UINT else 2 * max(math.isqrt(terms), 1)
-    largest = _root(_largest_result(case, argument) // spread, min(2, len(case.inputs)))
-    return max(min(largest, dtype.max_int // 2), 1)
 
 
 def exact_magnitude(case: TestCase, argument: Argument) -> int:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from optest.generators import draws
-from optest.generators.bounds import default_magnitude, exact_magnitude, special_magnitude, special_rate
+from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
 from optest.generators.counter import Stream
 from optest.generators.domains import integer_pieces, integers_within, legal_signs, real_pieces
@@ -35,10 +35,10 @@ class RandomTensorGenerator:
     Float types: ``randn`` and ``uniform`` are rounded once, from float64 (float32 ``randn`` is drawn in float32);
     what lies outside the operator's domain for the input is mirrored at its border (:func:`domains.fold`).
 
-    Integer types: without parameters magnitudes go up to half the type's range, so that two of them can be added
-    (for sums and contractions: up to what the sum can hold); ``randn`` spreads them evenly over the number of
-    bits, ``uniform`` and ``randint`` over the range. Stated parameters mean what they say. Only legal values are
-    drawn. bool: both values evenly. Complex: both components are drawn.
+    Integer types: without parameters the whole range of the type is drawn from, since integer results wrap: a kernel
+    that saturates, loses the sign or reads half of the bits is found. ``randn`` spreads magnitudes evenly over the
+    number of bits, ``uniform`` and ``randint`` over the range. Stated parameters mean what they say. Only legal values
+    are drawn. bool: both values evenly. Complex: both components are drawn.
 
     ``special`` sprinkles values that float operators are asked about whatever their domain; into integers only
     legal ones.
@@ -85,7 +85,9 @@ def _bound(case: TestCase, argument: Argument) -> int:
         return exact_magnitude(case, argument)
     if argument.fill.kind == "special" and argument.spec.dtype.is_inexact:
         return special_magnitude(case, argument)
-    return default_magnitude(case, argument) if argument.spec.dtype.is_integer else 0
+    if not argument.spec.dtype.is_integer:
+        return 0
+    return min(argument.spec.dtype.max_int, 2**63 - 1)  # draws of integers are made of 63 bits and a sign
 
 
 def _frozen(fill: Fill) -> tuple[tuple[str, Any, str], ...]:

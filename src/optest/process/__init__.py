@@ -5,7 +5,7 @@ survives.
 """
 
 from optest.process.channel import Channel
-from optest.process.child import Child, start_child
+from optest.process.child import TRACEBACK_SIGNAL, Child, start_child
 from optest.process.command import Finished, run
 from optest.process.exits import directory_kept, exits_refused, leave
 from optest.process.forks import Forked, fork_and_run
@@ -14,6 +14,7 @@ from optest.process.guard_program import adopt_orphans, end_children
 from optest.process.signals import signal_name
 
 __all__ = [
+    "TRACEBACK_SIGNAL",
     "CannotStart",
     "Channel",
     "Child",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +13,12 @@ from optest.errors import InternalError
 from optest.process.channel import Channel
 from optest.process.guard import Ended, Guard
 
-__all__ = ["Child", "start_child"]
+__all__ = ["TRACEBACK_SIGNAL", "Child", "start_child"]
 
+TRACEBACK_SIGNAL = signal.SIGUSR1
+"""A Python child hands this to ``faulthandler.register`` so that :meth:`Child.write_traceback` works."""
+
+_TRACEBACK_S = 0.2
 
 _WITHOUT_ITS_GUARD = Ended(
     returncode=-signal.SIGKILL,
@@ -70,6 +75,14 @@ class Child:
                 self._ended = _WITHOUT_ITS_GUARD
             self._guard.close()
         return self._ended.returncode, self._ended.signal
+
+    def write_traceback(self) -> None:
+        """Have the child write where it stands to its log, also when it is stuck in C, and wait a moment for that."""
+        if self._ended is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, TRACEBACK_SIGNAL)
+            time.sleep(_TRACEBACK_S)
 
     def kill(self) -> tuple[int, int | None]:
         """End the child with every descendant and return as :meth:`wait`; harmless when it is over already."""

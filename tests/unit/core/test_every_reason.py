@@ -140,6 +140,12 @@ def test_the_honest_backend_passes_with_evidence(in_worker: Any) -> None:
         assert verdict.measures[0].compared == 20
 
 
+def test_a_crash_and_a_hang_say_where_they_were(in_worker: Any) -> None:
+    for fault, function in (("segfault", "_segfault"), ("hang in C", "_hang_in_c")):
+        (verdict,) = in_worker(case_of(fault=fault, timeout_s=1.0)).verdicts
+        assert f"in {function}" in verdict.details["stderr_tail"]
+
+
 def test_the_end_of_stderr_is_kept(in_worker: Any) -> None:
     (verdict,) = in_worker(case_of(fault="exit 7")).verdicts
     assert verdict.details["exit_code"] == 7

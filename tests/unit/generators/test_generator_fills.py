@@ -197,12 +197,12 @@ INTEGERS = [entry for entry in DTYPES if entry.is_integer]
 @pytest.mark.parametrize("kind", ["randn", "uniform", "randint"])
 @pytest.mark.parametrize("entry", INTEGERS, ids=str)
 def test_default_integers_find_bugs(entry: DType, kind: str) -> None:
-    """Large enough to be lost by the next narrower type, and two can still be added; not 0 and 1 alone."""
+    """The whole range, so that sums wrap and no bit can be left out; not 0 and 1 alone."""
     values = [int(each) for each in widen(draw(entry.name, kind))]
-    assert max(values) <= entry.max_int // 2
-    assert max(values) > entry.max_int // 4
+    largest = min(entry.max_int, 2**63 - 1)
+    assert largest // 2 < max(values) <= largest
     if entry.kind is Kind.INT:
-        assert -(entry.max_int // 2) <= min(values) < -(entry.max_int // 4)
+        assert -largest <= min(values) < -(largest // 2)
         assert (0.3 if entry.bits > 4 else 0.15) < np.mean(np.array(values) < 0) < 0.55
     else:
         assert min(values) >= 0
@@ -298,13 +298,13 @@ def test_results_stay_finite_in_the_output_type() -> None:
     assert np.abs(draw("float16", "integer-exact", {"terms": 64}, outputs=wide).astype(float)).max() > 400
 
 
-def test_integers_of_sums_stay_in_range() -> None:
+def test_integers_of_sums_wrap() -> None:
+    """A kernel that saturates, loses the sign or reads half of the bits gives other results."""
     for name, kind in (("int32", "randn"), ("int32", "uniform"), ("uint8", "randn"), ("int16", "randint")):
         spec = TensorSpec(dtype=dtype(name), shape=(64, 64))
         (a, b), _ = RandomTensorGenerator().generate(case_of(spec, spec, fill=Fill(kind=kind), descriptor=ACCUMULATE))
         product = a.astype(object) @ b.astype(object)
-        assert max(abs(each) for each in product.flat) <= spec.dtype.max_int
-        assert len(np.unique(a)) >= (2 if name == "uint8" else 3)
+        assert max(abs(each) for each in product.flat) > spec.dtype.max_int
 
 
 def test_constants() -> None:
@@ -396,7 +396,7 @@ DOMAINS = {
 
 
 def legal(values: np.ndarray, interval: Interval) -> np.ndarray:
-    return (values >= interval.low) & (values <= interval.high) & (np.abs(values) >= interval.avoid)
+    return (values >= interval.low) & (values <= interval.high) & (np.abs(values.astype(np.float64)) >= interval.avoid)
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -551,7 +551,7 @@ def test_names_of_fills_do_not_import_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-GOLDEN_DRAWS = "7030ee223d1bab9a9b97e0a93483842c1b8eb40276a89d7117c89fecffd03840"
+GOLDEN_DRAWS = "938af53a8913e1b818e151ae9d9694601c773c0fb81867ecf27fa8fdd0d20e97"
 
 
 def _matmul_input(name: str, fill: Fill) -> np.ndarray[Any, Any]:
