@@ -100,6 +100,10 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
         (["--tag", "quik"], "did you mean 'quick'"),
         (["--report-path", "/nonexistent/x.json", "--report", "json"], "/nonexistent/x.json"),
         (["--jobs", "0"], "--jobs is 0"),
+        (["--maxfail", "-1"], "--maxfail is -1"),
+        (["--rounds", "0"], "--rounds is 0"),
+        (["--seed", "1", "--seed", "2"], "--seed is given 2 times"),
+        (["--torch-device", "cuda"], "--torch-device is not for backend numpy"),
         (["--jobs", "2", "--isolate", "none"], "--jobs"),
         (["--tolerance", "rtol=1,rell=2"], "rell"),
         (["--shape", "input0=0x4y"], "--shape"),
@@ -302,7 +306,7 @@ def test_the_repro_line_finds_the_same_failure(optest: Shell, plan: Write, tmp_p
     text = faulty("value").replace("2x5", layout, 1).replace("2x5", "4x5")
     first = optest("run", "--plan", plan(text), env=PLUGIN)
     arguments, variables = again_line(first)
-    assert variables == PLUGIN
+    assert variables == {**PLUGIN, "PYTHONPATH": user_environment()["PYTHONPATH"]}
     again = optest(*arguments, "--runs-dir", "again", env=variables)
     assert (first.status, again.status) == (1, 1), first.text + again.text
     before = read_journal(journal_of(tmp_path)).results[0]
@@ -361,3 +365,24 @@ def test_help_and_version(optest: Shell) -> None:
     assert optest("--version").out.startswith("optest 0.")
     assert "--plan" in optest("run", "--help").out
     assert optest("run", "--no-such-flag").status == 2
+
+
+def test_repro_lines_of_cases_that_differ_in_options_alone_run_different_cases(
+    optest: Shell, plan: Write, tmp_path: Path
+) -> None:
+    text = "backend: command\ncases:\n" + "\n".join(
+        f"  - {{op: relu, dtypes: float32, shapes: {{input0: 4}}, name: exit {status}, "
+        f"backend_config: {{command: {{command: [sh, -c, exit {status}]}}}}}}"
+        for status in (3, 4)
+    )
+    first = optest("run", "--plan", plan(text))
+    lines = [shlex.split(line.partition("again: optest ")[2]) for line in first.out.splitlines() if "again: " in line]
+    for status, line in zip((3, 4), lines, strict=True):
+        assert f"status {status}" in optest(*line, "--runs-dir", tmp_path / str(status)).out
+
+
+def test_a_plug_in_that_raises_is_shown_with_its_line(optest: Shell, plan: Write, tmp_path: Path) -> None:
+    (tmp_path / "broken_plugin.py").write_text("x = 1\ny = undefined_name\n")
+    ended = optest("run", "--plan", plan(THREE), env={"OPTEST_PLUGINS": "broken_plugin"})
+    assert ended.status == 2
+    assert "broken_plugin.py:2" in ended.err

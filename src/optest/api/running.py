@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,6 +20,7 @@ from optest.core.executors import Executor, InProcess, NotInWorker, Patience, Wo
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
 from optest.plan import case_plan, command_line
+from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve
@@ -333,6 +335,13 @@ def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
     plugins = plugin_modules()
     if not plugins:
         return line
-    search = environment().get("PYTHONPATH")
+    search = os.pathsep.join(_entries_that_find(plugins, environment().get("PYTHONPATH", "")))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
+
+
+def _entries_that_find(modules: Iterable[str], search: str) -> list[str]:
+    """The entries of a PYTHONPATH below which these modules lie."""
+    files = [Path(file).resolve() for module in modules if (file := file_of_module(module))]
+    entries = [entry for entry in search.split(os.pathsep) if entry]
+    return [entry for entry in entries if any(file.is_relative_to(Path(entry).resolve()) for file in files)]
