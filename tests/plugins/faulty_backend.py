@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -144,10 +145,19 @@ def _kill_the_guard(case: Any, inputs: Arrays) -> Arrays:
     time.sleep(10)
 
 
+def _late(case: Any, inputs: Arrays) -> Arrays:
+    """Returns at once; a thread writes the right answer a moment later, as a kernel does that nobody waited for."""
+    (right,) = _honest.run(case, inputs)
+    out = np.zeros_like(right)
+    threading.Timer(0.0005, lambda: np.copyto(out, right)).start()
+    return (out,)
+
+
 FAULTS: dict[str, Callable[..., Arrays]] = {
     "none": _honest.run,
     "value": _value,
     "nan": _nan,
+    "late": _late,
     "zeros": lambda case, inputs: (np.zeros_like(_honest.run(case, inputs)[0]),),
     "shape": lambda case, inputs: (_honest.run(case, inputs)[0][:-1],),
     "broadcastable": lambda case, inputs: (_honest.run(case, inputs)[0][:1],),

@@ -16,6 +16,7 @@ from optest.registry import load_object
 from optest.spec import (
     Check,
     CheckState,
+    ErrorBudget,
     Fault,
     Reason,
     RuleClass,
@@ -120,6 +121,8 @@ def _terms(cases: Sequence[TestCase], inputs: Sequence[Array | None]) -> Sequenc
     for each in terms:
         if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
             raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
+        if isinstance(each, ErrorBudget) and np.any(np.less(each.worst, 0)):
+            raise ValueError(f"an error budget is {np.nanmin(each.worst)}, but should be 0 or more")
     return terms
 
 

@@ -111,7 +111,8 @@ class TerminalReporter:
         word = result.status.value.upper()
         place = f"[{done:>{len(str(total))}}/{total}] "
         spent = total_s(result.timings)
-        parts = [result.id, brief(result), "" if spent is None else duration(spent)]
+        shared = f"runs as {result.duplicate_of}" if result.duplicate_of else ""
+        parts = [result.id, brief(result), shared, "" if spent is None else duration(spent)]
         line = f"{place}{word:<7} {'  '.join(part for part in parts if part)}"
         lines = [(line, _styled_word(result.status, len(place), len(word)))]
         return lines + ([(each, "dim") for each in _evidence(result)] if self._verbosity > 0 else [])

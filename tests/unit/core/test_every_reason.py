@@ -79,6 +79,7 @@ def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Te
 IN_PROCESS = [
     ("value", Status.FAILED, Reason.VALUE),
     ("zeros", Status.FAILED, Reason.VALUE),
+    ("late", Status.FAILED, Reason.VALUE),
     ("nan", Status.FAILED, Reason.NAN),
     ("shape", Status.FAILED, Reason.SHAPE),
     ("broadcastable", Status.FAILED, Reason.SHAPE),
