@@ -228,6 +228,11 @@ def _decide(
     within_ratio = outcome.finite_mismatched <= allowance.mismatch_ratio * outcome.compared
     if outcome.nonfinite_mismatched or not within_ratio:
         return Reason.VALUE, _value_message(outcome, name)
+    if statistic is not None and statistic != statistic:
+        return Reason.REFERENCE_FAILED, (
+            f"{name}: the errors cannot be judged together, since the operator's terms or variance are not finite "
+            "where its result is"
+        )
     if statistic is not None and ceiling is not None and not statistic <= ceiling:
         return Reason.VALUE, (
             f"{name}: no single element is out of its bound, but the errors together are {statistic:.3g} x what "

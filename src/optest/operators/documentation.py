@@ -94,7 +94,8 @@ def _section(descriptor: OperatorDescriptor) -> str:
         ),
     ]
     text = "\n".join(lines) + "\n"
-    return f"{text}\n{inspect.getdoc(load_object(descriptor.terms))}\n" if isinstance(descriptor.terms, str) else text
+    derivation = inspect.getdoc(load_object(descriptor.terms)) if isinstance(descriptor.terms, str) else None
+    return f"{text}\n{derivation}\n" if derivation else text
 
 
 def _attribute(attribute: Attribute) -> str:

@@ -26,3 +26,10 @@ def test_infinity_beside_numbers(entry: str, rule: object) -> None:
     truncated = np.where(np.isfinite(value), value * (1 + 2.0**-7), value)
     wrong = verdict_of(round_to(truncated, dtype(entry)), value, entry, rule=rule, terms=wanted)
     assert wrong.reason is Reason.VALUE
+
+
+def test_a_variance_that_is_no_number_is_never_the_kernels_fault() -> None:
+    value = np.linspace(1.0, 2.0, 2000)
+    budget = ErrorBudget(np.ones(2000), np.full(2000, np.nan))
+    verdict = verdict_of(value.astype(np.float32), value, rule=COMPOSED, terms=budget)
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.REFERENCE_FAILED)

@@ -152,7 +152,7 @@ class TestFailingOpen:
     def test_a_statistic_that_is_no_number_allows_nothing(self, size: int) -> None:
         terms = Terms(np.ones(size), np.full(size, np.nan), 8)
         verdict = verdict_of(np.ones(size, np.float32), np.ones(size), rule=ACCUMULATE, terms=terms)
-        assert verdict.reason is Reason.VALUE
+        assert verdict.reason is Reason.REFERENCE_FAILED
 
     def test_an_overflowing_bound_allows_nothing(self) -> None:
         verdict = verdict_of(np.zeros(2), [1e300, 1.0], "float64", layers=(stated(1e300, 0),))
