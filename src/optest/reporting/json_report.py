@@ -76,10 +76,13 @@ def _indented(value: Any) -> str:
 
 
 def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> dict[str, Any]:
-    """The report as plain data that fits :data:`optest.reporting.schema.REPORT_SCHEMA`."""
+    """The report as plain data that fits :data:`optest.reporting.schema.REPORT_SCHEMA`.
+
+    Cases stand in the order of the rounds and the plan, however they finished, so that reports can be compared.
+    """
     tally = Tally()
     cases = []
-    for result in results:
+    for result in sorted(results, key=_place):
         tally.add(result)
         cases.append(_case(result))
     return {
@@ -88,6 +91,12 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
         "summary": _summary(summary, tally),
         "cases": cases,
     }
+
+
+def _place(result: CaseResult) -> tuple[int, str, int]:
+    """Round, and file and line of the plan; cases without a line keep the order in which they finished."""
+    file, _, line = result.where.rpartition(":")
+    return (result.round, file, int(line) if line.isdigit() else 0)
 
 
 def _plain(noun: Any) -> dict[str, Any]:

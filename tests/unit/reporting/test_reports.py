@@ -314,3 +314,12 @@ def test_statuses_without_reason_are_valid(result: Make) -> None:
     for status in (Status.XPASSED, Status.SUSPECT, Status.UNCHECKED, Status.SKIPPED):
         each = result(status=status, message="why")
         validate_report(build_report(INFO, [each], summary_of([each])))
+
+
+def test_cases_stand_in_the_order_of_the_plan_however_they_finished(result: Make) -> None:
+    finished = [
+        result(id=name, where=f"plan.yaml:{line}", round=nth)
+        for name, line, nth in (("c", 12, 0), ("again a", 4, 1), ("a", 4, 0), ("b", 9, 0))
+    ]
+    report = build_report(INFO, finished, summary_of(finished))
+    assert [case["id"] for case in report["cases"]] == ["a", "b", "c", "again a"]
