@@ -64,7 +64,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
         raise
     configure(driver, settings)
     target = backend_manager.target(driver, chip)
-    cases = build(target_of=lambda _name, _chip: target, check_backend=driver.problems)
+    cases = build(target_of=lambda _name, _chip: target, check_backend=driver.problems, dtypes_of=driver.dtypes_of)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",

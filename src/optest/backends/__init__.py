@@ -55,6 +55,10 @@ class BackendDriver:
         """Why this driver cannot run ``case``, or None; such a case is skipped as UNSUPPORTED."""
         return None
 
+    def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
+        return {}
+
     def problems(self, case: TestCase) -> Sequence[str]:  # noqa: ARG002 - part of the protocol
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
         return ()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver
-from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, read_config
+from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, file_dtypes, read_config
 from optest.backends.numpy_reference import reference_label, reference_outputs
 from optest.backends.tensor_files import (
     GoldenState,
@@ -52,6 +52,9 @@ class CommandBackendDriver(BackendDriver):
     def __init__(self) -> None:
         self._built: dict[tuple[str, Command], Fault | None] = {}
         self._checks: dict[str, tuple[Check, ...]] = {}
+
+    def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
+        return file_dtypes(options.get("inputs"))
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return read_config(case, self.name)[1]

@@ -14,7 +14,7 @@ from optest.backends.tokens import problems_of
 from optest.errors import UnknownName, nearest
 from optest.spec import DType, TensorSpec, TestCase, dtype, format_shape
 
-__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "read_config"]
+__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "file_dtypes", "read_config"]
 
 Command = tuple[str, ...]
 
@@ -297,6 +297,16 @@ class _Reader:
         if files and len(files) != len(specs):
             self._say(key, f"has {', '.join(file.tensor for file in files)}, but should have every output")
         return files
+
+
+def file_dtypes(files: Any) -> dict[str, str]:
+    """The dtypes that a list or map of files states, by tensor; what is malformed is left to :func:`read_config`."""
+    if isinstance(files, Mapping):
+        files = [{"tensor": name, **each} for name, each in files.items() if isinstance(each, Mapping)]
+    if not isinstance(files, (list, tuple)):
+        return {}
+    stated = ((each.get("tensor"), each.get("dtype")) for each in files if isinstance(each, Mapping))
+    return {name: text for name, text in stated if isinstance(name, str) and isinstance(text, str)}
 
 
 def case_tokens(case: TestCase) -> dict[str, str]:

@@ -44,6 +44,7 @@ def build_cases(
     target_of: Callable[[str, str | None], BackendTarget],
     check_fill: Callable[[Fill], object],
     check_backend: Callable[[TestCase], Sequence[str]],
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
     backend_names: Collection[str] | None = None,
 ) -> list[TestCase]:
     """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.
@@ -52,6 +53,7 @@ def build_cases(
         target_of: backend by name or kind, and chip, to a target; raises ``UnknownName``.
         check_fill: raises ``UsageError`` or ``UnknownName`` for a fill that does not exist or has wrong parameters.
         check_backend: what is wrong with a case's ``backend_config``.
+        dtypes_of: dtypes by tensor that the backend's options of a case state, for cases without ``dtypes``.
         backend_names: the keys that ``backend_config`` may have; None does not check them.
 
     Raises:
@@ -65,7 +67,8 @@ def build_cases(
     with collection_paused():
         shared = gather_shared(document, request, ledger, target_of)
         known = KnownOperators(operators, ledger)
-        built = list(_built(document, request, known, shared, FillCheck(check_fill, ledger), ledger))
+        fills = FillCheck(check_fill, ledger)
+        built = list(_built(document, request, known, shared, fills, ledger, dtypes_of))
         refuse_untrusted_code(document, request, ledger)
         check_default_attributes(document, shared.defaults, known, ledger)
         check_names(document, ledger)
@@ -85,6 +88,7 @@ def _built(
     shared: Shared,
     fills: FillCheck,
     ledger: Ledger,
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
 ) -> Iterator[tuple[TestCase, Path]]:
     """The cases with their paths; of one that is wrong as much is checked as can be, and it may be left out."""
     for entry, path in _entries(document, request, known):
@@ -92,7 +96,9 @@ def _built(
         if operator is None:
             continue
         doubtful = _doubtful(document, entry, path) if document is not None and document.problems else set()
-        statement = Statement(operator, entry, path, shared.defaults, request, ledger, doubtful)
+        options = {} if "backend_config" in doubtful else _backend_config(entry, shared).get(shared.target.name, {})
+        implied = dtypes_of(options) if options else {}
+        statement = Statement(operator, entry, path, shared.defaults, request, ledger, doubtful, implied)
         case = _build(statement, shared, fills)
         if case is not None and "backend_config" not in doubtful:
             yield case, path

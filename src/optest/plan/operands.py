@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
+from optest.errors import UnknownName
 from optest.plan.forms import Layout
 from optest.plan.statement import KnownOperator, Place, Statement, below
 from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
@@ -114,7 +116,7 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
     stated, place = statement.stated("dtypes", statement.request.dtypes or None, "--dtype")
     found: tuple[DType, ...]
     if stated is None:
-        found = _default_dtypes(operator, present, {})
+        found = _default_dtypes(operator, present, _implied_by_index(statement))
     elif isinstance(stated, dict):
         by_index = _dtypes_by_index(statement, stated, place)
         if by_index is None:
@@ -139,6 +141,17 @@ def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] |
         message = f"{operator.name} is not defined for ({', '.join(names)})"
         statement.ledger.problem(place, message, f"defined for: {listed}")
         return None
+    return found
+
+
+def _implied_by_index(statement: Statement) -> dict[int, DType]:
+    """What the backend's options imply; a wrong name or dtype there is the driver's to report."""
+    found: dict[int, DType] = {}
+    for name, text in statement.implied_dtypes.items():
+        with suppress(UnknownName):
+            side, index = statement.operator.locate(name)
+            if side == "input":
+                found[index] = dtype(text)
     return found
 
 

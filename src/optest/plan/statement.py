@@ -132,6 +132,8 @@ class Statement:
     request: CaseRequest
     ledger: Ledger
     doubtful: set[str] = field(default_factory=set)
+    implied_dtypes: Mapping[str, str] = field(default_factory=dict)
+    """Dtypes by tensor that the backend's options state; they serve where nobody states ``dtypes``."""
 
     def stated(self, key: str, option: Any, flag: str) -> tuple[Any, Place]:
         """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
