@@ -94,7 +94,7 @@ def test_a_chip_that_nobody_has_is_refused(manager: BackendManager, wanted: str)
     assert "ascend910b" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["numpy", pytest.param("torch", marks=pytest.mark.torch)])
 def test_a_backend_without_chips_takes_none(manager: BackendManager, name: str) -> None:
     with pytest.raises(UnknownName, match="it takes no chip"):
         manager.select(name, "ascend910b")
