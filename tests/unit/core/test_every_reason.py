@@ -14,7 +14,9 @@ import pytest
 
 from optest.backends import backend_manager
 from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
+from optest.core.results import result_of
 from optest.core.runner import Execution, why_not_run
+from optest.errors import Unavailable
 from optest.operators import operators
 from optest.registry import load_object
 from optest.settings import environment
@@ -26,6 +28,7 @@ from optest.spec import (
     Layer,
     OperatorDescriptor,
     Reason,
+    RunSummary,
     Skip,
     Status,
     TensorSpec,
@@ -286,6 +289,38 @@ def test_nothing_compared_is_not_a_pass() -> None:
     undeclared = case_of(shape=(0, 5), outputs=())
     (verdict,) = run_here(undeclared).verdicts
     assert verdict.reason is Reason.NOTHING_COMPARED
+
+
+def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("in the comparison")
+
+    monkeypatch.setattr("optest.core.runner.judge", broken)
+    (verdict,) = run_here(case_of()).verdicts
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.INTERNAL)
+    assert RunSummary.of([result_of(case_of(), verdict)], total=1, duration_s=0.0).exit_status == 3
+
+
+def test_what_a_backend_lacks_is_unavailable() -> None:
+    driver = faulty_backend.FaultyBackend()
+
+    def lacking(case: Any, inputs: Any) -> Any:
+        raise Unavailable("the driver's runtime", "install it")
+
+    driver.run = lacking  # type: ignore[method-assign]
+    (verdict,) = InProcess(driver).execute([case_of()]).verdicts
+    assert (verdict.status, verdict.reason) == (Status.SKIPPED, Reason.UNAVAILABLE)
+
+
+NOT_YET = {Reason.READ_OUT_OF_BOUNDS, Reason.WORKSPACE, Reason.LEAK, Reason.SANITIZER}
+"""Reasons that need buffers with real layouts or a library's own protocol, which this tool does not drive yet."""
+
+
+def test_every_reason_is_reached_by_a_test_of_the_engine() -> None:
+    folder = Path(__file__).parents[1]
+    texts = [path.read_text() for name in ("core", "compare", "backends") for path in (folder / name).glob("test_*.py")]
+    named = {reason for reason in Reason if any(f"Reason.{reason.value}" in text for text in texts)}
+    assert set(Reason) - named <= NOT_YET
 
 
 def test_xfail_excuses_its_own_status_alone() -> None:
