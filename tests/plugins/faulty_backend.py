@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -145,19 +144,10 @@ def _kill_the_guard(case: Any, inputs: Arrays) -> Arrays:
     time.sleep(10)
 
 
-def _late(case: Any, inputs: Arrays) -> Arrays:
-    """Returns at once; a thread writes the right answer a moment later, as a kernel does that nobody waited for."""
-    (right,) = _honest.run(case, inputs)
-    out = np.zeros_like(right)
-    threading.Timer(0.0005, lambda: np.copyto(out, right)).start()
-    return (out,)
-
-
 FAULTS: dict[str, Callable[..., Arrays]] = {
     "none": _honest.run,
     "value": _value,
     "nan": _nan,
-    "late": _late,
     "zeros": lambda case, inputs: (np.zeros_like(_honest.run(case, inputs)[0]),),
     "shape": lambda case, inputs: (_honest.run(case, inputs)[0][:-1],),
     "broadcastable": lambda case, inputs: (_honest.run(case, inputs)[0][:1],),
@@ -230,6 +220,22 @@ class FaultyBuffersBackend(BackendDriver):
                 out[...] = right
 
 
+class LateBackend(BackendDriver):
+    """Returns before its work is done, as a kernel does that nobody waited for; `checks` is asked after the call."""
+
+    kind = "faulty"
+    name = "late"
+
+    def run(self, case: Any, inputs: Arrays) -> Arrays:
+        (self.right,) = _honest.run(case, inputs)
+        self.out = np.zeros_like(self.right)
+        return (self.out,)
+
+    def checks(self, case: Any) -> Any:
+        self.out[...] = self.right
+        return ()
+
+
 class InvariantLiar(BackendDriver):
     """Declares itself invariant and is not; both answers are within any tolerance."""
 
@@ -245,6 +251,6 @@ class InvariantLiar(BackendDriver):
 
 
 def register() -> None:
-    for driver in (FaultyBackend(), FaultyBuffersBackend(), InvariantLiar()):
+    for driver in (FaultyBackend(), FaultyBuffersBackend(), LateBackend(), InvariantLiar()):
         if driver.name not in backend_manager.names():
             backend_manager.register(driver)

@@ -82,7 +82,6 @@ def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Te
 IN_PROCESS = [
     ("value", Status.FAILED, Reason.VALUE),
     ("zeros", Status.FAILED, Reason.VALUE),
-    ("late", Status.FAILED, Reason.VALUE),
     ("nan", Status.FAILED, Reason.NAN),
     ("shape", Status.FAILED, Reason.SHAPE),
     ("broadcastable", Status.FAILED, Reason.SHAPE),
@@ -200,6 +199,11 @@ def test_an_output_that_looks_like_the_poison_is_not_unwritten() -> None:
     (verdict,) = run_here(case).verdicts
     assert looks.size == 20
     assert verdict.status is Status.PASSED, verdict.message
+
+
+def test_what_counts_is_what_stands_there_when_the_call_is_over() -> None:
+    (verdict,) = run_here(case_of(backend="late")).verdicts
+    assert verdict.reason is Reason.VALUE, verdict.message
 
 
 def test_declared_invariance_is_held_against_the_bits() -> None:
