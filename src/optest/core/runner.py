@@ -158,9 +158,9 @@ def _verdict(
                 inputs=inputs,
                 checks=answer.checks,
             )
+            return doubted(case, verdict, expected)
     except Fault as fault:
         return fault_verdict(fault)
-    return doubted(case, verdict, expected)
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

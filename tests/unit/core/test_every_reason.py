@@ -305,6 +305,15 @@ def test_a_judge_that_breaks_is_optests_own_fault(monkeypatch: pytest.MonkeyPatc
     assert RunSummary.of([result_of(case_of(), verdict)], total=1, duration_s=0.0).exit_status == 3
 
 
+def test_a_doubt_that_breaks_ends_the_case_and_not_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("optest.core.runner.doubted", broken)
+    (verdict,) = run_here(case_of()).verdicts
+    assert (verdict.status, verdict.reason) == (Status.ERROR, Reason.OUT_OF_MEMORY)
+
+
 def test_what_a_backend_lacks_is_unavailable() -> None:
     driver = faulty_backend.FaultyBackend()
 
