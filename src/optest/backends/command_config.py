@@ -171,8 +171,8 @@ class _Reader:
         return {argument.path: argument.spec for argument in self.case.inputs}
 
     def _output_specs(self) -> dict[str, TensorSpec]:
-        names = self.case.descriptor.tensors.outputs
-        if len(self.case.outputs) != len(names):
+        if not self.case.outputs:
+            names = self.case.descriptor.tensors.outputs
             self.problems.append(
                 f"case {self.case.id}: the shapes of the outputs are not known, but a file has to be read; "
                 f"state them under `shapes:`, as {', '.join(f'output{index}' for index in range(len(names)))}"
@@ -326,7 +326,8 @@ def case_tokens(case: TestCase) -> dict[str, str]:
 
 def _file_tokens(case: TestCase) -> tuple[str, ...]:
     """The tokens that stand for the absolute paths of files."""
-    outputs = (f"output{index}" for index in range(len(case.descriptor.tensors.outputs)))
+    count = len(case.outputs or case.descriptor.tensors.outputs)
+    outputs = (f"output{index}" for index in range(count))
     return (*(argument.path for argument in case.inputs), *outputs)
 
 

@@ -78,7 +78,8 @@ class TorchBackend(BackendDriver):
             with torch.no_grad():
                 output = operator(at_their_places(case, tensors), case.attributes)
             self._synchronize()
-            return [self._received(output)]
+            outputs = output if isinstance(output, (tuple, list)) else (output,)
+            return [self._received(each) for each in outputs]
         except Inexpressible as error:
             raise Fault(Reason.UNSUPPORTED, str(error)) from error
         except NotImplementedError as error:

@@ -18,6 +18,8 @@ class Expected:
     ``value`` is float64 (complex128) and unrounded for inexact ``dtype``, exact integers or bool otherwise. An
     expectation that was stored rounded may have ``dtype`` itself.
     ``terms`` is the operator's Terms or ErrorBudget for this output, None where the rule needs none.
+    ``alternatives`` takes all actual outputs and returns a mask, True where an element that differs from ``value`` is
+    as right (or None); it is asked only where something differs.
     """
 
     name: str
@@ -25,6 +27,7 @@ class Expected:
     shape: tuple[int, ...]
     value: Any
     terms: Any | None = None
+    alternatives: Callable[[Sequence[Any]], Any] | None = None
 
 
 _judge: Callable[..., Verdict] | None = None

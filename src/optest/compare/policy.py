@@ -228,7 +228,7 @@ def _tolerance_text(tolerance: Tolerance) -> str:
 def _applies(layer: ToleranceLayer, descriptor: OperatorDescriptor, index: int, output: str) -> bool:
     if layer.output is None or layer.output == output or layer.output == f"output{index}":
         return True
-    names = descriptor.tensors.outputs
+    names = descriptor.tensors.output_names(index + 1) or descriptor.tensors.outputs
     return index < len(names) and layer.output == names[index]
 
 

@@ -94,7 +94,7 @@ def _buffers_for(
             f"backend {driver.name} writes into buffers of optest, but the shapes of the outputs are not known; "
             "state them under `shapes:`",
         )
-    return list(zip(case.descriptor.tensors.outputs, case.outputs, strict=False))
+    return list(zip(case.descriptor.tensors.output_names(len(case.outputs)) or (), case.outputs, strict=True))
 
 
 def _float_mode_note(left_behind: str) -> Check:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.compare import Expected
 from optest.core.border import Border
-from optest.numerics import dtype_of, private_copy
+from optest.numerics import dtype_of, numpy_dtype, private_copy
 from optest.registry import load_object
 from optest.spec import (
     Check,
@@ -60,7 +61,31 @@ def expected_outputs(
                 return [], ()
         with Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
             terms = _terms(cases, padded)
-    return _placed(case, values, terms), notes
+    placed = _placed(case, values, terms)
+    if case.descriptor.alternatives is not None:
+        placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
+    return placed, notes
+
+
+def _with_alternatives(
+    case: TestCase, inputs: Sequence[Array | None], expected: list[Expected], hook: str | Callable[..., Any]
+) -> list[Expected]:
+    """Let the operator say which elements of an output are as right as the reference's."""
+    structure = [(each.shape, numpy_dtype(each.dtype)) for each in expected]
+
+    def masks(actual: Sequence[Any]) -> Sequence[Any]:
+        if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
+            return (None,) * len(expected)
+        with np.errstate(), Border("the operator's `alternatives`", Reason.REFERENCE_FAILED):
+            found = _sequence(_hook(hook)(inputs, dict(case.attributes), actual))
+            if len(found) != len(expected):
+                raise ValueError(f"`alternatives` yields {len(found)} masks, but should yield {len(expected)}")
+        return found
+
+    def mask_of(index: int) -> Callable[[Sequence[Any]], Any]:
+        return lambda actual: masks(actual)[index]
+
+    return [replace(each, alternatives=mask_of(index)) for index, each in enumerate(expected)]
 
 
 def _trusted(
@@ -152,11 +177,12 @@ def _sequence(returned: Any) -> Sequence[Any]:
 
 
 def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | None) -> list[Expected]:
-    names = case.descriptor.tensors.outputs
-    if len(outputs) != len(names):
+    names = case.descriptor.tensors.output_names(len(case.outputs) or len(outputs))
+    if names is None or len(outputs) != len(names):
+        wanted = len(case.outputs) or len(case.descriptor.tensors.outputs)
         raise Fault(
             Reason.REFERENCE_FAILED,
-            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {len(names)}",
+            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {wanted}",
         )
     if terms is not None and len(terms) != len(names):
         raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")

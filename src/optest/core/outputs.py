@@ -36,7 +36,8 @@ def in_order(case: TestCase, returned: Any) -> list[np.ndarray[Any, Any]]:
 
 
 def _by_name(case: TestCase, returned: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-    names = case.descriptor.tensors.outputs
+    signature = case.descriptor.tensors
+    names = (case.outputs and signature.output_names(len(case.outputs))) or signature.outputs
     placed: dict[int, np.ndarray[Any, Any]] = {}
     for name, value in returned.items():
         try:
@@ -45,6 +46,8 @@ def _by_name(case: TestCase, returned: Mapping[str, Any]) -> list[np.ndarray[Any
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned an output that is not expected: {error}") from None
         if side != "output":
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, which is an input of the operator")
+        if index >= len(names):
+            raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned {name!r}, but there are {len(names)} outputs")
         if index in placed:
             raise Fault(Reason.EXTRA_OUTPUT, f"the backend returned output {names[index]!r} twice, also as {name!r}")
         placed[index] = _array(value, f"output {name!r}")

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from optest.numerics import Array, bits, numpy_dtype, round_to
-from optest.spec import DType, Fault, Interval, Kind, Reason
+from optest.registry import load_object
+from optest.spec import DType, Fault, Interval, Kind, Reason, TensorSpec, TestCase
 
-__all__ = ["Pieces", "fold", "integer_pieces", "integers_within", "legal_signs", "real_pieces"]
+__all__ = ["Pieces", "domain_of", "fold", "integer_pieces", "integers_within", "legal_signs", "real_pieces"]
 
 Pieces = tuple[tuple[Any, Any], ...]
 """Closed ranges, one below and one above the gap that an interval's ``avoid`` leaves, or just one; ascending."""
 
 _EVERYTHING = Interval()
+
+
+def domain_of(case: TestCase) -> Mapping[str, Interval]:
+    """The ranges of the inputs by name; of indices they depend on what is indexed."""
+    domain = case.descriptor.domain
+    if isinstance(domain, Mapping):
+        return domain
+    hook = load_object(domain) if isinstance(domain, str) else domain
+    specs: Sequence[TensorSpec | None] = [argument.spec for argument in case.inputs]
+    signature = case.descriptor.tensors
+    if not signature.is_variadic:
+        by_name = {argument.name: argument.spec for argument in case.inputs}
+        specs = [by_name.get(parameter.name) for parameter in signature.inputs]
+    found: Mapping[str, Interval] = hook(specs, case.attributes)
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from optest.generators import draws
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
 from optest.generators.counter import Stream
-from optest.generators.domains import integer_pieces, integers_within, legal_signs, real_pieces
+from optest.generators.domains import domain_of, integer_pieces, integers_within, legal_signs, real_pieces
 from optest.generators.fills import check_fill, fill_values
 from optest.generators.placed import from_data, from_file
 from optest.generators.special_values import special_values
@@ -62,7 +62,7 @@ def input_of(case: TestCase, argument: Argument) -> Array:
         if fill.kind == "data":
             return from_data(fill_values(fill), spec, argument.name)
         return from_file(fill_values(fill), spec, argument.name, case.base_dir)
-    interval = case.descriptor.domain.get(argument.name)
+    interval = domain_of(case).get(argument.name)
     if fill.kind == "special" and "rate" not in fill.parameters:
         fill = _at_the_operators_rate(case, argument)
     parameters = _frozen(fill) if fill.parameters else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from optest.operators.catalogue import DESCRIPTORS
 from optest.registry import load_object
@@ -90,7 +90,7 @@ def _section(descriptor: OperatorDescriptor) -> str:
         *(
             f"- default range of `{name}`: {interval.low:g} to {interval.high:g}"
             + (f", at least {interval.avoid:g} from 0" if interval.avoid else "")
-            for name, interval in descriptor.domain.items()
+            for name, interval in (descriptor.domain.items() if isinstance(descriptor.domain, Mapping) else ())
         ),
     ]
     text = "\n".join(lines) + "\n"

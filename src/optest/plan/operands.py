@@ -241,7 +241,10 @@ def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -
     input_dtypes = {spec.dtype for _, spec in inputs}
     common = next(iter(input_dtypes)) if len(input_dtypes) == 1 else None
     specs = []
-    for index in range(len(statement.operator.descriptor.tensors.outputs)):
+    signature = statement.operator.descriptor.tensors
+    highest = max((*declared, *stated)) + 1
+    count = highest if signature.variadic_output else max(highest, len(signature.outputs) - signature.optional_outputs)
+    for index in range(count):
         layout = declared.get(index)
         each = stated[index][0] if index in stated else common
         if layout is None:

@@ -1,6 +1,7 @@
 """The vocabulary: what every other package talks about. Standard library only."""
 
 from optest.spec.case import (
+    DEFAULT_PRIORITY,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -43,12 +44,15 @@ from optest.spec.outcome import (
     Verdict,
 )
 from optest.spec.run import RunInfo, RunSummary
+from optest.spec.samples import TIERS, Sample, Tier
 from optest.spec.tensors import TensorSpec, contiguous_strides, format_shape
 
 __all__ = [
     "BAD_STATUSES",
+    "DEFAULT_PRIORITY",
     "DTYPES",
     "REQUIRED",
+    "TIERS",
     "Argument",
     "Attribute",
     "BackendTarget",
@@ -74,12 +78,14 @@ __all__ = [
     "RuleUsed",
     "RunInfo",
     "RunSummary",
+    "Sample",
     "Signature",
     "Skip",
     "Status",
     "TensorSpec",
     "Terms",
     "TestCase",
+    "Tier",
     "Timings",
     "Tolerance",
     "ToleranceLayer",

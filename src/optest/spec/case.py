@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
@@ -16,6 +18,7 @@ from optest.spec.outcome import Status
 from optest.spec.tensors import TensorSpec, format_shape
 
 __all__ = [
+    "DEFAULT_PRIORITY",
     "Argument",
     "BackendTarget",
     "ExpectedError",
@@ -29,6 +32,10 @@ __all__ = [
     "Xfail",
     "canonical_json",
 ]
+
+
+DEFAULT_PRIORITY = 100
+"""Of a case that states none; a smaller number is more urgent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +232,7 @@ class TestCase:
     tolerances: tuple[ToleranceLayer, ...] = ()
     timeout_s: float | None = None
     retries: int = 0
+    priority: int = DEFAULT_PRIORITY
     skip: Skip | None = None
     xfail: Xfail | None = None
     expects_error: ExpectedError | None = None
@@ -253,11 +261,12 @@ class TestCase:
         names = [argument.spec.dtype.name for argument in self.inputs]
         dtypes = names[0] if names and names.count(names[0]) == len(names) else ",".join(names)
         words = [format_shape(argument.spec.shape) for argument in self.inputs]
-        if self.attributes:
+        stated = self.attributes
+        if stated:
             defaults = {attribute.name: attribute.default for attribute in self.descriptor.attributes}
             words += [
                 f"{name}={_short(value)}"
-                for name, value in self.attributes.items()
+                for name, value in stated.items()
                 if name not in defaults or value != defaults[name]
             ]
         return f"{self.descriptor.name}[{dtypes}]({', '.join(words)})"
@@ -276,7 +285,8 @@ class TestCase:
     def key(self) -> str:
         """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
         if not self._key:
-            text = f'{{"seed":{canonical_json(self.seed)},"signature":{_signature_text(self)}}}'
+            seed = str(self.seed) if type(self.seed) is int else canonical_json(self.seed)
+            text = f'{{"seed":{seed},"signature":{_signature_text(self)}}}'
             digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
             object.__setattr__(self, "_key", f"k1:{digest}")
         return self._key
@@ -300,29 +310,32 @@ def _signature_text(case: TestCase) -> str:
     inputs = ",".join([_argument_text(argument) for argument in case.inputs])
     outputs = ",".join([f"[{_spec_text(spec)}]" for spec in case.outputs])
     attributes = canonical_json(dict(case.attributes)) if case.attributes else "{}"
-    generator = "null" if case.generator is None else canonical_json(case.generator)
-    parts = (
-        f'"attributes":{attributes}',
-        f'"generator":{generator}',
-        f'"inputs":[{inputs}]',
-        f'"op":{canonical_json(case.descriptor.name)}',
-        f'"outputs":[{outputs}]',
+    generator = "null" if case.generator is None else _quoted(case.generator)
+    return (
+        f'{{"attributes":{attributes},"generator":{generator},"inputs":[{inputs}],'
+        f'"op":{_quoted(case.descriptor.name)},"outputs":[{outputs}]}}'
     )
-    return f"{{{','.join(parts)}}}"
 
 
 def _argument_text(argument: Argument) -> str:
-    fill = canonical_json(argument.fill.kind)
-    if argument.fill.parameters:
-        fill += f",{canonical_json(dict(argument.fill.parameters))}"
-    return f"[{canonical_json(argument.path)},{_spec_text(argument.spec)},[{fill}]]"
+    fill = argument.fill
+    kind = _quoted(fill.kind)
+    if fill.parameters:
+        kind += f",{canonical_json(dict(fill.parameters))}"
+    return f"[{_quoted(argument.path)},{_spec_text(argument.spec)},[{kind}]]"
 
 
 def _spec_text(spec: TensorSpec) -> str:
-    shape = ",".join(map(str, spec.shape))
-    if spec.is_dense:
-        return f'"{spec.dtype.name}",[{shape}]'
-    return f'"{spec.dtype.name}",[{shape}],[{",".join(map(str, spec.strides or ()))}],{spec.offset}'
+    if spec.strides is None and not spec.offset:
+        return _dense_text(spec.dtype.name, spec.shape)
+    dense = _dense_text(spec.dtype.name, spec.shape)
+    return dense if spec.is_dense else f"{dense},[{','.join(map(str, spec.strides or ()))}],{spec.offset}"
+
+
+@lru_cache(maxsize=4096)
+def _dense_text(name: str, shape: tuple[int, ...]) -> str:
+    """Sizes are written as integers, so that tuples that are equal to the cache have one text: (4,) and (4.0,)."""
+    return f'"{name}",[{",".join([str(int(size)) for size in shape])}]'
 
 
 def _short(value: Any) -> str:
@@ -340,4 +353,14 @@ def canonical_json(value: Any) -> str:
     return _encode(value)
 
 
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True).encode
+def _canonical_encoder() -> Callable[[Any], str]:
+    """What ``json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode`` does, without its layers."""
+    ours = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=True)
+    in_c: Any = getattr(json.encoder, "c_make_encoder", None)
+    if in_c is None:
+        return ours.encode
+    default = ours.default
+    return lambda value: "".join(in_c({}, default, _quoted, None, ":", ",", True, False, True)(value, 0))
+
+
+_encode = _canonical_encoder()

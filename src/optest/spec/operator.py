@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
 from optest.errors import UnknownName
 from optest.spec.dtypes import DType, dtype
+from optest.spec.samples import Sample
 from optest.spec.tensors import TensorSpec
 
 __all__ = [
@@ -38,6 +39,8 @@ REQUIRED: Any = _Required()
 
 Infer = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Sequence[TensorSpec]]
 Hook = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+Domain = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Mapping[str, "Interval"]]
+Alternatives = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
 
 class UnfitArguments(ValueError):
@@ -115,34 +118,62 @@ class Parameter:
 
 
 _PARAMETER = re.compile(r"(?P<star>\*?)(?P<name>[A-Za-z_]\w*)(?P<optional>\??)")
+
+
+def _parameters(text: str, signature: str) -> tuple[Parameter, ...]:
+    matches = [_PARAMETER.fullmatch(part.strip()) for part in text.split(",")]
+    if any(match is None for match in matches):
+        raise ValueError(f"signature is {signature!r}, but should look like 'input, weight? -> out'")
+    return tuple(
+        Parameter(name=match["name"], optional=bool(match["optional"]), variadic=bool(match["star"]))
+        for match in matches
+        if match is not None
+    )
+
+
 _POSITIONAL = re.compile(r"(input|output)(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on."""
+    """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on.
+
+    The last ``optional_outputs`` outputs may be absent, as the attributes say; with ``variadic_output`` the one
+    output ``out`` stands for any number of them: ``out0``, ``out1`` and so on.
+    """
 
     inputs: tuple[Parameter, ...]
     outputs: tuple[str, ...] = ("out",)
+    optional_outputs: int = 0
+    variadic_output: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Signature:
-        """Read ``"input, weight?, *rest -> out, indices"``; ``?`` is optional, ``*`` any number.
+        """Read ``"input, weight?, *rest -> values, indices?"``; ``?`` is optional, ``*`` any number.
 
         Raises:
             ValueError: if the text has another form.
         """
         left, arrow, right = text.partition("->")
-        matches = [_PARAMETER.fullmatch(part.strip()) for part in left.split(",")] if left.strip() else []
-        outputs = tuple(part.strip() for part in right.split(",")) if arrow else ("out",)
-        if any(match is None for match in matches) or not all(name.isidentifier() for name in outputs):
-            raise ValueError(f"signature is {text!r}, but should look like 'input, weight? -> out'")
-        inputs = tuple(
-            Parameter(name=match["name"], optional=bool(match["optional"]), variadic=bool(match["star"]))
-            for match in matches
-            if match is not None
+        inputs = _parameters(left, text) if left.strip() else ()
+        outputs = _parameters(right, text) if arrow else (Parameter(name="out"),)
+        optional = [each.optional for each in outputs]
+        if sorted(optional) != optional or (any(each.variadic for each in outputs) and len(outputs) > 1):
+            raise ValueError(f"signature is {text!r}, but optional outputs should come last, and '*out' stand alone")
+        return cls(
+            inputs=inputs,
+            outputs=tuple(each.name for each in outputs),
+            optional_outputs=sum(optional),
+            variadic_output=any(each.variadic for each in outputs),
         )
-        return cls(inputs=inputs, outputs=outputs)
+
+    def output_names(self, count: int) -> tuple[str, ...] | None:
+        """The names of ``count`` outputs in order, None where the operator cannot have so many."""
+        if self.variadic_output:
+            return tuple(f"{self.outputs[0]}{index}" for index in range(count))
+        if not len(self.outputs) - self.optional_outputs <= count <= len(self.outputs):
+            return None
+        return self.outputs[:count]
 
     @property
     def required_inputs(self) -> int:
@@ -167,13 +198,18 @@ class Signature:
         for index, parameter in enumerate(self.inputs):
             if name == parameter.name and not parameter.variadic:
                 return "input", index
-        if name in self.outputs:
+        if name in self.outputs and not self.variadic_output:
             return "output", self.outputs.index(name)
         positional = _POSITIONAL.fullmatch(name)
         if positional is not None:
             side, index = positional[1], int(positional[2])
-            if index < len(self.outputs if side == "output" else self.inputs) or (side == "input" and self.is_variadic):
+            endless = self.variadic_output if side == "output" else self.is_variadic
+            if endless or index < len(self.outputs if side == "output" else self.inputs):
                 return side, index
+        if self.variadic_output:
+            own = re.fullmatch(rf"{re.escape(self.outputs[0])}(\d+)", name)
+            if own is not None:
+                return "output", int(own[1])
         if self.is_variadic:
             own = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
             if own is not None:
@@ -190,7 +226,9 @@ class Signature:
 
     def __str__(self) -> str:
         shown = (f"{'*' * p.variadic}{p.name}{'?' * p.optional}" for p in self.inputs)
-        return f"{', '.join(shown)} -> {', '.join(self.outputs)}"
+        required = len(self.outputs) - self.optional_outputs
+        outputs = (f"{'*' * self.variadic_output}{n}{'?' * (i >= required)}" for i, n in enumerate(self.outputs))
+        return f"{', '.join(shown)} -> {', '.join(outputs)}"
 
 
 _ATTRIBUTE_TYPES = ("int", "float", "bool", "str", "ints", "dtype")
@@ -287,7 +325,13 @@ class OperatorDescriptor:
         terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``.
         rule: the built-in rule; without one, ``exact`` for integers and bool, and for floats a tolerance
             has to be stated.
-        domain: the range of each input by name, for random fills.
+        domain: the range of each input by name, for random fills; or, where it depends on shapes or attributes
+            (indices do), a dotted path or function ``(input specs, attributes) -> such a mapping``.
+        alternatives: dotted path or function ``(inputs, attributes, actual outputs) -> one mask or None for each
+            output``, True where an element that differs from the reference's is as right: the place of a tied
+            maximum, the other side of a rounding step that lies within the bound.
+        samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
+            ``case_sets`` names the sets that they come in.
         mutates: inputs that the operator changes on purpose.
         generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
@@ -304,7 +348,10 @@ class OperatorDescriptor:
     reference: str | Hook | None = None
     terms: str | Hook | None = None
     rule: Rule | None = None
-    domain: Mapping[str, Interval] = field(default_factory=dict)
+    domain: Mapping[str, Interval] | str | Domain = field(default_factory=dict)
+    alternatives: str | Alternatives | None = None
+    samples: str | Callable[[], Iterable[Sample]] | None = None
+    case_sets: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()
     generator: str | Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()

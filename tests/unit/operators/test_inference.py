@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optest.operators import inference, operators
+from optest.operators import operators, shapes
 from optest.registry import load_object
 from optest.spec import DTYPES, TensorSpec, UnfitArguments, dtype
 
@@ -75,7 +75,7 @@ def test_promotion_table_is_torchs() -> None:
         except RuntimeError:
             wanted = "none"
         try:
-            got = inference.promote_dtypes(dtype(a), dtype(b)).name
+            got = shapes.promote_dtypes(dtype(a), dtype(b)).name
         except UnfitArguments:
             got = "none"
         assert got == wanted, f"{a} with {b}"
@@ -207,8 +207,8 @@ def test_cast_gives_the_dtype_that_was_asked_for() -> None:
 
 def test_listing_operators_needs_no_numpy() -> None:
     code = (
-        "import sys; from optest.operators import operators; assert len(operators.names()) == 12; "
-        "import optest.operators.inference; assert 'numpy' not in sys.modules, 'numpy was imported'"
+        "import sys; from optest.operators import operators; assert len(operators.names()) >= 12; "
+        "import optest.operators.elementwise.inference; assert 'numpy' not in sys.modules, 'numpy was imported'"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,132 +1,33 @@
-"""What the built-in operators may lose: Σ|terms| and Σterms² of sums, error budgets of composed operators.
-
-Every ``<op>_terms`` takes what ``<op>_reference`` takes and returns one entry for each output, shaped like it, or
-None where the ceiling of the rule says all.
-Budgets count unit roundoffs u of the arithmetic, whatever its dtype; the derivations are in docs/operators.md.
-"""
+"""What the normalisations may lose."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from optest.numerics import round_to, widen
-from optest.operators.inference import infer_add, normalize_dim, reduced_dims
-from optest.operators.reference_impls import (
-    affine_parameters,
-    gemm_operands,
-    moments,
-    spec_of,
-    sum_over,
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    as_float64,
+    quiet,
 )
-from optest.spec import ErrorBudget, Terms
+from optest.operators.normalization.references import affine_parameters, moments
+from optest.operators.shapes import (
+    normalize_dim,
+)
+from optest.spec import ErrorBudget
 
 __all__ = [
-    "add_terms",
-    "gelu_terms",
-    "gemm_terms",
     "layer_norm_terms",
-    "matmul_terms",
     "softmax_terms",
-    "sum_terms",
 ]
-
-Array = np.ndarray[Any, Any]
-Inputs = Sequence[Any]
-Attributes = Mapping[str, Any]
-Hook = Callable[[Inputs, Attributes], tuple[Any, ...]]
-
 
 _FLOAT32_U = 2.0**-24
 
 
-def _quiet(function: Hook) -> Hook:
-    @functools.wraps(function)
-    def quiet(inputs: Inputs, attributes: Attributes) -> tuple[Any, ...]:
-        with np.errstate(all="ignore"):
-            return function(inputs, attributes)
-
-    return quiet
-
-
-def _float64(array: Any) -> Array:
-    return widen(np.asarray(array)).astype(np.float64, copy=False)
-
-
-def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
-    """The addition itself is correctly rounded; alpha ≠ 1 adds the roundings of alpha and of alpha · other.
-
-    Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
-    elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
-    """
-    alpha = attributes.get("alpha", 1.0)
-    return (None,) if alpha == 1 else _scaled_add_terms(inputs, attributes)
-
-
-@_quiet
-def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
-    alpha = attributes["alpha"]
-    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
-    product = alpha * _float64(right)
-    worst = 2.0 * np.abs(product)
-    if result.dtype.is_float and result.dtype.bits < 32:
-        read = float(widen(round_to(np.float64(alpha), result.dtype))) * _float64(right)
-        rounded = widen(round_to(read, result.dtype))
-        worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
-    return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
-
-
-@_quiet
-def gelu_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """1 + erf and 1 + tanh cancel below 0, and |x|/2 multiplies what they lost.
-
-    erf may be off by 16 ulp, which are 16 u where it is near 1: 8·|x|. tanh may be off by 5 ulp, its argument and
-    the sum by 3 u more: 4·|x|. Beyond 40, where every dtype has 0 or x itself, |x| counts as 40.
-    """
-    size = np.minimum(np.abs(_float64(inputs[0])), 40.0)
-    return (ErrorBudget((4.0 if attributes.get("approximate") == "tanh" else 8.0) * size),)
-
-
-@_quiet
-def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    values = _float64(inputs[0])
-    dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
-    absolute, squared = sum_over(np.abs(values), dims), sum_over(values * values, dims)
-    if attributes.get("keepdim") and values.ndim:
-        absolute, squared = np.expand_dims(absolute, dims), np.expand_dims(squared, dims)
-    count = int(np.prod([values.shape[i] for i in dims])) if values.ndim else 1
-    return (Terms(absolute, squared, count),)
-
-
-@_quiet
-def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
-    a, b = _float64(inputs[0]), _float64(inputs[1])
-    return (Terms(np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b)), a.shape[-1]),)
-
-
-@_quiet
-def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """alpha · products and beta · c; the factors' own roundings count as further terms."""
-    a, b, c = gemm_operands(inputs, attributes)
-    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    absolute, squared = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
-    if alpha:
-        absolute = abs(alpha) * (np.abs(a) @ np.abs(b))
-        squared = alpha * alpha * ((a * a) @ (b * b))
-    count = a.shape[1] + (alpha != 1)
-    if c is not None:
-        added = beta * c.astype(np.float64)
-        absolute, squared = absolute + np.abs(added), squared + added * added
-        count += 1 + (beta != 1)
-    return (Terms(absolute, squared, count),)
-
-
-@_quiet
+@quiet
 def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the shift, exp (3 ulp), the sum and the division (2.5 ulp), first order.
 
@@ -138,7 +39,7 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
     Errors of the sum are common to a row and do not average out over it; they count with twice their deviation.
     """
     array = np.asarray(inputs[0])
-    x = _float64(array)
+    x = as_float64(array)
     dim = normalize_dim(attributes.get("dim", -1), x.ndim)
     if not x.size:
         return (ErrorBudget(x, x),)
@@ -150,7 +51,7 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
     own = 2.0 * np.minimum(-d, 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
     weighted = y * own
 
-    growth, growth_variance = _growth(row, count, (dim,))
+    growth, growth_variance = growth_of_sum(row, count, (dim,))
     squares = (y * y).sum(dim, keepdims=True)
     lost = 0.0 if array.dtype == np.float64 else np.where(y < _VANISHING, y, 0.0).sum(dim, keepdims=True) / _FLOAT32_U
     shared = weighted.sum(dim, keepdims=True) + growth + lost
@@ -167,7 +68,7 @@ _SUBNORMAL = 4.0 * 2.0**-125
 """Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
 
 
-def _growth(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Any, Any]:
+def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Any, Any]:
     """How errors of a sum of ``count`` values grow, at worst and in variance: 4√n and n.
 
     Where a row repeats few values, roundings repeat and add up: n and n²/4.
@@ -185,7 +86,7 @@ def _has_few_values(x: Array) -> bool:
     return np.unique(flat[:: max(1, flat.size // 4096)]).size < 16
 
 
-@_quiet
+@quiet
 def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """Errors of the mean, the variance, the square root, the products and the bias, first order.
 
@@ -201,7 +102,7 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     all of it times |weight|, and ``|y|`` for adding the bias. What is common to a row does not average out over it
     and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n.
     """
-    x = _float64(inputs[0])
+    x = as_float64(inputs[0])
     if not x.size:
         return (ErrorBudget(x, x),)
     weight, bias = affine_parameters(inputs)
@@ -215,7 +116,7 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     condition = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s, finite where the variance is 0
     size = np.abs(x).mean(dims, keepdims=True)
     square = (x * x).mean(dims, keepdims=True)
-    growth, growth_variance = _growth(x, count, dims)
+    growth, growth_variance = growth_of_sum(x, count, dims)
 
     shift = (growth * size + np.abs(mean)) * r
     stretch = z * (s * (growth / 2.0 + 2.0) + 2.0 * condition)

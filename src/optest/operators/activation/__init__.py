@@ -1,0 +1,1 @@
+"""The activations: descriptors, inference, references, error terms and case sets."""

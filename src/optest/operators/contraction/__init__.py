@@ -1,0 +1,1 @@
+"""The contractions: descriptors, inference, references, error terms and case sets."""

@@ -1,0 +1,45 @@
+"""What the contractions may lose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.operators.arrays import (
+    Attributes,
+    Inputs,
+    as_float64,
+    quiet,
+)
+from optest.operators.contraction.references import gemm_operands
+from optest.spec import Terms
+
+__all__ = [
+    "gemm_terms",
+    "matmul_terms",
+]
+
+_FLOAT32_U = 2.0**-24
+
+
+@quiet
+def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    a, b = as_float64(inputs[0]), as_float64(inputs[1])
+    return (Terms(np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b)), a.shape[-1]),)
+
+
+@quiet
+def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """alpha · products and beta · c; the factors' own roundings count as further terms."""
+    a, b, c = gemm_operands(inputs, attributes)
+    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    absolute, squared = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    if alpha:
+        absolute = abs(alpha) * (np.abs(a) @ np.abs(b))
+        squared = alpha * alpha * ((a * a) @ (b * b))
+    count = a.shape[1] + (alpha != 1)
+    if c is not None:
+        added = beta * c.astype(np.float64)
+        absolute, squared = absolute + np.abs(added), squared + added * added
+        count += 1 + (beta != 1)
+    return (Terms(absolute, squared, count),)

@@ -1,0 +1,68 @@
+"""What the contractions compute, in float64 from the inputs as they are stored."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.numerics import dtype_of, numpy_dtype
+from optest.operators.arrays import (
+    Array,
+    Attributes,
+    Inputs,
+    largest,
+    quiet,
+    widen,
+)
+from optest.spec import DType
+
+__all__ = [
+    "gemm_operands",
+    "gemm_reference",
+    "matmul_reference",
+    "product",
+]
+
+
+@quiet
+def matmul_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
+    return (product(widen(left), widen(right), dtype_of(left.dtype)),)
+
+
+def product(a: Array, b: Array, result: DType) -> Array:
+    """``np.matmul``; integers are multiplied exactly and wrap to ``result``, through float64 where it holds them."""
+    if not result.is_integer:
+        return np.asarray(np.matmul(a, b))
+    depth = a.shape[-1]
+    if depth * largest(a) * largest(b) < 2**53:
+        exact = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64)
+    else:
+        exact = np.matmul(a.astype(np.int64), b.astype(np.int64))  # wraps modulo 2**64, which keeps the lower bits
+    return np.asarray(exact.astype(numpy_dtype(result)))
+
+
+@quiet
+def gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """alpha · a @ b + beta · c. As in BLAS, a factor of 0 leaves its operands unread: their NaN does not count."""
+    first = np.asarray(inputs[0])
+    result = dtype_of(first.dtype)
+    a, b, c = gemm_operands(inputs, attributes)
+    alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
+    total = product(a, b, result) if alpha else np.zeros((a.shape[0], b.shape[1]), widen(first).dtype)
+    if result.is_integer:
+        integer = numpy_dtype(result).type
+        total = total * integer(int(alpha))
+        return (np.asarray(total if c is None else total + integer(int(beta)) * c),)
+    total = total if alpha == 1 else alpha * total
+    return (np.asarray(total if c is None else total + (c if beta == 1 else beta * c)),)
+
+
+def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array | None]:
+    """a and b as they are multiplied, and c where it counts; widened."""
+    a, b = widen(np.asarray(inputs[0])), widen(np.asarray(inputs[1]))
+    given = inputs[2] if len(inputs) > 2 and attributes.get("beta", 1.0) else None
+    return (
+        a.T if attributes.get("trans_a") else a,
+        b.T if attributes.get("trans_b") else b,
+        None if given is None else widen(np.asarray(given)),
+    )

@@ -1,0 +1,1 @@
+"""The elementwise operators and conversion: descriptors, inference, references, error terms and case sets."""

@@ -1,0 +1,1 @@
+"""The normalisations: descriptors, inference, references, error terms and case sets."""

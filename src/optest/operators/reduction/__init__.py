@@ -1,0 +1,1 @@
+"""The reductions: descriptors, inference, references, error terms and case sets."""

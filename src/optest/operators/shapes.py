@@ -1,0 +1,175 @@
+"""Shapes, dimensions and dtype promotion as PyTorch has them; standard library only.
+
+What the operators' inference is made of. What an operator cannot take raises :class:`UnfitArguments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from optest.spec import DType, Kind, TensorSpec, UnfitArguments, dtype, format_shape
+
+__all__ = [
+    "Attributes",
+    "Shape",
+    "Specs",
+    "as_float",
+    "broadcast_shapes",
+    "broadcasts_to",
+    "dense",
+    "given",
+    "normalize_dim",
+    "promote_dtypes",
+    "promote_tensors",
+    "reduced_dims",
+    "require_same_dtype",
+    "require_scalar",
+]
+
+Specs = Sequence[TensorSpec | None]
+Attributes = Mapping[str, Any]
+Shape = tuple[int, ...]
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape to which all stretch: sizes are aligned at the end, and a size of 1 repeats."""
+    result = shapes[0] if shapes else ()
+    for shape in shapes[1:]:
+        if shape == result:
+            continue
+        rank = max(len(result), len(shape))
+        left, right = _padded(result, rank), _padded(shape, rank)
+        for position, (a, b) in enumerate(zip(left, right, strict=True)):
+            if a != b and 1 not in (a, b):
+                raise UnfitArguments(
+                    f"shape {format_shape(shape)} has the size {b} at dimension {position - rank}, "
+                    f"but should have {a} or 1 to broadcast with {format_shape(result)}"
+                )
+        result = tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))
+    return result
+
+
+def _padded(shape: Shape, rank: int) -> Shape:
+    return (1,) * (rank - len(shape)) + shape
+
+
+def broadcasts_to(shape: Shape, target: Shape) -> bool:
+    if len(shape) > len(target):
+        return False
+    return all(a in (1, b) for a, b in zip(_padded(shape, len(target)), target, strict=True))
+
+
+def normalize_dim(dim: int, rank: int, name: str = "dim") -> int:
+    """A dimension counted from the front; a scalar counts as having one dimension, as in torch."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise UnfitArguments(f"{name} is {dim}, but should be {-size} to {size - 1}, as input has {rank} dimensions")
+    return dim % size
+
+
+def reduced_dims(dims: Sequence[int] | None, rank: int) -> frozenset[int]:
+    """Which dimensions a reduction removes; None and no dimension at all mean every one, as in torch.sum."""
+    if not dims:
+        return frozenset(range(rank))
+    normalized = [normalize_dim(dim, rank) for dim in dims]
+    if len(set(normalized)) < len(normalized):
+        raise UnfitArguments(f"dim is {list(dims)}, but should name each dimension once")
+    return frozenset(normalized)
+
+
+_ORDER = ("bool", "uint8", "int8", "int16", "int32", "int64")
+
+
+def promote_dtypes(a: DType, b: DType) -> DType:
+    """The common dtype of two, by torch.promote_types.
+
+    Raises:
+        UnfitArguments: where torch has none: float8 and 4-bit integers with anything else, and unsigned integers
+            of 16 bits and more with other integers, bool and complex.
+    """
+    if a == b:
+        return a
+    names = {a.name, b.name}
+    if any(each.bits < 8 or (each.is_float and each.bits == 8) for each in (a, b)):
+        raise _no_promotion(a, b)
+    wide_unsigned = {"uint16", "uint32", "uint64"} & names
+    if wide_unsigned:
+        other = next((each for each in (a, b) if each.is_float), None)
+        if other is None:
+            raise _no_promotion(a, b)
+        return other
+    if a.is_complex or b.is_complex:
+        return dtype("complex128" if names & {"complex128", "float64"} else "complex64")
+    if a.is_float and b.is_float:
+        return dtype("float32") if a.bits == b.bits else max(a, b, key=lambda each: each.bits)
+    if a.is_float or b.is_float:
+        return a if a.is_float else b
+    if names == {"uint8", "int8"}:
+        return dtype("int16")
+    return max(a, b, key=lambda each: _ORDER.index(each.name))
+
+
+def _no_promotion(a: DType, b: DType) -> UnfitArguments:
+    return UnfitArguments(f"dtype is {b} beside {a}, but should be {a}: they have no common dtype")
+
+
+def promote_tensors(specs: Sequence[TensorSpec]) -> DType:
+    """The dtype of a result, by torch.result_type: 0-d tensors count only where they are of a higher category
+    (bool < integer < float < complex)."""
+    whole, scalars = _promoted([s for s in specs if s.rank]), _promoted([s for s in specs if not s.rank])
+    if whole is None or scalars is None:
+        found = whole or scalars
+        assert found is not None
+        return found
+    if whole.is_complex:
+        return whole
+    if whole.is_float:
+        return _complex_of(whole) if scalars.is_complex else whole
+    if whole.kind is Kind.BOOL or scalars.is_inexact:
+        return promote_dtypes(whole, scalars)
+    return whole
+
+
+def _complex_of(part: DType) -> DType:
+    names = {"float64": "complex128", "float32": "complex64", "bfloat16": "complex64"}
+    if part.name not in names:
+        raise UnfitArguments(f"the scalar beside {part} is complex, but should be real: there is no complex {part}")
+    return dtype(names[part.name])
+
+
+def _promoted(specs: Sequence[TensorSpec]) -> DType | None:
+    result: DType | None = None
+    for spec in specs:
+        result = spec.dtype if result is None else promote_dtypes(result, spec.dtype)
+    return result
+
+
+def as_float(result: DType) -> DType:
+    return result if result.is_inexact else dtype("float32")
+
+
+def dense(result: DType, shape: Shape) -> TensorSpec:
+    return TensorSpec(dtype=result, shape=shape)
+
+
+def given(specs: Specs, index: int, name: str) -> TensorSpec:
+    spec = specs[index] if index < len(specs) else None
+    if spec is None:
+        raise UnfitArguments(f"{name} is missing, but should be given")
+    return spec
+
+
+def require_same_dtype(first: TensorSpec, spec: TensorSpec, name: str) -> None:
+    if spec.dtype != first.dtype:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {first.dtype}, as the first input")
+
+
+def require_scalar(name: str, value: float, result: DType) -> None:
+    """Integers can only be multiplied by an integer that their dtype holds."""
+    if result.is_inexact or result.kind is Kind.BOOL:
+        return
+    if value != int(value) or not result.min_int <= value <= result.max_int:
+        raise UnfitArguments(
+            f"{name} is {value:g}, but should be an integer of {result.min_int} to {result.max_int} for {result}"
+        )

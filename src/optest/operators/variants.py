@@ -1,0 +1,46 @@
+"""Dtype variants, attributes and sources that many descriptors share."""
+
+from __future__ import annotations
+
+from optest.spec import DTYPES, Attribute
+
+__all__ = [
+    "BOOL",
+    "DIM",
+    "EVERY",
+    "FLOAT8",
+    "FLOAT32_PARAMETERS",
+    "FLOATS",
+    "INTEGERS",
+    "MIXED",
+    "OPENCL",
+    "REAL",
+]
+
+FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
+INTEGERS = (("int32",), ("int64",), ("int8",), ("int16",), ("uint8",))
+BOOL = (("bool",),)
+FLOAT8 = (("float8_e4m3fn",), ("float8_e5m2",))
+EVERY = (("float32",), *((entry.name,) for entry in DTYPES if entry.name != "float32"))
+REAL = tuple(variant for variant in EVERY if not variant[0].startswith("complex"))
+MIXED = tuple(
+    pair
+    for a, b in (
+        ("float32", "float64"),
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("float16", "bfloat16"),
+        ("int32", "float32"),
+        ("int64", "float16"),
+        ("bool", "float32"),
+        ("int8", "uint8"),
+        ("int32", "int64"),
+        ("bool", "int32"),
+    )
+    for pair in ((a, b), (b, a))
+)
+FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2))
+
+OPENCL = "OpenCL C 3.0 §7.4 (full profile)"
+
+DIM = Attribute(name="dim", type="int", default=-1, aliases=("axis",), description="Dimension along which it works.")
