@@ -13,7 +13,7 @@ from typing import Any
 
 from optest.errors import UsageError, nearest
 
-__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
+__all__ = ["OPTIONS", "REPORTS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
 
 
 class Origin(IntEnum):
@@ -53,6 +53,9 @@ class Option:
     def env(self) -> str:
         return f"OPTEST_{self.name.upper()}"
 
+
+REPORTS = ("terminal", "json", "junit", "markdown", "github")
+"""The reports that optest brings; :mod:`optest.reporting` makes them."""
 
 OPTIONS: tuple[Option, ...] = (
     Option(name="plan", flags=("--plan", "--config"), group="What to run", metavar="FILE", help="YAML plan of cases."),
@@ -208,11 +211,17 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--report",),
         repeat=True,
         type="choice",
-        choices=("terminal", "json"),
+        choices=REPORTS,
         group="Reports",
         help="Report to write beside the terminal's. Repeatable.",
     ),
-    Option(name="report_path", flags=("--report-path",), group="Reports", metavar="FILE", help="Where it is written."),
+    Option(
+        name="report_path",
+        flags=("--report-path",),
+        group="Reports",
+        metavar="FILE|DIR",
+        help="Where it is written: a file, or a folder for all of them. [the run's folder]",
+    ),
     Option(
         name="runs_dir",
         flags=("--runs-dir",),

@@ -1,19 +1,59 @@
-"""``optest report`` and ``optest schema``: what can be made afterwards, from a journal or from the models."""
+"""Where the reports of a run are written, ``optest report``, and ``optest schema``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from optest.errors import UsageError
+from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import report_from_journal
 from optest.reporting.page import wants_color
 from optest.settings import environment, resolve
 from optest.store import RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["report", "schema"]
+__all__ = ["default_report_path", "report", "report_files", "schema"]
+
+
+def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path | None]:
+    """Where each report beside the terminal's is written; None is its own default. Paths are tried now.
+
+    A ``path`` that is a folder holds every report under its own name. A path alone asks for the report that its
+    ending stands for, JSON if for none.
+
+    Raises:
+        UsageError: if a path cannot be written, or one file is given for several reports.
+    """
+    wanted = sorted(set(asked_for) - {"terminal"})
+    if path is None:
+        return dict.fromkeys(wanted)
+    wanted = wanted or [format_of_suffix(path) or "json"]
+    if path.is_dir():
+        files = {form: path / _file_name(form) for form in wanted}
+    elif len(wanted) == 1:
+        files = {wanted[0]: path}
+    else:
+        raise UsageError(
+            f"--report-path is the file {path}, but should be an existing folder for {len(wanted)} reports "
+            f"({', '.join(wanted)}); each gets its own name there"
+        )
+    for each in files.values():
+        check_writable(each)
+    return dict(files)
+
+
+def default_report_path(form: str, folder: Path) -> Path | None:
+    """The report's place in the run's folder, None for a report that is printed."""
+    known = FILE_FORMATS.get(form)
+    return None if known is not None and known.printed else folder / _file_name(form)
+
+
+def _file_name(form: str) -> str:
+    """Formats of installed packages have names alone."""
+    return FILE_FORMATS[form].file_name if form in FILE_FORMATS else f"report.{form}"
 
 
 def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from optest.api.asking import Asked, asked, driver_options
 from optest.api.provenance import changed, fingerprint, host, versions
+from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
 from optest.core.session import Interruption, Policy, Session
 from optest.errors import NothingSelected, UsageError
@@ -25,7 +26,7 @@ from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
-from optest.store import JournalWriter, RunDirectory, check_writable, read_journal
+from optest.store import JournalWriter, RunDirectory, read_journal
 
 __all__ = ["RunOutcome", "run", "run_cases"]
 
@@ -112,7 +113,7 @@ def _run_in(
         (
             _terminal(request, stream or sys.stdout),
             *(
-                make_reporter(form, stream=sys.stderr, path=path or directory.path / f"report.{form}")
+                make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
                 for form, path in report_files.items()
             ),
             *reporters,
@@ -147,28 +148,15 @@ def _run_in(
 
 
 def _report_files(request: Asked) -> dict[str, Path | None]:
-    """Format and path of every report beside the terminal's; None is the run's own folder. Paths are tried now.
-
-    Raises:
-        UsageError: if a path cannot be written, or one path is given for several reports.
-    """
+    """What the command line and the plan ask for; the plan's path is relative to it."""
     settings = request.settings
-    wanted = set(settings["report"])
-    path = settings["report_path"]
-    if request.document is not None:
-        stated = request.document.report
-        if "format" in stated:
-            wanted.add(stated["format"])
-        if path is None and "path" in stated:
-            path = str(Path(request.document.folder()) / stated["path"])
-    wanted.discard("terminal")
-    if path is None:
-        return dict.fromkeys(sorted(wanted))
-    wanted = wanted or {"json"}
-    if len(wanted) > 1:
-        raise UsageError(f"--report-path names one file, but {len(wanted)} reports are asked for")
-    check_writable(Path(path))
-    return {form: Path(path) for form in wanted}
+    wanted, path = set(settings["report"]), settings["report_path"]
+    stated = request.document.report if request.document is not None else {}
+    if "format" in stated:
+        wanted.add(stated["format"])
+    if path is None and request.document is not None and "path" in stated:
+        path = str(Path(request.document.folder()) / stated["path"])
+    return report_files(wanted, None if path is None else Path(path))
 
 
 def _terminal(request: Asked, stream: TextIO) -> Reporter:

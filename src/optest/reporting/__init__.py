@@ -46,6 +46,9 @@ class ReporterFactory(Protocol):
 reporters: Registry[ReporterFactory] = Registry("report")
 reporters.register("terminal", "optest.reporting.terminal:make")
 reporters.register("json", "optest.reporting.json_report:make")
+reporters.register("junit", "optest.reporting.junit:make")
+reporters.register("markdown", "optest.reporting.markdown:make")
+reporters.register("github", "optest.reporting.annotations:make")
 
 
 def make_reporter(

@@ -12,7 +12,17 @@ from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings
 
-__all__ = ["brief", "checks_text", "explain", "headline", "measure_lines", "rule_text", "timings_text", "total_s"]
+__all__ = [
+    "brief",
+    "checks_text",
+    "explain",
+    "headline",
+    "measure_lines",
+    "rule_text",
+    "rules_text",
+    "timings_text",
+    "total_s",
+]
 
 _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
 """Lines of a traceback that only underline the one above, which takes half of the few lines that are shown."""
@@ -190,6 +200,17 @@ def rule_text(rule: RuleUsed) -> str:
     """What the rule allows, and in parentheses its name."""
     name = "" if not rule.name or rule.name == rule.text else f" ({rule.name})"
     return printable(f"{rule.text or rule.name}{name}")
+
+
+def rules_text(measures: Iterable[Measure]) -> str:
+    """Each rule once; which output it judged where they differ; empty if nothing was measured."""
+    by_rule: dict[str, list[str]] = {}
+    for measure in measures:
+        if measure.rule is not None:
+            by_rule.setdefault(measure.rule.text or measure.rule.name, []).append(measure.output)
+    if len(by_rule) == 1:
+        return next(iter(by_rule))
+    return "; ".join(f"{', '.join(outputs)}: {rule}" for rule, outputs in by_rule.items())
 
 
 def _went_wrong(check: Check) -> bool:

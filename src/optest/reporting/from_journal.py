@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 from optest.errors import UnknownName
+from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.page import is_terminal
 from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, RunInfo, RunSummary
@@ -15,7 +16,7 @@ from optest.store import Journal
 
 __all__ = ["FORMATS", "report_from_journal"]
 
-FORMATS = ("terminal", "json")
+FORMATS = ("terminal", *FILE_FORMATS)
 
 
 def report_from_journal(
@@ -37,10 +38,8 @@ def report_from_journal(
     if format not in FORMATS:
         raise UnknownName("report format", format, FORMATS)
     info, summary = _info(journal), _summary(journal)
-    if format == "json":
-        from optest.reporting.json_report import report_text  # its schema takes a while to build
-
-        return report_text(info, journal.results, summary)
+    if format in FILE_FORMATS:
+        return FILE_FORMATS[format].text_of()(info, journal.results, summary)
     stream = io.StringIO()
     reporter = TerminalReporter(
         stream,

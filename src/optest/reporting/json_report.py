@@ -4,61 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 
+from optest.reporting.explain import rules_text
+from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
-from optest.reporting.tally import Tally
-from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
-from optest.store import check_writable, codec, write_atomically
+from optest.reporting.tally import Tally, in_plan_order
+from optest.spec import CaseResult, RunInfo, RunSummary, Status
+from optest.store import codec
 
 __all__ = ["JsonReporter", "build_report", "make", "report_text"]
 
 
-def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> JsonReporter:  # noqa: ARG001
-    """The JSON report as the registry makes it; it names its path unless the run is very quiet."""
-    return JsonReporter(path, stream=(stream or sys.stdout) if verbosity > -2 else None)
+def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
+    """The JSON report as the registry makes it."""
+    return make_file_reporter("json", stream=stream, path=path, verbosity=verbosity, color=color)
 
 
-class JsonReporter:
-    """Writes the report to ``path`` when the run ends, and says so on ``stream``.
-
-    ``path`` None is ``optest_report_<start in UTC>.json`` in the current folder.
-
-    Raises:
-        UsageError: from the constructor, if ``path`` cannot be written: better before the run than after it.
-    """
+class JsonReporter(FileReporter):
+    """Writes the JSON report to ``path``, by default ``optest_report_<start in UTC>.json`` in the current folder."""
 
     def __init__(self, path: Path | None = None, *, stream: TextIO | None = None) -> None:
-        check_writable(path or Path("optest_report.json"))
-        self._path = path
-        self._stream = stream
-        self._info: RunInfo | None = None
-        self._results: list[CaseResult] = []
-
-    def on_start(self, info: RunInfo) -> None:
-        self._info = info
-
-    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:  # noqa: ARG002 - the protocol's
-        self._results.append(result)
-
-    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
-        if self._info is None:
-            raise RuntimeError("on_complete was called before on_start")
-        path = self._path or Path(f"optest_report_{_compact(self._info.started_at)}.json")
-        write_atomically(path, report_text(self._info, results or self._results, summary).encode())
-        if self._stream is not None:
-            self._stream.write(f"report: {path}\n")
-
-
-def _compact(started_at: str) -> str:
-    """``20260131_235959`` for ``2026-01-31T23:59:59.123+00:00``."""
-    return re.sub(r"[^0-9T]", "", started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
+        super().__init__(path, file_name="report.json", text_of=report_text, stream=stream)
 
 
 def report_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
@@ -82,7 +53,7 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
     """
     tally = Tally()
     cases = []
-    for result in sorted(results, key=_place):
+    for result in in_plan_order(results):
         tally.add(result)
         cases.append(_case(result))
     return {
@@ -91,12 +62,6 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
         "summary": _summary(summary, tally),
         "cases": cases,
     }
-
-
-def _place(result: CaseResult) -> tuple[int, str, int]:
-    """Round, and file and line of the plan; cases without a line keep the order in which they finished."""
-    file, _, line = result.where.rpartition(":")
-    return (result.round, file, int(line) if line.isdigit() else 0)
 
 
 def _plain(noun: Any) -> dict[str, Any]:
@@ -123,20 +88,5 @@ def _summary(summary: RunSummary, tally: Tally) -> dict[str, Any]:
 def _case(result: CaseResult) -> dict[str, Any]:
     entry = _plain(result)
     entry |= entry["verdict"]
-    entry["tolerance"] = _tolerance(result.verdict.measures)
+    entry["tolerance"] = rules_text(result.verdict.measures)
     return {name: entry[name] for name in CaseEntry.__struct_fields__}
-
-
-def _tolerance(measures: Sequence[Measure]) -> str:
-    """Each rule once; which output it judged where they differ."""
-    by_rule: dict[str, list[str]] = {}
-    for measure in measures:
-        if measure.rule is not None:
-            by_rule.setdefault(measure.rule.text or measure.rule.name, []).append(measure.output)
-    if len(by_rule) == 1:
-        return next(iter(by_rule))
-    return "; ".join(_ruled(by_rule))
-
-
-def _ruled(by_rule: Mapping[str, Sequence[str]]) -> list[str]:
-    return [f"{', '.join(outputs)}: {rule}" for rule, outputs in by_rule.items()]

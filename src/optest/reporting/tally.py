@@ -1,13 +1,14 @@
-"""Counting results: by status, by operator, by reason; shared by every report."""
+"""Counting and ordering results: by status, operator and reason, by the plan; shared by every report."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from optest.spec import BAD_STATUSES, CaseResult, Status
 
-__all__ = ["OperatorTally", "Tally"]
+__all__ = ["OperatorTally", "Tally", "in_plan_order"]
 
 
 def _counted(status: Status, count: int) -> str:
@@ -66,3 +67,14 @@ class Tally:
     def worst_first(self) -> list[tuple[str, OperatorTally]]:
         """Operators by how much is wrong with them, in the order of the run among equals."""
         return sorted(self.operators.items(), key=lambda entry: (-entry[1].bad, entry[1].all_passed))
+
+
+def in_plan_order(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """Rounds, then file and line of the plan, so that reports can be compared however the cases finished."""
+    return sorted(results, key=_place)
+
+
+def _place(result: CaseResult) -> tuple[int, str, int]:
+    """Cases without a line keep the order in which they finished."""
+    file, _, line = result.where.rpartition(":")
+    return (result.round, file, int(line) if line.isdigit() else 0)

@@ -20,6 +20,7 @@ __all__ = [
     "plural",
     "printable",
     "tell_apart",
+    "without_ansi",
     "wrap",
 ]
 
@@ -58,6 +59,18 @@ def printable(text: str) -> str:
     """``text`` with escape sequences and other controls spelled out, so that no output can steer the terminal."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor movement
+    r"|(?:\x1b[\]PX^_]|\x9d)[^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)"  # titles, links
+    r"|\x1b[ -/]*[0-~]"
+)
+
+
+def without_ansi(text: str) -> str:
+    """``text`` without the sequences that colour a terminal or steer it; for reports that nobody reads on one."""
+    return _ANSI.sub("", text)
 
 
 def ascii_only(text: str, encoding: str = "ascii") -> str:

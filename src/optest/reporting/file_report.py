@@ -1,0 +1,104 @@
+"""A report that is one file, written in one piece when the run ends: a format is a text of the results."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from optest.registry import load_object
+from optest.spec import CaseResult, RunInfo, RunSummary
+from optest.store import check_writable, write_atomically
+
+__all__ = ["FILE_FORMATS", "FileFormat", "FileReporter", "format_of_suffix", "make_file_reporter"]
+
+TextOf = Callable[[RunInfo, Iterable[CaseResult], RunSummary], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFormat:
+    """One format: where its text is made, its name in a folder of reports, and whether it is printed if there is none.
+
+    ``printed`` formats are read on standard output by whoever runs optest.
+    """
+
+    text: str
+    file_name: str
+    printed: bool = False
+
+    def text_of(self) -> TextOf:
+        """The function that makes the text; its module is imported now, since schemas take a while to build."""
+        found: TextOf = load_object(self.text)
+        return found
+
+
+FILE_FORMATS = {
+    "json": FileFormat(text="optest.reporting.json_report:report_text", file_name="report.json"),
+    "junit": FileFormat(text="optest.reporting.junit:junit_text", file_name="junit.xml"),
+    "markdown": FileFormat(text="optest.reporting.markdown:markdown_text", file_name="summary.md"),
+    "github": FileFormat(
+        text="optest.reporting.annotations:annotations_text", file_name="annotations.txt", printed=True
+    ),
+}
+"""By the word of ``--report``; no two have the same file name or the same ending."""
+
+
+def format_of_suffix(path: Path) -> str | None:
+    """The format that a path's ending stands for, None if for none."""
+    by_suffix = {Path(each.file_name).suffix: name for name, each in FILE_FORMATS.items()}
+    return by_suffix.get(path.suffix.lower())
+
+
+class FileReporter:
+    """Writes ``text_of`` the whole run to ``path`` when the run ends, and says so on ``stream``.
+
+    ``path`` None is ``optest_<file name>`` with the start in UTC before its ending, in the current folder.
+
+    Raises:
+        UsageError: from the constructor, if ``path`` cannot be written: better before the run than after it.
+    """
+
+    def __init__(self, path: Path | None, *, file_name: str, text_of: TextOf, stream: TextIO | None = None) -> None:
+        check_writable(path or Path(f"optest_{file_name}"))
+        self._path = path
+        self._file_name = Path(file_name)
+        self._text_of = text_of
+        self._stream = stream
+        self._info: RunInfo | None = None
+        self._results: list[CaseResult] = []
+
+    def on_start(self, info: RunInfo) -> None:
+        self._info = info
+
+    def on_case_result(self, result: CaseResult, index: int, total: int) -> None:  # noqa: ARG002 - the protocol's
+        self._results.append(result)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
+        if self._info is None:
+            raise RuntimeError("on_complete was called before on_start")
+        path = self._path or self._dated(self._info.started_at)
+        write_atomically(path, self._text_of(self._info, results or self._results, summary).encode())
+        if self._stream is not None:
+            self._stream.write(f"report: {path}\n")
+
+    def _dated(self, started_at: str) -> Path:
+        """``optest_report_20260131_235959.json`` for a run that began at ``2026-01-31T23:59:59.123+00:00``."""
+        digits = re.sub(r"[^0-9T]", "", started_at.partition(".")[0].partition("+")[0]).replace("T", "_")
+        return Path(f"optest_{self._file_name.stem}_{digits}{self._file_name.suffix}")
+
+
+def make_file_reporter(
+    form: str,
+    *,
+    stream: TextIO | None,
+    path: Path | None,
+    verbosity: int,
+    color: bool | None,  # noqa: ARG001
+) -> FileReporter:
+    """A reporter of one of the formats as the registry makes it; it names its path unless the run is very quiet."""
+    known = FILE_FORMATS[form]
+    told = (stream or sys.stdout) if verbosity > -2 else None
+    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=told)

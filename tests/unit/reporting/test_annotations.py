@@ -1,0 +1,48 @@
+"""Annotations for GitHub: one line each, whatever stands in it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from optest.reporting import make_reporter
+from optest.reporting.annotations import annotations_text
+from optest.reporting.explain import explain
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+
+Make = Callable[..., CaseResult]
+INFO = RunInfo(run_id="r1", started_at="2026-01-31T23:59:58.123+00:00", total=3, target="torch:cpu", seed=7)
+
+
+def lines_of(results: list[CaseResult]) -> list[str]:
+    return annotations_text(INFO, results, RunSummary.of(results, total=3, duration_s=1.0)).splitlines()
+
+
+def test_only_what_is_not_well_is_annotated_where_it_stands(result: Make) -> None:
+    failure = result(id="a, b: 100%", reason=Reason.VALUE, message="why", where="plans/p.yaml:7")
+    (line,) = lines_of([result(), failure, result(status=Status.XFAILED, message="x")])
+    head, block = line.removeprefix("::").split("::", 1)
+    assert head == "error file=plans/p.yaml,line=7,title=FAILED VALUE%3A a%2C b%3A 100%25"
+    assert block.replace("%0A", "\n").replace("%25", "%").split("\n") == explain(failure)
+
+
+def test_a_case_without_a_line_has_none(result: Make) -> None:
+    (line,) = lines_of([result(status=Status.SUSPECT, message="why", where="command line")])
+    assert line.startswith("::error title=SUSPECT%3A matmul")
+
+
+def test_what_github_would_not_show_is_counted(result: Make) -> None:
+    lines = lines_of([result(id=str(place), reason=Reason.VALUE, message="x") for place in range(12)])
+    assert len(lines) == 10
+    assert lines[-1] == "::error title=optest::and 3 more cases not well: optest report r1"
+
+
+def test_they_are_printed(result: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    reporter = make_reporter("github", stream=io.StringIO())
+    failure = result(reason=Reason.VALUE, message="x")
+    reporter.on_start(INFO)
+    reporter.on_case_result(failure, 0, 1)
+    reporter.on_complete(RunSummary.of([failure], total=1, duration_s=1.0), ())
+    assert capsys.readouterr().out.startswith("::error title=FAILED VALUE")
