@@ -11,6 +11,7 @@ import click
 
 from optest import __version__
 from optest.cli.asking import explain_command, list_command, replay_command
+from optest.cli.completing import completion_command
 from optest.cli.running import run_command
 from optest.cli.showing import doctor_command, report_command, schema_command
 from optest.errors import OptestError, PlanError
@@ -43,6 +44,7 @@ for command in (
     report_command,
     schema_command,
     doctor_command,
+    completion_command,
 ):
     cli.add_command(command)
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from optest.cli.completing import completer_of
 from optest.settings import OPTIONS, Option
 
 __all__ = ["GroupedCommand", "options"]
@@ -31,6 +32,9 @@ def options(names: Iterable[str]) -> Callable[[Function], Function]:
 def _click_option(option: Option) -> Callable[[Function], Function]:
     """An option whose value is None or () if it was not given: defaults belong to the settings."""
     keywords: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
+    completer = completer_of(option.name)
+    if completer is not None:
+        keywords["shell_complete"] = completer
     match option.type:
         case "bool":
             keywords |= {"is_flag": True, "default": None, "metavar": None}
