@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optest.spec import (
+    DEFAULT_PRIORITY,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -48,6 +49,8 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["xfail"] = [case.xfail.reason, case.xfail.status.value]
     if case.expects_error:
         wire["expects_error"] = [case.expects_error.type, case.expects_error.match]
+    if case.priority != DEFAULT_PRIORITY:
+        wire["priority"] = case.priority
     for name in _PLAIN:
         value = getattr(case, name)
         if value:
@@ -85,6 +88,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         attributes={key: _tuples(value) for key, value in wire["attributes"].items()},
         backend=BackendTarget(name=name, kind=kind, chip=chip, device=device, variant=variant),
         seed=wire["seed"],
+        priority=wire.get("priority", DEFAULT_PRIORITY),
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1])) if xfail else None,

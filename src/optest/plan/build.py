@@ -23,12 +23,13 @@ from optest.plan.checks import (
 from optest.plan.fills import FillCheck, arguments_of, choose_fills
 from optest.plan.forms import is_dotted, shown
 from optest.plan.operands import input_specs, output_specs, read_layouts
-from optest.plan.origins import origins_of, where_key, where_of
+from optest.plan.origins import origins_of, where_of
 from optest.plan.request import CaseRequest
 from optest.plan.shared import Shared, gather_shared
 from optest.plan.source import Path, collection_paused
 from optest.plan.statement import Entry, KnownOperators, Ledger, Operators, Statement
-from optest.spec import BackendTarget, Fill, Layer, TestCase, ToleranceLayer
+from optest.plan.tolerances import tolerance_layers
+from optest.spec import DEFAULT_PRIORITY, BackendTarget, Fill, TestCase, ToleranceLayer
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -155,8 +156,8 @@ def _build(statement: Statement, shared: Shared, fills: FillCheck) -> TestCase |
     generator, arguments = arguments_of(statement, fills, inputs, outputs, attributes)
     tolerances = _tolerances(statement, shared)
     descriptor = statement.operator.descriptor
-    if descriptor.rule is None and not tolerances:
-        require_tolerance(statement, outputs)
+    if descriptor.rule is None:
+        require_tolerance(statement, outputs, tolerances)
     return TestCase(
         descriptor=descriptor,
         inputs=arguments,
@@ -171,6 +172,7 @@ def _build(statement: Statement, shared: Shared, fills: FillCheck) -> TestCase |
         tolerances=tolerances,
         timeout_s=_first(request.timeout_s, entry.get("timeout"), defaults.get("timeout")),
         retries=_first(request.retries, entry.get("retries"), defaults.get("retries"), 0),
+        priority=_first(entry.get("priority"), defaults.get("priority"), DEFAULT_PRIORITY),
         skip=entry.get("skip"),
         xfail=entry.get("xfail"),
         expects_error=entry.get("expects_error"),
@@ -204,11 +206,7 @@ def _tolerances(statement: Statement, shared: Shared) -> tuple[ToleranceLayer, .
     own = statement.entry.get("tolerance")
     if own is None and shared.plan_tolerance is None and shared.flag_tolerance is None:
         return ()
-    case_layer = None
-    if own is not None:
-        case_layer = ToleranceLayer(layer=Layer.CASE, tolerance=own, where=where_key(statement, "tolerance"))
-    layers = (shared.plan_tolerance, case_layer, shared.flag_tolerance)
-    return tuple(layer for layer in layers if layer is not None)
+    return tolerance_layers(statement, shared)
 
 
 def _backend_config(entry: Entry, shared: Shared) -> dict[str, Mapping[str, Any]]:

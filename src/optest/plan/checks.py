@@ -12,7 +12,7 @@ from optest.plan.request import CaseRequest
 from optest.plan.shared import Shared
 from optest.plan.source import Path
 from optest.plan.statement import Entry, KnownOperators, Ledger, Place, Statement
-from optest.spec import TensorSpec, TestCase
+from optest.spec import TensorSpec, TestCase, ToleranceLayer
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -60,12 +60,21 @@ def _command_text(what: Any) -> str:
     return what if isinstance(what, str) else shown(what)
 
 
-def require_tolerance(statement: Statement, outputs: Sequence[TensorSpec]) -> None:
+def require_tolerance(
+    statement: Statement, outputs: Sequence[TensorSpec], tolerances: Sequence[ToleranceLayer]
+) -> None:
     """Whoever judges a floating output has to know what is allowed; optest does not guess it."""
     entry = statement.entry
     if "tolerance" in statement.doubtful or "skip" in entry or "expects_error" in entry:
         return
-    floating = [index for index, spec in enumerate(outputs) if spec.dtype.precision and spec.elements]
+    stated = {layer.output for layer in tolerances}
+    if None in stated:
+        return
+    floating = [
+        index
+        for index, spec in enumerate(outputs)
+        if spec.dtype.precision and spec.elements and f"output{index}" not in stated
+    ]
     if not floating:
         return
     what = f"output{floating[0]} of {statement.operator.name} is {outputs[floating[0]].dtype}"

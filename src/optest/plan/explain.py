@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.plan.forms import shown
-from optest.spec import Argument, TestCase
+from optest.spec import DEFAULT_PRIORITY, Argument, TestCase, ToleranceLayer
 
 __all__ = ["explain_case"]
 
@@ -65,8 +65,13 @@ def _attribute_origin(case: TestCase, name: str) -> str:
 def _tolerance_rows(case: TestCase) -> list[tuple[str, str, str]]:
     ordered = sorted(case.tolerances, key=lambda layer: layer.layer, reverse=True)
     return [
-        ("tolerance", str(layer.tolerance), f"{layer.where or 'default'} ({layer.layer.phrase})") for layer in ordered
+        (_tolerance_word(layer), str(layer.tolerance), f"{layer.where or 'default'} ({layer.layer.phrase})")
+        for layer in ordered
     ]
+
+
+def _tolerance_word(layer: ToleranceLayer) -> str:
+    return f"tolerance.{layer.output}" if layer.output else "tolerance"
 
 
 def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
@@ -74,6 +79,8 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.timeout_s is not None:
         rows.append(("timeout", f"{case.timeout_s:g} s", case.origins.get("timeout", "default")))
     rows.append(("retries", str(case.retries), case.origins.get("retries", "default")))
+    if case.priority != DEFAULT_PRIORITY:
+        rows.append(("priority", str(case.priority), case.origins.get("priority", "default")))
     if case.tags:
         rows.append(("tags", ", ".join(case.tags), case.origins.get("tags", "operator")))
     if case.skip is not None:

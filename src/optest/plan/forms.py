@@ -17,6 +17,7 @@ __all__ = [
     "GeneratorChoice",
     "Layout",
     "Misfit",
+    "ToleranceChoice",
     "fill_scalar",
     "is_dotted",
     "read_dtypes",
@@ -25,6 +26,7 @@ __all__ = [
     "read_shape",
     "read_skip",
     "read_tolerance",
+    "read_tolerances",
     "read_version",
     "read_xfail",
     "shown",
@@ -78,6 +80,13 @@ class GeneratorChoice(NamedTuple):
     path: str | None = None
     every: Fill | None = None
     by_tensor: Mapping[str, Fill] = {}
+
+
+class ToleranceChoice(NamedTuple):
+    """What is allowed: for ``every`` output, and ``by_output`` for those that are named; these go first."""
+
+    every: Tolerance | None = None
+    by_output: Mapping[str, Tolerance] = {}
 
 
 def shown(value: Any) -> str:
@@ -225,6 +234,28 @@ def read_tolerance(value: Any) -> Tolerance:
         return Tolerance.from_mapping(value)
     except UsageError as error:
         raise Misfit(str(error)) from None
+
+
+def read_tolerances(value: Any) -> ToleranceChoice:
+    """Read the flat form for all outputs, ``{out: {rtol: 1e-3}}`` for single ones, or both in one mapping."""
+    if not isinstance(value, dict) or not any(isinstance(each, dict) for each in value.values()):
+        return ToleranceChoice(every=read_tolerance(value))
+    flat = {key: each for key, each in value.items() if not isinstance(each, dict)}
+    parts: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), flat)] if flat else []
+    parts += [((key,), each) for key, each in value.items() if isinstance(each, dict)]
+    misfits: list[Misfit] = []
+    read: dict[tuple[str, ...], Tolerance] = {}
+    for path, part in parts:
+        try:
+            read[path] = read_tolerance(part)
+        except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
+            for each in (misfit, *misfit.others):
+                each.path = (*path, *each.path)
+                misfits.append(each)
+    if misfits:
+        misfits[0].others = tuple(misfits[1:])
+        raise misfits[0]
+    return ToleranceChoice(every=read.pop((), None), by_output={path[0]: each for path, each in read.items()})
 
 
 def _allowed(value: Any, path: tuple[str | int, ...]) -> None:

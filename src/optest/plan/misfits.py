@@ -12,7 +12,7 @@ from optest.errors import Problem, nearest
 from optest.plan.forms import Misfit, shown
 from optest.plan.source import Path, Source, format_path
 
-__all__ = ["nearest_key", "problems_of"]
+__all__ = ["nearest_key", "problem_at", "problems_at", "problems_of"]
 
 
 def problems_of(
@@ -34,6 +34,26 @@ def problems_of(
             text = format_path(path)
             problem = Problem(message=misfit.message, file=source.file, line=line, path=text, hint=misfit.hint)
             found.setdefault(path, said.setdefault((written, misfit.message), problem))
+    return found
+
+
+def problem_at(path: Path, misfit: Misfit, source: Source) -> Problem:
+    """The problem that a misfit at ``path`` is."""
+    line = source.line_of(path)
+    return Problem(message=misfit.message, file=source.file, line=line, path=format_path(path), hint=misfit.hint)
+
+
+def problems_at(
+    error: ValidationError, source: Source, case: Path, place: Callable[[Path], Path]
+) -> dict[Path, Problem]:
+    """The faults of a part of a case; ``place`` tells where a value at a path of the case was written."""
+    found: dict[Path, Problem] = {}
+    for detail in error.errors(include_url=False):
+        location = (*case, *detail["loc"])
+        first = _misfit(detail, location, source, lambda _: ())
+        for misfit in (first, *first.others):
+            path = place((*location, *misfit.path))
+            found.setdefault(path, problem_at(path, misfit, source))
     return found
 
 

@@ -10,6 +10,7 @@ from optest.plan.forms import fill_scalar
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
 from optest.spec import (
+    DEFAULT_PRIORITY,
     Fill,
     Layer,
     RuleClass,
@@ -19,7 +20,7 @@ from optest.spec import (
     format_shape,
 )
 
-__all__ = ["case_plan", "command_line"]
+__all__ = ["case_plan", "command_line", "flow"]
 
 
 def command_line(case: TestCase) -> list[str] | None:
@@ -170,19 +171,33 @@ def case_plan(case: TestCase) -> str:
         top["chip"] = case.backend.chip
     if case.base_dir:
         top["base_dir"] = case.base_dir
-    layers = {layer.layer: layer.tolerance for layer in case.tolerances if layer.output is None}
-    lines = [f"{key}: {_flow(value)}" for key, value in top.items()]
-    if Layer.PLAN in layers:
-        lines += ["defaults:", f"  tolerance: {_flow(_fields(layers[Layer.PLAN]))}"]
+    lines = [f"{key}: {flow(value)}" for key, value in top.items()]
+    if defaults := _tolerance(case, (Layer.PLAN,)):
+        lines += ["defaults:", f"  tolerance: {flow(defaults)}"]
     entry = _entry(case)
-    own = [_fields(layers[layer]) for layer in (Layer.CASE, Layer.COMMAND_LINE) if layer in layers]
-    if own:
-        entry["tolerance"] = {name: value for fields in own for name, value in fields.items()}
+    if own := _tolerance(case, (Layer.CASE, Layer.COMMAND_LINE)):
+        entry["tolerance"] = own
     lines.append("cases:")
     lines += [
-        f"  {'-' if index == 0 else ' '} {key}: {_flow(value)}" for index, (key, value) in enumerate(entry.items())
+        f"  {'-' if index == 0 else ' '} {key}: {flow(value)}" for index, (key, value) in enumerate(entry.items())
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
+    """What these layers state together, flat and by output; a later layer for all outputs goes before outputs below."""
+    found: dict[str, Any] = {}
+    by_output: dict[str, dict[str, float]] = {}
+    for each in sorted(case.tolerances, key=lambda each: (each.layer, each.output is not None)):
+        if each.layer not in layers:
+            continue
+        stated = _fields(each.tolerance)
+        if each.output is not None:
+            by_output[each.output] = {**by_output.get(each.output, {}), **stated}
+            continue
+        found |= stated
+        by_output = {output: {**fields, **stated} for output, fields in by_output.items()}
+    return {**found, **by_output}
 
 
 def _entry(case: TestCase) -> dict[str, Any]:
@@ -210,6 +225,8 @@ def _entry(case: TestCase) -> dict[str, Any]:
         entry["timeout"] = case.timeout_s
     if case.retries:
         entry["retries"] = case.retries
+    if case.priority != DEFAULT_PRIORITY:
+        entry["priority"] = case.priority
     if case.skip is not None:
         entry["skip"] = case.skip.reason
     if case.xfail is not None:
@@ -249,7 +266,7 @@ def _fill(fill: Fill) -> Any:
     return {"fill": fill.kind, **fill.parameters} if fill.parameters else fill.kind
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """A value on one line, which our own reader and every other YAML reader take alike."""
     match value:
         case None:
@@ -263,7 +280,7 @@ def _flow(value: Any) -> str:
         case str():
             return quoted(value)
         case Mapping():
-            return "{" + ", ".join(f"{quoted(str(key))}: {_flow(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{quoted(str(key))}: {flow(each)}" for key, each in value.items()) + "}"
         case list() | tuple():
-            return "[" + ", ".join(map(_flow, value)) + "]"
+            return "[" + ", ".join(map(flow, value)) + "]"
     raise TypeError(f"a plan cannot hold {value!r}")

@@ -8,25 +8,18 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    ValidationError,
-    WithJsonSchema,
-    with_config,
-)
-from typing_extensions import Required, TypedDict
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, with_config
+from typing_extensions import TypedDict
 
 from optest.errors import PlanError, Problem
-from optest.plan import forms
+from optest.plan.combining import Draft, draft_of, product_of
+from optest.plan.entries import STRICT, CaseEntry, Defaults, Seed, Version
 from optest.plan.misfits import nearest_key, problems_of
+from optest.plan.products import MAPPINGS, Product
 from optest.plan.source import Path, Source, all_at_once, collection_paused, parse_source
-from optest.spec import DType, ExpectedError, Skip, Tolerance, Xfail, dtype_names
 
 __all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
+
 
 @with_config(STRICT)
 class ReportOptions(TypedDict, total=False):
@@ -62,6 +55,7 @@ class PlanDocument(BaseModel):
     _sha256: str = PrivateAttr()
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
+    _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -86,6 +80,14 @@ class PlanDocument(BaseModel):
     def unread(self, path: Path) -> Collection[str]:
         """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
         return self._unread.get(path, ())
+
+    def is_product(self, index: int) -> bool:
+        """Whether a case stands for many."""
+        return index in self._products
+
+    def product(self, index: int) -> Product | None:
+        """The product of a case that has one; None if its axes could not be told."""
+        return self._products.get(index)
 
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them."""
@@ -145,21 +147,47 @@ def parse_plan(raw: bytes, file: str) -> PlanDocument:
     found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
+        drafts = _take_drafts(source.data)
         try:
             document = PlanDocument.model_validate(source.data)
         except ValidationError as error:
             found = problems_of(error, source, _known_keys)
         else:
             found = source.faults
+        products: dict[int, Product | None] = {}
+        for index, draft in drafts.items():
+            products[index], faults = product_of(draft, ("cases", index), source)
+            found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
         if found:
             unread = _unread(found)
             document = _readable_part(source.data, found.keys(), unread)
+        for index, product in products.items():
+            if product is not None:
+                product.fixed = _fixed_part(document.cases[index], product)
         source.settle()
     document._source = source
     document._sha256 = hashlib.sha256(raw).hexdigest()
     document._problems = tuple(dict.fromkeys(found.values()))
     document._unread = unread
+    document._products = products
     return document
+
+
+def _take_drafts(data: dict[str, Any]) -> dict[int, Draft]:
+    """The cases with a product, of which only what names no axis is left to the reader of cases."""
+    cases = data.get("cases")
+    if not isinstance(cases, list):
+        return {}
+    drafts = {index: draft for index, entry in enumerate(cases) if (draft := draft_of(entry)) is not None}
+    if drafts:
+        data["cases"] = [drafts[index].plain if index in drafts else entry for index, entry in enumerate(cases)]
+    return drafts
+
+
+def _fixed_part(entry: CaseEntry, product: Product) -> dict[str, Any]:
+    """What a case states for all combinations alike."""
+    whole = {unit.target[0] for unit in product.units if len(unit.target) == 1 and unit.target[0] not in MAPPINGS}
+    return {key: value for key, value in entry.items() if key not in ("product", "exclude", *whole)}
 
 
 _PARTLY_READ = ("shapes", "dtypes", "attributes", "backend_config")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
+from optest.plan.forms import ToleranceChoice
 from optest.plan.request import CaseRequest
 from optest.plan.statement import COMMAND_LINE, Entry, Ledger, Place
 from optest.spec import BackendTarget, Layer, ToleranceLayer
@@ -29,7 +30,8 @@ class Shared:
     """The command line's, without those that go into ``backend_config``."""
     backend_config: Mapping[str, Mapping[str, Any]]
     """The command line's."""
-    plan_tolerance: ToleranceLayer | None
+    plan_tolerance: ToleranceChoice | None
+    plan_tolerance_where: str
     flag_tolerance: ToleranceLayer | None
     default_origins: Mapping[str, str]
     flag_origins: Mapping[str, str]
@@ -51,10 +53,7 @@ def gather_shared(
 ) -> Shared:
     attributes, config = _split_attributes(request, ledger)
     defaults: Entry = document.defaults if document is not None else {}
-    plan_tolerance = flag_tolerance = None
-    if document is not None and "tolerance" in defaults:
-        where = document.where(("defaults", "tolerance"))
-        plan_tolerance = ToleranceLayer(layer=Layer.PLAN, tolerance=defaults["tolerance"], where=where)
+    flag_tolerance = None
     if request.tolerance is not None:
         flag_tolerance = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=request.tolerance, where="--tolerance")
     target = _target(document, request, ledger, target_of)
@@ -65,7 +64,8 @@ def gather_shared(
         base_dir=document.folder() if document is not None else "",
         attributes=attributes,
         backend_config=config,
-        plan_tolerance=plan_tolerance,
+        plan_tolerance=defaults.get("tolerance"),
+        plan_tolerance_where=document.where(("defaults", "tolerance")) if document and "tolerance" in defaults else "",
         flag_tolerance=flag_tolerance,
         default_origins=_default_origins(document),
         flag_origins=_flag_origins(request),

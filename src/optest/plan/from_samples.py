@@ -1,0 +1,145 @@
+"""Samples of operators as a plan: the same schema and the same building as for cases that a person wrote.
+
+Its text has one line for each case; it is what ``optest check --write`` writes, and what a wrong sample is shown in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from optest.errors import PlanError, UsageError
+from optest.plan.build import build_cases
+from optest.plan.repro import flow
+from optest.plan.request import CaseRequest
+from optest.plan.schema import PlanDocument, parse_plan
+from optest.plan.source import Source, collection_paused
+from optest.plan.statement import Operators
+from optest.spec import BackendTarget, Fill, OperatorDescriptor, Sample, TestCase
+
+__all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "plan_of_cases"]
+
+SET_TAG = "set:"
+TIER_TAG = "tier:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesOfSamples:
+    """The cases of one operator's samples in order, and each as a plan states it."""
+
+    cases: Sequence[TestCase]
+    entries: Sequence[Mapping[str, Any]]
+
+
+def cases_of_samples(
+    descriptor: OperatorDescriptor,
+    samples: Iterable[Sample],
+    request: CaseRequest,
+    *,
+    operators: Operators,
+    target: BackendTarget,
+    check_fill: Callable[[Fill], object],
+) -> CasesOfSamples:
+    """Build the samples of one operator.
+
+    A case is named after operator, set and its place in the set, which do not change with what else is asked:
+    ``sum/layouts/3[float32](4x37, dim=1)``; it has the tags ``set:layouts`` and ``tier:parity``.
+
+    Raises:
+        PlanError: with everything that is wrong with the samples; lines are counted in samples from 1.
+        UsageError: for a sample that is no case at all.
+    """
+    source = _where(descriptor)
+    entries, places = [], []
+    counts: Counter[str] = Counter()
+    with collection_paused():
+        for sample in samples:
+            counts[sample.case_set] += 1
+            places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
+            entries.append(_entry(descriptor, sample))
+        document = _document(entries, f"samples of {descriptor.name}")
+        cases = build_cases(
+            document,
+            request,
+            operators=operators,
+            target_of=lambda _name, _chip: target,
+            check_fill=check_fill,
+            check_backend=lambda _: (),
+        )
+        if len(cases) != len(entries):
+            raise UsageError(
+                f"{len(entries)} samples of {descriptor.name} make {len(cases)} cases, but should make one each"
+            )
+        named = [_named(case, place, source) for case, place in zip(cases, places, strict=True)]
+    return CasesOfSamples(cases=named, entries=entries)
+
+
+def _entry(descriptor: OperatorDescriptor, sample: Sample) -> dict[str, Any]:
+    """A sample as a case of a plan.
+
+    Raises:
+        UsageError: if it states an operator or a name.
+    """
+    for key in ("op", "name"):
+        if key in sample.case:
+            raise UsageError(f"a sample of {descriptor.name} states {key!r}, which follows from where it is written")
+    tags = [f"{SET_TAG}{sample.case_set}", f"{TIER_TAG}{sample.tier.value}", *sample.case.get("tags", ())]
+    return {"op": descriptor.name, **sample.case, "tags": tags}
+
+
+def _document(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
+    """The plan that holds these cases; the text is read only if something is wrong with it."""
+    raw = _text(entries).encode()
+    data = {"version": 1, "cases": entries}
+    try:
+        document = PlanDocument.model_validate(data)
+    except ValidationError:
+        return parse_plan(raw, name)
+    lines = range(_FIRST_LINE, _FIRST_LINE + len(entries))
+    document._source = Source(
+        file=name,
+        raw=raw,
+        data=data,
+        root=None,
+        faults={},
+        case_lines=list(lines),
+        case_key_lines=[dict.fromkeys(entry, line) for entry, line in zip(entries, lines, strict=True)],
+    )
+    document._sha256 = hashlib.sha256(raw).hexdigest()
+    return document
+
+
+_HEAD = "version: 1\ncases:\n"
+_FIRST_LINE = _HEAD.count("\n") + 1
+
+
+def _text(entries: Iterable[Mapping[str, Any]]) -> str:
+    return _HEAD + "".join([f"  - {flow(entry)}\n" for entry in entries])
+
+
+def plan_of_cases(asked: Iterable[CasesOfSamples], *, backend: str, seed: int) -> str:
+    """YAML of an ordinary plan with these cases, one on each line, to be edited and run."""
+    lines = ["version: 1", f"backend: {flow(backend)}", f"seed: {seed}", "cases:"]
+    for each in asked:
+        for case, entry in zip(each.cases, each.entries, strict=True):
+            lines.append(f"  - {flow({'op': entry['op'], 'name': case.name, **entry})}")
+    return "\n".join(lines) + "\n"
+
+
+def _named(case: TestCase, place: str, source: str) -> TestCase:
+    name = place + case.identifier()[len(case.descriptor.name) :]
+    return dataclasses.replace(case, name=name, where=source, base_dir="")
+
+
+def _where(descriptor: OperatorDescriptor) -> str:
+    """Where the samples are written: an import path."""
+    samples = descriptor.samples
+    if samples is None or isinstance(samples, str):
+        return samples or ""
+    return f"{getattr(samples, '__module__', '?')}:{getattr(samples, '__qualname__', '?')}"

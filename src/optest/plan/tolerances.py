@@ -1,0 +1,53 @@
+"""The tolerance layers of a case: for all outputs and for single ones, from defaults, case and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optest.plan.forms import ToleranceChoice
+from optest.plan.origins import where_key
+from optest.plan.shared import Shared
+from optest.plan.statement import Statement
+from optest.spec import Layer, ToleranceLayer
+
+__all__ = ["tolerance_layers"]
+
+
+def tolerance_layers(statement: Statement, shared: Shared) -> tuple[ToleranceLayer, ...]:
+    """Every layer that states something, the lowest first; outputs go by position, ``output0``.
+
+    Outputs that only the defaults name and this operator has not are left out, as default attributes are.
+    """
+    layers: list[ToleranceLayer] = []
+    if shared.plan_tolerance is not None:
+        where = shared.plan_tolerance_where
+        layers += _layers_of(shared.plan_tolerance, Layer.PLAN, where, statement, is_default=True)
+    own = statement.entry.get("tolerance")
+    if own is not None:
+        layers += _layers_of(own, Layer.CASE, where_key(statement, "tolerance"), statement, is_default=False)
+    if shared.flag_tolerance is not None:
+        layers.append(shared.flag_tolerance)
+    return tuple(layers)
+
+
+def _layers_of(
+    choice: ToleranceChoice, layer: Layer, where: str, statement: Statement, *, is_default: bool
+) -> Iterator[ToleranceLayer]:
+    if choice.every is not None:
+        yield ToleranceLayer(layer=layer, tolerance=choice.every, where=where)
+    seen: set[int] = set()
+    for name, tolerance in choice.by_output.items():
+        if is_default and not statement.operator.knows(name):
+            continue
+        place = (*(("defaults",) if is_default else statement.path), "tolerance", name)
+        tensor = statement.locate(name, place)
+        if tensor is None:
+            continue
+        side, index = tensor
+        if side == "input":
+            statement.ledger.problem(place, f"{name} is an input, but tolerances are for outputs")
+        elif index in seen:
+            statement.ledger.problem(place, f"the tolerance of output{index} is stated twice")
+        else:
+            seen.add(index)
+            yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
