@@ -32,10 +32,11 @@ types: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/all.py
 
-# The two pages that are made from the code.
+# The pages that are made from the code.
 docs: $(VENV)/.run
 	$(BIN)/python -c 'from optest.operators.documentation import operators_page as page; print(page(), end="")' > docs/operators.md
 	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
+	$(BIN)/python -m optest.plan.reference_page > docs/plan-reference.md
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
