@@ -13,7 +13,7 @@ from optest.compare import Expected
 from optest.core.border import Border
 from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
-from optest.numerics import bits, private_copy, reset_float_mode
+from optest.numerics import ErrorStateKept, bits, private_copy, reset_float_mode
 from optest.process import leave
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
@@ -32,6 +32,7 @@ _INTO_OUR_BUFFERS = (
     Check(name="guard zones", state=CheckState.DONE, detail="256 bytes on each side"),
 )
 _SMALL_BYTES = 1 << 14
+_INTERNAL, _RAISED = Reason.INTERNAL, Reason.RAISED
 _SAME_BITS = Check(name="same bits in a second run", state=CheckState.DONE)
 
 
@@ -40,7 +41,7 @@ def actual_outputs(
     driver: BackendDriver,
     inputs: Sequence[Array],
     expected: Sequence[Expected] | None,
-    interrupted: Callable[[], bool],
+    interrupted: Callable[[], bool] | None,
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
     """Return the outputs in the operator's order and what was checked beside their values.
 
@@ -49,25 +50,11 @@ def actual_outputs(
     """
     run_into = getattr(driver, "run_into", None)
     buffers = [] if run_into is None else _buffers_for(case, driver, expected)
-
-    def ask() -> Sequence[Array]:
-        if run_into is None or not buffers:
-            outputs: Sequence[Array] = in_order(
-                case, _call(lambda private: driver.run(case, private), case, inputs, interrupted)
-            )
-        else:
-            outputs = _fill_our_buffers(case, run_into, inputs, buffers, interrupted)
-        # What counts is what stands there when the call is over: a kernel that is still running is not done.
-        if driver.is_reference:
-            return outputs
-        with Border("keeping a copy of the outputs", Reason.INTERNAL):
-            return [np.array(output) for output in outputs]
-
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
-        outputs = ask()
+        outputs = _ask(case, driver, inputs, buffers, interrupted)
         if driver.numerics.invariant:
-            _require_same_bits(outputs, ask())
+            _require_same_bits(outputs, _ask(case, driver, inputs, buffers, interrupted))
             checks = (*checks, _SAME_BITS)
     finally:
         left_behind = reset_float_mode()
@@ -76,6 +63,24 @@ def actual_outputs(
     if left_behind:
         checks = (*checks, _float_mode_note(left_behind))
     return outputs, checks
+
+
+def _ask(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    buffers: list[tuple[str, TensorSpec]],
+    interrupted: Callable[[], bool] | None,
+) -> Sequence[Array]:
+    if buffers:
+        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)  # type: ignore[attr-defined]
+    else:
+        outputs = in_order(case, _call(driver.run, case, inputs, (), interrupted))
+    # What counts is what stands there when the call is over: a kernel that is still running is not done.
+    if driver.is_reference:
+        return outputs
+    with Border("keeping a copy of the outputs", _INTERNAL):
+        return [np.array(output) for output in outputs]
 
 
 def _buffers_for(
@@ -103,7 +108,11 @@ def _float_mode_note(left_behind: str) -> Check:
 
 
 def _call(
-    run: Callable[[Sequence[Array]], Any], case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool]
+    run: Callable[..., Any],
+    case: TestCase,
+    inputs: Sequence[Array],
+    further: tuple[Any, ...],
+    interrupted: Callable[[], bool] | None,
 ) -> Any:
     """Call foreign code on private copies of the inputs and see that it left them as they were.
 
@@ -114,8 +123,8 @@ def _call(
     attributes = dict(case.attributes)
     process = os.getpid()
     try:
-        with np.errstate(), Border("the backend", Reason.RAISED, let_through=interrupted):
-            returned = run([array.view() for array in private])
+        with ErrorStateKept(), Border("the backend", _RAISED, interrupted):
+            returned = run(case, [array.view() for array in private], *further)
     finally:
         if os.getpid() != process:
             leave(1)
@@ -135,8 +144,9 @@ def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
 
 
 def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Array]) -> None:
+    mutates = case.descriptor.mutates
     for argument, given, left in zip(case.inputs, before, after, strict=True):
-        if argument.name in case.descriptor.mutates or _are_same_bytes(given, left):
+        if argument.name in mutates or _are_same_bytes(given, left):
             continue
         changed = bits(given) != bits(left)
         if not changed.any():
@@ -160,14 +170,14 @@ def _fill_our_buffers(
     run_into: Callable[[TestCase, Sequence[Array], Sequence[Array]], Any],
     inputs: Sequence[Array],
     outputs: Sequence[tuple[str, TensorSpec]],
-    interrupted: Callable[[], bool],
+    interrupted: Callable[[], bool] | None,
 ) -> Sequence[Array]:
     """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
 
     def filled(poison: int) -> list[GuardedBuffer]:
         buffers = [GuardedBuffer.make(spec, poison) for _, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
-        _call(lambda private: run_into(case, private, arrays), case, inputs, interrupted)
+        _call(run_into, case, inputs, (arrays,), interrupted)
         for (name, _), buffer in zip(outputs, buffers, strict=True):
             place = buffer.overrun()
             if place is not None:

@@ -24,7 +24,7 @@ class Border:
 
     __slots__ = ("_let_through", "_reason", "_who")
 
-    def __init__(self, who: str, reason: Reason, let_through: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, who: str, reason: Reason, let_through: Callable[[], bool] | None = None) -> None:
         self._who = who
         self._reason = reason
         self._let_through = let_through
@@ -33,9 +33,9 @@ class Border:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is None or isinstance(error, Fault):
+        if kind is None or isinstance(error, Fault) or error is None:
             return
-        if isinstance(error, KeyboardInterrupt) and self._let_through():
+        if isinstance(error, KeyboardInterrupt) and self._let_through is not None and self._let_through():
             return
         if isinstance(error, Unavailable):
             raise Fault(Reason.UNAVAILABLE, text_of(error)) from None

@@ -45,7 +45,7 @@ class InProcess:
 
     driver: BackendDriver
     every_measure: bool = False
-    interrupted: Callable[[], bool] = lambda: False
+    interrupted: Callable[[], bool] | None = None
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         if self.driver.__module__.startswith("optest.") and not _brings_code(cases[0]):

@@ -12,13 +12,14 @@ import numpy as np
 from optest.backends import BackendDriver
 from optest.compare import Expected
 from optest.core.border import Border
-from optest.numerics import dtype_of, numpy_dtype, private_copy
+from optest.numerics import ErrorStateKept, dtype_of, numpy_dtype, private_copy
 from optest.registry import load_object
 from optest.spec import (
     Check,
     CheckState,
     ErrorBudget,
     Fault,
+    OperatorDescriptor,
     Reason,
     RuleClass,
     TensorSpec,
@@ -26,12 +27,14 @@ from optest.spec import (
     TestCase,
     undeclared_output_dtype,
 )
+from optest.spec.construct import constructor
 
 __all__ = ["expected_outputs"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
-
+_REFERENCE_FAILED = Reason.REFERENCE_FAILED
+new_expected = constructor(Expected)
 
 _BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
 _BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="the generator's, not the reference's")
@@ -42,7 +45,7 @@ def expected_outputs(
     inputs: Sequence[Array],
     known: Sequence[Any] | None,
     driver: BackendDriver,
-    interrupted: Callable[[], bool] = lambda: False,
+    interrupted: Callable[[], bool] | None = None,
 ) -> tuple[list[Expected], tuple[Check, ...]]:
     """Return the expected outputs in order, none where the case has no reference at all, and a note of who says so.
 
@@ -54,13 +57,15 @@ def expected_outputs(
     """
     case = cases[0]
     padded = _with_left_out(case, inputs)
-    with np.errstate():
-        with Border("the reference", Reason.REFERENCE_FAILED, interrupted):
+    with ErrorStateKept():
+        with Border("the reference", _REFERENCE_FAILED, interrupted):
             values, notes = _trusted(case, padded, known, driver)
             if values is None:
                 return [], ()
-        with Border("the operator's `terms`", Reason.REFERENCE_FAILED, interrupted):
-            terms = _terms(cases, padded)
+        terms = None
+        if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
+            with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
+                terms = _terms(case, padded)
     placed = _placed(case, values, terms)
     if case.descriptor.alternatives is not None:
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
@@ -76,8 +81,8 @@ def _with_alternatives(
     def masks(actual: Sequence[Any]) -> Sequence[Any]:
         if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
             return (None,) * len(expected)
-        with np.errstate(), Border("the operator's `alternatives`", Reason.REFERENCE_FAILED):
-            found = _sequence(_hook(hook)(inputs, dict(case.attributes), actual))
+        with ErrorStateKept(), Border("the operator's `alternatives`", _REFERENCE_FAILED):
+            found = _sequence(_hook(hook)[0](inputs, dict(case.attributes), actual))
             if len(found) != len(expected):
                 raise ValueError(f"`alternatives` yields {len(found)} masks, but should yield {len(expected)}")
         return found
@@ -108,8 +113,8 @@ def _trusted(
 
 def _asked(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
     """What a reference or `terms` yields. A foreign one gets copies: a framework's tensor over our memory can write."""
-    function = _hook(hook)
-    if not getattr(function, "__module__", "").startswith("optest."):
+    function, is_own = _hook(hook)
+    if not is_own:
         inputs = [None if each is None else _read_only_copy(each) for each in inputs]
     return function(inputs, dict(case.attributes))
 
@@ -123,26 +128,31 @@ def _read_only_copy(array: Array) -> Array:
 def _arrays(values: Any) -> list[Array]:
     arrays = [np.asarray(value) for value in _sequence(values)]
     for array in arrays:
-        dtype_of(array.dtype)
+        dtype_of(array.dtype)  # which refuses what no operator yields
     return arrays
 
 
 def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
     """The inputs at the places of the operator's signature, None for an optional one that is left out."""
-    by_name = {argument.name: array for argument, array in zip(case.inputs, inputs, strict=True)}
     signature = case.descriptor.tensors
+    names = [argument.name for argument in case.inputs]
+    if names == [parameter.name for parameter in signature.inputs] and len(names) == len(inputs):
+        return list(inputs)
+    by_name = dict(zip(names, inputs, strict=True))
     if signature.is_variadic or len(by_name) != len(inputs):
         return list(inputs)
     return [by_name.get(parameter.name) for parameter in signature.inputs]
 
 
-def _terms(cases: Sequence[TestCase], inputs: Sequence[Array | None]) -> Sequence[Any] | None:
-    """The error terms, where the operator has them and its class rule may decide for one of the cases."""
-    case = cases[0]
-    rule, hook = case.descriptor.rule, case.descriptor.terms
-    if rule is None or rule.kind not in _WITH_TERMS or hook is None or not any(map(_may_be_judged_by_class, cases)):
-        return None
-    terms = _sequence(_asked(hook, case, inputs))
+def _has_terms(descriptor: OperatorDescriptor) -> bool:
+    rule = descriptor.rule
+    return descriptor.terms is not None and rule is not None and rule.kind in _WITH_TERMS
+
+
+def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any]:
+    """The operator's error terms; asked for where its class rule may decide for one of the cases."""
+    assert case.descriptor.terms is not None
+    terms = _sequence(_asked(case.descriptor.terms, case, inputs))
     for each in terms:
         if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
             raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")
@@ -153,20 +163,27 @@ def _terms(cases: Sequence[TestCase], inputs: Sequence[Array | None]) -> Sequenc
 
 def _may_be_judged_by_class(case: TestCase) -> bool:
     """False only if a tolerance for every output decides; integer-exact sums ask for terms before they ask for it."""
+    if not case.tolerances:
+        return True
     exact = any(argument.fill.kind == "integer-exact" for argument in case.inputs)
     return exact or all(layer.output is not None for layer in case.tolerances)
 
 
 @lru_cache(maxsize=256)
-def _loaded(path: str) -> Callable[..., Any]:
+def _loaded(path: str) -> tuple[Callable[..., Any], bool]:
     found = load_object(path)
     if not callable(found):
         raise Fault(Reason.BAD_CASE, f"{path} is {type(found).__name__}, but should be a function")
-    return found  # type: ignore[no-any-return]
+    return found, _is_own(found)
 
 
-def _hook(hook: str | Callable[..., Any]) -> Callable[..., Any]:
-    return _loaded(hook) if isinstance(hook, str) else hook
+def _hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
+    """The function, and whether it is optest's own."""
+    return _loaded(hook) if isinstance(hook, str) else (hook, _is_own(hook))
+
+
+def _is_own(function: Callable[..., Any]) -> bool:
+    return getattr(function, "__module__", "").startswith("optest.")
 
 
 def _sequence(returned: Any) -> Sequence[Any]:
@@ -196,11 +213,11 @@ def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | Non
 def _one(name: str, value: Array, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
     if spec is None:
         entry = undeclared_output_dtype(dtype_of(value.dtype), case.dtypes)
-        return Expected(name=name, dtype=entry, shape=value.shape, value=value, terms=terms)
+        return new_expected(name=name, dtype=entry, shape=value.shape, value=value, terms=terms)
     if value.shape != spec.shape:
         raise Fault(
             Reason.REFERENCE_FAILED,
             f"the reference yields {name} with the shape {list(value.shape)}, "
             f"but {case.descriptor.name} declares {list(spec.shape)}",
         )
-    return Expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)
+    return new_expected(name=name, dtype=spec.dtype, shape=spec.shape, value=value, terms=terms)

@@ -15,16 +15,18 @@ from optest.spec import Fault, Reason, TestCase
 
 __all__ = ["make_inputs"]
 
+_BAD_CASE = Reason.BAD_CASE
+
 
 def make_inputs(
-    case: TestCase, interrupted: Callable[[], bool] = lambda: False
+    case: TestCase, interrupted: Callable[[], bool] | None = None
 ) -> tuple[Sequence[np.ndarray[Any, Any]], Sequence[Any] | None]:
     """Return the inputs, read-only, and the expected outputs if the generator knows them.
 
     Raises:
         Fault: BAD_CASE if the generator raises or yields other tensors than the case states.
     """
-    with Border("the generator", Reason.BAD_CASE, interrupted):
+    with Border("the generator", _BAD_CASE, interrupted):
         inputs, known = resolve_generator(case.generator).generate(case, _random(case))
         if case.generator is not None:
             _require_as_stated(case, inputs)

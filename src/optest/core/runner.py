@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from optest.core.inputs import make_inputs
 from optest.core.results import result_of
 from optest.numerics import reset_float_mode
 from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Fault, Reason, Status, TestCase, Timings, Verdict
+from optest.spec.construct import constructor
 
 __all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
+new_timings = constructor(Timings)
+_INTERNAL = Reason.INTERNAL
 
 
 class Phase(IntEnum):
@@ -35,6 +38,11 @@ class Phase(IntEnum):
     REFERENCE = 2
     RUN = 3
     COMPARE = 4
+
+
+_IDLE, _GENERATE, _REFERENCE, _RUN, _COMPARE = Phase
+"""Members by themselves: asking an enumeration for one costs as much as calling a function."""
+_PHASES = len(Phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +58,25 @@ class _Clock:
 
     __slots__ = ("_announce", "_phase", "_seconds", "_since")
 
-    def __init__(self, announce: Callable[[Phase], None]) -> None:
+    def __init__(self, announce: Callable[[Phase], None] | None) -> None:
         self._announce = announce
-        self._seconds: list[float | None] = [None] * len(Phase)
-        self._phase = Phase.IDLE
+        self._seconds: list[float | None] = [None] * _PHASES
+        self._phase = _IDLE
         self._since = 0.0
 
     def enter(self, phase: Phase) -> None:
         now = perf_counter()
         self._seconds[self._phase] = now - self._since
         self._phase, self._since = phase, now
-        self._announce(phase)
+        if self._announce is not None:
+            self._announce(phase)
 
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s = self._seconds
-        return Timings(generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s)
+        return new_timings(generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     """What the backend made of a case, or its fault, with what else was looked at."""
 
     outputs: Sequence[Array]
@@ -80,9 +88,9 @@ def execute(
     cases: Sequence[TestCase],
     driver: BackendDriver,
     *,
-    announce: Callable[[Phase], None] = lambda _: None,
+    announce: Callable[[Phase], None] | None = None,
     every_measure: bool = False,
-    interrupted: Callable[[], bool] = lambda: False,
+    interrupted: Callable[[], bool] | None = None,
 ) -> Execution:
     """Run cases that compute the same thing once and judge each of them for itself.
 
@@ -94,22 +102,22 @@ def execute(
     expected: Sequence[Expected] | None = None
     notes: tuple[Check, ...] = ()
     try:
-        clock.enter(Phase.GENERATE)
+        clock.enter(_GENERATE)
         reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
         inputs, known = make_inputs(case, interrupted)
-        if any(each.expects_error is None for each in cases):
-            clock.enter(Phase.REFERENCE)
-            judged = [each for each in cases if each.expects_error is None]
+        judged = [each for each in cases if each.expects_error is None]
+        if judged:
+            clock.enter(_REFERENCE)
             expected, notes = expected_outputs(judged, inputs, known, driver, interrupted)
     except Fault as fault:
         verdict = fault_verdict(fault)
         verdicts = [excused(each, verdict) for each in cases]
     else:
-        clock.enter(Phase.RUN)
+        clock.enter(_RUN)
         answer = _asked(case, driver, inputs, expected, notes, interrupted)
-        clock.enter(Phase.COMPARE)
+        clock.enter(_COMPARE)
         verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
-    clock.enter(Phase.IDLE)
+    clock.enter(_IDLE)
     return Execution(tuple(verdicts), clock.timings())
 
 
@@ -119,13 +127,14 @@ def _asked(
     inputs: Sequence[Array],
     expected: Sequence[Expected] | None,
     notes: tuple[Check, ...],
-    interrupted: Callable[[], bool],
+    interrupted: Callable[[], bool] | None,
 ) -> _Answer:
     try:
         outputs, checks = actual_outputs(case, driver, inputs, expected, interrupted)
     except Fault as fault:
         return _Answer((), notes + _checks_of_driver(case, driver), fault)
-    return _Answer(outputs, checks + notes + _checks_of_driver(case, driver))
+    further = notes + _checks_of_driver(case, driver)
+    return _Answer(outputs, checks + further if further else checks)
 
 
 def _verdict(
@@ -148,7 +157,7 @@ def _verdict(
             checks=answer.checks,
         )
     try:
-        with Border("the comparison", Reason.INTERNAL):
+        with Border("the comparison", _INTERNAL):
             verdict = judge(
                 case,
                 answer.outputs,
@@ -178,6 +187,8 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
     if case.skip is not None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
+    if getattr(driver.unsupported, "__func__", None) is BackendDriver.unsupported:
+        return None
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             lack = driver.unsupported(case)

@@ -12,13 +12,15 @@ import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["BLOCK_WORDS", "Stream", "words"]
+__all__ = ["BLOCK_WORDS", "SMALL_WORDS", "WORD", "Stream", "small_head", "words"]
 
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
 
-_HEAD_WORDS = 8
-_LITTLE = np.dtype("<u8")
+SMALL_WORDS = 8
+"""Words that come from one hash, so that a small tensor costs no mixing."""
+
+WORD = np.dtype("<u8")
 
 # The finaliser "variant 13" of Stafford and the increment of SplitMix64 (Steele, Lea, Flood 2014). The second
 # half of the key is added between the two multiplications, so streams are no windows into one sequence.
@@ -29,19 +31,28 @@ _SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
 _STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
 
 
+def _stream_name(case_key: str, path: str) -> bytes:
+    return f"{case_key}/{path}".encode()
+
+
+def small_head(case_key: str, path: str) -> bytes:
+    """The first ``SMALL_WORDS`` words of a stream, little-endian."""
+    return blake2b(_stream_name(case_key, path)).digest()
+
+
 class Stream:
     """The bits of one argument: its first eight words are a BLAKE2b hash, the others are mixed from a second one."""
 
     __slots__ = ("_head", "_name", "_tail")
 
     def __init__(self, case_key: str, path: str) -> None:
-        self._name = f"{case_key}/{path}".encode()
+        self._name = _stream_name(case_key, path)
         self._head = blake2b(self._name).digest()
         self._tail: tuple[int, int] | None = None
 
     def head(self, count: int) -> Array:
         """The first ``count`` words, at most eight; read-only."""
-        return np.frombuffer(self._head, _LITTLE, count)
+        return np.frombuffer(self._head, WORD, count)
 
     def tail(self) -> tuple[int, int]:
         """The 128-bit key of the words after the eighth."""
@@ -56,7 +67,7 @@ def words(stream: Stream, count: int) -> Iterator[Array]:
 
     An array is valid until the next one is asked for: its memory is used again.
     """
-    if count <= _HEAD_WORDS:
+    if count <= SMALL_WORDS:
         yield stream.head(count)
         return
     block = np.empty(min(count, BLOCK_WORDS), np.uint64)
@@ -65,7 +76,7 @@ def words(stream: Stream, count: int) -> Iterator[Array]:
         size = min(BLOCK_WORDS, count - start)
         _mix(stream, start, block[:size], scratch[:size])
         if start == 0:
-            block[:_HEAD_WORDS] = stream.head(_HEAD_WORDS)
+            block[:SMALL_WORDS] = stream.head(SMALL_WORDS)
         yield block[:size]
 
 

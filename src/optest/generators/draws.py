@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from optest.generators.counter import Stream, words
+from optest.generators.counter import SMALL_WORDS, WORD, Stream, words
 from optest.generators.domains import Pieces, fold
 from optest.generators.normal import normal_table
 from optest.numerics import Array, numpy_dtype, round_to
@@ -19,12 +19,14 @@ __all__ = [
     "Draw",
     "booleans",
     "drawn",
+    "drawn_rows",
     "integers",
     "integers_by_bits",
     "nonzero_integers",
     "normal",
     "sprinkled",
     "uniform",
+    "words_needed",
 ]
 
 _U16, _U32, _U64 = np.dtype("<u2"), np.dtype("<u4"), np.dtype("<u8")
@@ -53,8 +55,8 @@ _LANES = Draw(width=32, dtype=dtype_called("uint32"), of=lambda block: block.vie
 def drawn(draw: Draw, stream: Stream, count: int) -> Array:
     """The first ``count`` elements of ``stream``, one-dimensional."""
     per_word = 64 // draw.width
-    needed = -(-count // per_word)
-    if needed <= 8:
+    needed = words_needed(draw, count)
+    if needed <= SMALL_WORDS:
         return draw.of(stream.head(needed))[:count]
     out = np.empty(needed * per_word, numpy_dtype(draw.dtype))
     start = 0
@@ -66,6 +68,18 @@ def drawn(draw: Draw, stream: Stream, count: int) -> Array:
             draw.into(block, part)
         start += part.size
     return out[:count]
+
+
+def words_needed(draw: Draw, count: int) -> int:
+    return -(-count * draw.width // 64)
+
+
+def drawn_rows(draw: Draw, heads: Sequence[bytes], count: int) -> Array:
+    """The first ``count`` elements of several streams, given their first words: one row for each."""
+    size = 8 * words_needed(draw, count)
+    block = np.frombuffer(b"".join([head[:size] for head in heads]), WORD)
+    rows: Array = draw.of(block).reshape(len(heads), -1)
+    return rows if rows.shape[1] == count else rows[:, :count]
 
 
 def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces | None) -> Draw:

@@ -1,5 +1,6 @@
 """Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
 
+from optest.numerics.error_state import ErrorStateKept, Quiet
 from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, dtype_of, numpy_dtype, widen
 from optest.numerics.layout import empty_storage, private_copy, view
@@ -7,6 +8,8 @@ from optest.numerics.rounding import round_to, ulp
 
 __all__ = [
     "Array",
+    "ErrorStateKept",
+    "Quiet",
     "bits",
     "dtype_of",
     "empty_storage",

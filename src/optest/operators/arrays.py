@@ -40,7 +40,7 @@ def quiet(hook: _Hook) -> _Hook:
 
     @functools.wraps(hook)
     def silent(inputs: Inputs, attributes: Attributes) -> Any:
-        with np.errstate(all="ignore"):
+        with numerics.Quiet():
             return hook(inputs, attributes)
 
     return silent  # type: ignore[return-value]

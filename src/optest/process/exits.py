@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NoReturn
 
 from optest.spec import Fault, Reason, Status
@@ -15,16 +13,23 @@ leave = os._exit
 """End this process at once, whatever foreign code made of ``os._exit``."""
 
 
-@contextmanager
-def exits_refused() -> Iterator[None]:
+class exits_refused:  # noqa: N801 - a verb, as in `with exits_refused():`
     """While this lasts, ``os._exit`` raises a fault: exit status 0 in the middle of a run would say that all is well.
 
     Copies of this process that foreign code forks may still leave by it. An ``exit`` in C cannot be refused.
     """
-    before, owner = os._exit, os.getpid()
 
-    def refuse(status: int) -> NoReturn:
-        if os.getpid() != owner:
+    __slots__ = ("_before", "_owner")
+
+    def __enter__(self) -> None:
+        self._before, self._owner = os._exit, os.getpid()
+        os._exit = self._refuse
+
+    def __exit__(self, *_: object) -> None:
+        os._exit = self._before
+
+    def _refuse(self, status: int) -> NoReturn:
+        if os.getpid() != self._owner:
             leave(status)
         raise Fault(
             Reason.EXIT_CODE,
@@ -33,18 +38,14 @@ def exits_refused() -> Iterator[None]:
             details={"exit_code": status},
         )
 
-    os._exit = refuse
-    try:
-        yield
-    finally:
-        os._exit = before
 
-
-@contextmanager
-def directory_kept() -> Iterator[None]:
+class directory_kept:  # noqa: N801 - a verb, as in `with directory_kept():`
     """Come back to the working directory afterwards; relative paths of a plan and of reports start from it."""
-    before = os.getcwd()
-    try:
-        yield
-    finally:
-        os.chdir(before)
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = os.getcwd()
+
+    def __exit__(self, *_: object) -> None:
+        os.chdir(self._before)
