@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_backend_names",
-    "check_default_attributes",
+    "check_defaults",
     "check_names",
     "config_place",
     "options_of_others",
@@ -31,15 +31,23 @@ RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "e
 """Keys of a backend's options that start programs or change what they start."""
 
 
-def refuse_untrusted_code(document: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
+def refuse_untrusted_code(document: PlanDocument, request: CaseRequest, ledger: Ledger) -> None:
     """Under ``--untrusted`` nothing that only the plan names is run."""
-    if not request.untrusted or document is None:
+    if not request.untrusted:
         return
     layers: list[tuple[Entry, Path]] = [(document.defaults, ("defaults",))]
     layers += [(entry, ("cases", index)) for index, entry in enumerate(document.cases)]
     for entry, path in layers:
-        for place, what in _code_named_in(entry, path):
-            ledger.problem(place, f"--untrusted refuses what the plan would run: {_command_text(what)}")
+        _refuse_code_in(entry, path, ledger)
+    for product in document.products():
+        for rows, part, path in product.parts():
+            with ledger.reading(document.source, (product, rows)):
+                _refuse_code_in(part, path, ledger)
+
+
+def _refuse_code_in(entry: Entry, path: Path, ledger: Ledger) -> None:
+    for place, what in _code_named_in(entry, path):
+        ledger.problem(place, f"--untrusted refuses what the plan would run: {_command_text(what)}")
 
 
 def _code_named_in(entry: Entry, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -84,12 +92,17 @@ def require_tolerance(
     statement.ledger.problem(place, message, f"{hint}, or a rule in the operator's descriptor")
 
 
-def check_default_attributes(
-    document: PlanDocument | None, defaults: Entry, known: KnownOperators, ledger: Ledger
-) -> None:
-    """A default attribute that no operator of the plan has is a slip."""
-    if not known.all_known() or (document is not None and not all(document.cases)):
+def check_defaults(plans: Sequence[Shared], known: KnownOperators, ledger: Ledger) -> None:
+    """A default attribute, or a default tolerance of an output, that no operator of the plans has is a slip."""
+    if not known.all_known() or not all(all(plan.document.cases) for plan in plans if plan.document is not None):
         return
+    for plan in plans:
+        with ledger.reading(plan.source):
+            _check_default_attributes(plan.defaults, known, ledger)
+            _check_default_outputs(plan.defaults, known, ledger)
+
+
+def _check_default_attributes(defaults: Entry, known: KnownOperators, ledger: Ledger) -> None:
     stated = defaults.get("attributes", {})
     used = {key for operator in known.found() for key in applicable(operator, stated)} if stated else set()
     for key in stated:
@@ -99,30 +112,51 @@ def check_default_attributes(
             ledger.unknown(("defaults", "attributes", key), error)
 
 
-def check_names(document: PlanDocument | None, ledger: Ledger) -> None:
-    first: dict[str, int] = {}
-    for index, entry in enumerate(document.cases if document is not None else ()):
-        name = entry.get("name")
-        if name is None or document is None:
-            continue
-        if name in first:
-            line = document.source.case_lines[first[name]]
-            ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in line {line}")
-        first.setdefault(name, index)
+def _check_default_outputs(defaults: Entry, known: KnownOperators, ledger: Ledger) -> None:
+    stated = defaults["tolerance"].by_output if "tolerance" in defaults else {}
+    for name in stated:
+        if not any(operator.knows(name) for operator in known.found()):
+            names = {each for operator in known.found() for each in operator.descriptor.tensors.outputs}
+            error = UnknownName("output of any operator in the plan", name, names)
+            ledger.unknown(("defaults", "tolerance", name), error)
 
 
-def check_backend_names(document: PlanDocument | None, shared: Shared, known: Collection[str], ledger: Ledger) -> None:
-    stated: list[Path] = []
-    if document is not None:
-        stated += [("defaults", "backend_config", name) for name in document.defaults.get("backend_config", {})]
+def check_names(documents: Sequence[PlanDocument], ledger: Ledger) -> None:
+    """A name is taken once, in all plans that run together."""
+    first: dict[str, tuple[PlanDocument, int]] = {}
+    for document in documents:
         for index, entry in enumerate(document.cases):
-            stated += [("cases", index, "backend_config", name) for name in entry.get("backend_config", {})]
-    for place in stated:
-        if place[-1] not in known:
-            ledger.unknown(place, UnknownName("backend", str(place[-1]), known))
-    for name in shared.backend_config:
+            name = entry.get("name")
+            if name is None:
+                continue
+            if name in first:
+                other, taken_by = first[name]
+                line = other.source.case_lines[taken_by]
+                place = f"line {line}" if other is document else f"{other.path}:{line}"
+                with ledger.reading(document.source):
+                    ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
+            first.setdefault(name, (document, index))
+
+
+def check_backend_names(plans: Sequence[Shared], known: Collection[str], ledger: Ledger) -> None:
+    for plan in plans:
+        with ledger.reading(plan.source):
+            for place in _stated_backends(plan.document) if plan.document is not None else ():
+                if place[-1] not in known:
+                    ledger.unknown(place, UnknownName("backend", str(place[-1]), known))
+    for name in plans[-1].backend_config:
         if name not in known:
             ledger.unknown("--attr", UnknownName("backend", name, known))
+
+
+def _stated_backends(document: PlanDocument) -> Iterator[Path]:
+    """Every place that names a backend to state options of it."""
+    yield from (("defaults", "backend_config", name) for name in document.defaults.get("backend_config", {}))
+    for index, entry in enumerate(document.cases):
+        yield from (("cases", index, "backend_config", name) for name in entry.get("backend_config", {}))
+    for product in document.products():
+        for rows, part, path in product.parts():
+            yield from (product.place(rows, (*path, "backend_config", name)) for name in part.get("backend_config", {}))
 
 
 def options_of_others(case: TestCase) -> str:
@@ -133,11 +167,14 @@ def options_of_others(case: TestCase) -> str:
     return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
 
 
-def config_place(case: TestCase, path: Path, document: PlanDocument | None) -> Place:
-    """Where the options of the case's backend were written."""
+def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry | None = None) -> Place:
+    """Where the options of the case's backend were written; ``entry`` is that of a combination."""
     if document is None:
         return "--attr"
     name = case.backend.name
-    if path and name not in document.cases[int(path[1])].get("backend_config", {}):
+    stated: Entry = {}
+    if path:
+        stated = entry if entry is not None else document.cases[int(path[1])]
+    if path and name not in stated.get("backend_config", {}):
         return ("defaults", "backend_config", name) if name in document.defaults.get("backend_config", {}) else path
     return (*path, "backend_config", name) if path else ("defaults", "backend_config", name)

@@ -10,7 +10,8 @@ from optest.errors import UnknownName, UsageError
 from optest.plan.forms import GeneratorChoice, read_generator
 from optest.plan.operands import Indexed
 from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
-from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase
+from optest.registry import load_object
+from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments
 
 __all__ = ["FillCheck", "arguments_of", "choose_fills", "default_fill", "operators_fills"]
 
@@ -47,7 +48,7 @@ def arguments_of(
     """Return the dotted path of a generator, or None, and the inputs with their fills."""
     path, every, by_index = choose_fills(statement, fills, [index for index, _ in inputs])
     descriptor = statement.operator.descriptor
-    specs = [spec for _, spec in inputs]
+    specs = _at_their_places(descriptor, dict(inputs))
     arguments = []
     for index, spec in inputs:
         fill = by_index.get(index, every)
@@ -56,6 +57,13 @@ def arguments_of(
         name = descriptor.tensors.input_name(index)
         arguments.append(Argument(name=name, path=f"input{index}", spec=spec, fill=fill))
     return path, tuple(arguments)
+
+
+def _at_their_places(descriptor: OperatorDescriptor, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:
+    """The input specs in the signature's order, None for one that is left out."""
+    signature = descriptor.tensors
+    count = max(by_index, default=-1) + 1
+    return [by_index.get(index) for index in range(count if signature.is_variadic else len(signature.inputs))]
 
 
 def choose_fills(
@@ -114,7 +122,9 @@ def default_fill(kind: str, case: TestCase) -> Fill:
     fill = Fill(kind=kind)
     if kind != "integer-exact":
         return fill
-    return _with_terms(fill, case.descriptor, [each.spec for each in case.inputs], case.outputs, case.attributes)
+    by_index = {case.descriptor.tensors.locate(each.path)[1]: each.spec for each in case.inputs}
+    specs = _at_their_places(case.descriptor, by_index)
+    return _with_terms(fill, case.descriptor, specs, case.outputs, case.attributes)
 
 
 def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
@@ -130,7 +140,7 @@ def operators_fills(case: TestCase) -> tuple[str | None, list[Fill]]:
 def _with_terms(
     fill: Fill,
     descriptor: OperatorDescriptor,
-    inputs: Sequence[TensorSpec],
+    inputs: Sequence[TensorSpec | None],
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> Fill:
@@ -141,14 +151,27 @@ def _with_terms(
 
 def _terms(
     descriptor: OperatorDescriptor,
-    inputs: Sequence[TensorSpec],
+    inputs: Sequence[TensorSpec | None],
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> int | None:
-    """Length of the sum in each output element; None where the operator's category does not tell."""
-    if descriptor.category == "contraction" and inputs and inputs[0].rank:
-        is_transposed = inputs[0].rank > 1 and attributes.get("trans_a") is True
-        return inputs[0].shape[-2 if is_transposed else -1]
-    if descriptor.category == "reduction" and inputs and outputs:
-        return inputs[0].elements // max(outputs[0].elements, 1)
+    """Length of the sum in each output element: what the operator says, else what its category tells, if it does.
+
+    None too where the inputs do not fit each other, which a case that has to be refused is meant to do.
+    """
+    hook = descriptor.sum_length
+    if hook is not None:
+        try:
+            length: int = (load_object(hook) if isinstance(hook, str) else hook)(inputs, attributes)
+        except UnfitArguments:
+            return None
+        return length
+    first = inputs[0] if inputs else None
+    if first is None:
+        return None
+    if descriptor.category == "contraction" and first.rank:
+        is_transposed = first.rank > 1 and attributes.get("trans_a") is True
+        return first.shape[-2 if is_transposed else -1]
+    if descriptor.category == "reduction" and outputs:
+        return first.elements // max(outputs[0].elements, 1)
     return None

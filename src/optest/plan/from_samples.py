@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from optest.errors import PlanError, UsageError
+from optest.errors import PlanError, Problem, UsageError
 from optest.plan.build import build_cases
 from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
@@ -52,7 +53,7 @@ def cases_of_samples(
     ``sum/layouts/3[float32](4x37, dim=1)``; it has the tags ``set:layouts`` and ``tier:parity``.
 
     Raises:
-        PlanError: with everything that is wrong with the samples; lines are counted in samples from 1.
+        PlanError: with everything that is wrong with the samples, each named as its case would be.
         UsageError: for a sample that is no case at all.
     """
     source = _where(descriptor)
@@ -64,14 +65,17 @@ def cases_of_samples(
             places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))
         document = _document(entries, f"samples of {descriptor.name}")
-        cases = build_cases(
-            document,
-            request,
-            operators=operators,
-            target_of=lambda _name, _chip: target,
-            check_fill=check_fill,
-            check_backend=lambda _: (),
-        )
+        try:
+            cases = build_cases(
+                document,
+                request,
+                operators=operators,
+                target_of=lambda _name, _chip: target,
+                check_fill=check_fill,
+                check_backend=lambda _: (),
+            )
+        except PlanError as error:
+            raise PlanError([_placed(problem, places, source) for problem in error.problems]) from None
         if len(cases) != len(entries):
             raise UsageError(
                 f"{len(entries)} samples of {descriptor.name} make {len(cases)} cases, but should make one each"
@@ -135,6 +139,18 @@ def plan_of_cases(asked: Iterable[CasesOfSamples], *, backend: str, seed: int) -
 def _named(case: TestCase, place: str, source: str) -> TestCase:
     name = place + case.identifier()[len(case.descriptor.name) :]
     return dataclasses.replace(case, name=name, where=source, base_dir="")
+
+
+_INDEX = re.compile(r"\$\.cases\[(\d+)\]")
+
+
+def _placed(problem: Problem, places: Sequence[str], source: str) -> Problem:
+    """The problem of a case said of its sample and of the function that yields it, since nobody wrote a plan."""
+    index = _INDEX.match(problem.path)
+    if index is None:
+        return problem
+    path = f"${problem.path[index.end() :]}"
+    return dataclasses.replace(problem, file=f"sample {places[int(index[1])]} of {source}", line=0, path=path)
 
 
 def _where(descriptor: OperatorDescriptor) -> str:

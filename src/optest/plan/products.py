@@ -82,6 +82,14 @@ class Product:
             entry[key] = joined(entry[key], value) if key in entry and key in MAPPINGS else value
         return entry
 
+    def parts(self) -> Iterator[tuple[Rows, dict[str, Any], Path]]:
+        """Everything that an axis or a reference brings, as parts of a case with a combination that has them."""
+        for unit in self.units:
+            for own_rows, value in unit.values.items():
+                row_of = dict(zip(unit.axes, own_rows, strict=True))
+                rows = tuple(row_of.get(axis, 0) for axis in range(len(self.axes)))
+                yield rows, {unit.target[0]: value}, self.path
+
     def words(self, rows: Rows, axes: Iterable[int]) -> str:
         """``dtypes=float16, m=64``: these axes of a combination."""
         return ", ".join([self.labels[axis][rows[axis]] for axis in axes])

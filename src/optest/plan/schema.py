@@ -81,6 +81,15 @@ class PlanDocument(BaseModel):
         """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
         return self._unread.get(path, ())
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether anything could not be read."""
+        return bool(self._unread)
+
+    def family(self) -> list[PlanDocument]:
+        """The plans that this one includes, in order, and itself as the last."""
+        return [self]
+
     def is_product(self, index: int) -> bool:
         """Whether a case stands for many."""
         return index in self._products
@@ -88,6 +97,10 @@ class PlanDocument(BaseModel):
     def product(self, index: int) -> Product | None:
         """The product of a case that has one; None if its axes could not be told."""
         return self._products.get(index)
+
+    def products(self) -> list[Product]:
+        """The products whose axes could be told."""
+        return [product for product in self._products.values() if product is not None]
 
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them."""

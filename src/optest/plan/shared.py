@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from optest.errors import UnknownName, UsageError
 from optest.plan.forms import ToleranceChoice
 from optest.plan.request import CaseRequest
+from optest.plan.source import Source
 from optest.plan.statement import COMMAND_LINE, Entry, Ledger, Place
 from optest.spec import BackendTarget, Layer, ToleranceLayer
 
@@ -22,6 +23,8 @@ __all__ = ["Shared", "gather_shared"]
 class Shared:
     """What is the same for every case of a request."""
 
+    document: PlanDocument | None
+    """The plan that the cases stand in; None for cases made of flags alone."""
     target: BackendTarget
     is_target_known: bool
     defaults: Entry
@@ -38,6 +41,10 @@ class Shared:
     default_seed: int
 
     @property
+    def source(self) -> Source | None:
+        return self.document.source if self.document is not None else None
+
+    @property
     def mixes_mappings(self) -> bool:
         """Whether attributes or options come from elsewhere than the case."""
         return bool(self.attributes or self.backend_config) or not self.defaults.keys().isdisjoint(
@@ -50,27 +57,36 @@ def gather_shared(
     request: CaseRequest,
     ledger: Ledger,
     target_of: Callable[[str, str | None], BackendTarget],
-) -> Shared:
+) -> list[Shared]:
+    """What is the same for the cases of each plan: those that are included, then the one that was asked for."""
     attributes, config = _split_attributes(request, ledger)
-    defaults: Entry = document.defaults if document is not None else {}
     flag_tolerance = None
     if request.tolerance is not None:
         flag_tolerance = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=request.tolerance, where="--tolerance")
-    target = _target(document, request, ledger, target_of)
-    return Shared(
-        target=target or BackendTarget(name="unknown"),
-        is_target_known=target is not None,
-        defaults=defaults,
-        base_dir=document.folder() if document is not None else "",
-        attributes=attributes,
-        backend_config=config,
-        plan_tolerance=defaults.get("tolerance"),
-        plan_tolerance_where=document.where(("defaults", "tolerance")) if document and "tolerance" in defaults else "",
-        flag_tolerance=flag_tolerance,
-        default_origins=_default_origins(document),
-        flag_origins=_flag_origins(request),
-        default_seed=defaults.get("seed", document.seed if document is not None else 0),
-    )
+    with ledger.reading(document.source if document is not None else None):
+        target = _target(document, request, ledger, target_of)
+    flag_origins = _flag_origins(request)
+
+    def of(plan: PlanDocument | None) -> Shared:
+        defaults: Entry = plan.defaults if plan is not None else {}
+        where = plan.where(("defaults", "tolerance")) if plan is not None and "tolerance" in defaults else ""
+        return Shared(
+            document=plan,
+            target=target or BackendTarget(name="unknown"),
+            is_target_known=target is not None,
+            defaults=defaults,
+            base_dir=plan.folder() if plan is not None else "",
+            attributes=attributes,
+            backend_config=config,
+            plan_tolerance=defaults.get("tolerance"),
+            plan_tolerance_where=where,
+            flag_tolerance=flag_tolerance,
+            default_origins=_default_origins(plan, document),
+            flag_origins=flag_origins,
+            default_seed=defaults.get("seed", plan.seed if plan is not None else 0),
+        )
+
+    return [of(plan) for plan in (document.family() if document is not None else [None])]
 
 
 def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -123,11 +139,14 @@ def _target(
     return None
 
 
-def _default_origins(document: PlanDocument | None) -> dict[str, str]:
-    if document is None:
+def _default_origins(plan: PlanDocument | None, asked: PlanDocument | None) -> dict[str, str]:
+    """Seed and defaults are the plan's own; the backend is that of the plan that was asked for."""
+    if plan is None or asked is None:
         return {}
-    found = {key: document.where((key,)) for key in ("seed", "backend", "chip") if key in document.model_fields_set}
-    return found | {key: f"{document.where(('defaults', key))} defaults" for key in document.defaults}
+    found: dict[str, str] = {key: asked.where((key,)) for key in ("backend", "chip") if key in asked.model_fields_set}
+    if "seed" in plan.model_fields_set:
+        found["seed"] = plan.where(("seed",))
+    return found | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}
 
 
 def _flag_origins(request: CaseRequest) -> dict[str, str]:

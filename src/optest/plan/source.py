@@ -54,9 +54,13 @@ def format_path(path: Path) -> str:
     return "".join(parts)
 
 
-def all_at_once(problems: Iterable[Problem]) -> list[Problem]:
-    """What is wrong with one file in the order of its lines; past MAX_PROBLEMS only how many there are."""
-    found = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
+def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[Problem]:
+    """What is wrong, file by file in the order of lines; past MAX_PROBLEMS only how many there are.
+
+    What stands in none of ``files`` comes first.
+    """
+    rank = {file: index for index, file in enumerate(files)}
+    found = sorted(dict.fromkeys(problems), key=lambda problem: (rank.get(problem.file, -1), problem.line))
     if len(found) > MAX_PROBLEMS:
         more = len(found) - MAX_PROBLEMS
         last = Problem(message=f"and {more} more problem{'s' if more > 1 else ''}", file=found[-1].file)

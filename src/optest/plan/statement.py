@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from optest.errors import PlanError, Problem, UnknownName
 from optest.plan.forms import GeneratorChoice, read_generator
+from optest.plan.products import Product, Rows
 from optest.plan.request import COMMAND_LINE, CaseRequest
 from optest.plan.source import Path, Source, all_at_once, format_path
 from optest.registry import load_object
@@ -39,12 +41,24 @@ def below(place: Place, key: str) -> Place:
 
 @dataclass(slots=True)
 class Ledger:
-    """Every problem found so far, each with its place in the plan or its flag."""
+    """Every problem found so far, each with its place in a plan or its flag."""
 
-    source: Source | None
-    """The plan's lines; None without a plan."""
-    problems: dict[tuple[Any, str], Problem] = field(default_factory=dict)
+    source: Source | None = None
+    """The lines of the plan that is looked at; None without a plan."""
+    combination: tuple[Product, Rows] | None = None
+    """What is looked at of a case with a product."""
+    problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
     """By what was written and what is said of it: flags, defaults and aliased values meet many cases."""
+
+    @contextmanager
+    def reading(self, source: Source | None, combination: tuple[Product, Rows] | None = None) -> Iterator[None]:
+        """While inside, paths are those of this plan, and of this combination of one of its cases."""
+        before = self.source, self.combination
+        self.source, self.combination = source, combination
+        try:
+            yield
+        finally:
+            self.source, self.combination = before
 
     def problem(self, place: Place, message: str, hint: str = "") -> None:
         """Note a problem, once for each thing that was written."""
@@ -53,18 +67,24 @@ class Ledger:
             found = Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)
             self.problems.setdefault((flag, message), found)
             return
+        if self.combination is not None and place[:2] == self.combination[0].path:
+            product, rows = self.combination
+            place = product.place(rows, place)
+            example = f"with {product.words(rows, range(len(rows)))}"
+            hint = f"{hint}\n    {example}" if hint else example
         line, written = self.source.place_of(place)
-        found = Problem(message=message, file=self.source.file, line=line, path=format_path(place), hint=hint)
-        self.problems.setdefault((written, message), found)
+        file = self.source.file
+        found = Problem(message=message, file=file, line=line, path=format_path(place), hint=hint)
+        self.problems.setdefault((file, written, message), found)
 
-    def refuse(self, problems: Sequence[Problem] = ()) -> None:
-        """Raise everything that was found, and ``problems`` with it, in the order of the file.
+    def refuse(self, problems: Sequence[Problem] = (), files: Sequence[str] = ()) -> None:
+        """Raise everything that was found, and ``problems`` with it, file by file in the order of their lines.
 
         Raises:
             PlanError: if there is any problem.
         """
         if problems or self.problems:
-            raise PlanError(all_at_once((*problems, *self.problems.values())))
+            raise PlanError(all_at_once((*problems, *self.problems.values()), files))
 
     def unknown(self, place: Place, error: UnknownName) -> None:
         near = f"did you mean {error.suggestion}? " if error.suggestion else ""

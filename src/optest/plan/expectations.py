@@ -1,0 +1,276 @@
+"""Expectations files: where a backend is known to differ from the references, for which reason, and why.
+
+It excuses a failure with the stated reason and nothing else; a line that excuses nothing is a line too many.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
+from typing_extensions import Required, TypedDict
+
+from optest.errors import PlanError, Problem, UnknownName
+from optest.plan.from_samples import SET_TAG
+from optest.plan.misfits import problems_of
+from optest.plan.source import Path, Source, format_path, parse_source
+from optest.plan.statement import Operators
+from optest.spec import CaseResult, Reason, Status, TestCase, Verdict, dtype
+
+__all__ = ["EXCUSABLE", "Expectation", "Expectations", "case_dtype", "read_expectations"]
+
+EXCUSABLE = (
+    Reason.VALUE,
+    Reason.NAN,
+    Reason.SHAPE,
+    Reason.DTYPE,
+    Reason.RAISED,
+    Reason.NOT_REFUSED,
+    Reason.WRONG_ERROR,
+    Reason.NONDETERMINISTIC,
+)
+"""What a backend may be known for; never a crash, a hang, or a fault of optest's own."""
+
+_DETAIL = "expectation"
+_STATUSES = (Status.FAILED, Status.ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """One line: an operator in one dtype fails for one reason, where all conditions that are stated hold.
+
+    ``case_sets`` and ``fills`` name those in which it happens; an attribute of ``attributes`` has one of the values.
+    """
+
+    op: str
+    dtype: str
+    reason: Reason
+    why: str
+    case_sets: tuple[str, ...] = ()
+    fills: tuple[str, ...] = ()
+    attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.op} {self.dtype} {self.reason.value}"
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return (self.op, self.dtype)
+
+    def covers(self, case: TestCase) -> bool:
+        """Whether the case is one of those that may fail."""
+        if (case.descriptor.name, case_dtype(case)) != self.pair:
+            return False
+        if self.case_sets and not any(f"{SET_TAG}{name}" in case.tags for name in self.case_sets):
+            return False
+        if self.fills and not any(argument.fill.kind in self.fills for argument in case.inputs):
+            return False
+        return all(
+            any(_same(case.attributes.get(name), value) for value in values) for name, values in self.attributes.items()
+        )
+
+
+def _same(got: Any, stated: Any) -> bool:
+    """Attributes hold lists as tuples; True and 1 are two values."""
+    if isinstance(got, (list, tuple)):
+        return isinstance(stated, (list, tuple)) and list(got) == list(stated)
+    return type(got) is type(stated) and bool(got == stated)
+
+
+def case_dtype(case: TestCase) -> str:
+    """The dtype that a case is counted under: that of its first inexact input, else of its first."""
+    names = [entry.name for entry in case.dtypes if entry.is_inexact] or [entry.name for entry in case.dtypes]
+    return names[0] if names else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectations:
+    """The lines of the files that were read.
+
+    ``written_for`` are the versions with which they were noted: with others an unused line is no fault.
+    """
+
+    lines: tuple[Expectation, ...] = ()
+    written_for: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def excused(self, case: TestCase, verdict: Verdict) -> Verdict:
+        """The verdict, XFAILED if a line expects just this failure of the case."""
+        if verdict.status not in _STATUSES or not self.lines:
+            return verdict
+        for line in self.lines:
+            if verdict.reason is line.reason and line.covers(case):
+                return dataclasses.replace(
+                    verdict,
+                    status=Status.XFAILED,
+                    message=f"{verdict.message} (expected: {line.why})" if verdict.message else line.why,
+                    details={**verdict.details, _DETAIL: f"{line.name}, {line.where}"},
+                )
+        return verdict
+
+    def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
+        """The lines that excused nothing though cases that they cover were asked."""
+        used = {str(result.verdict.details.get(_DETAIL, "")) for result in results}
+        idle = [line for line in self.lines if f"{line.name}, {line.where}" not in used]
+        if not idle:
+            return []
+        asked = list(cases)
+        return [line for line in idle if any((case.descriptor.name, case_dtype(case)) == line.pair for case in asked)]
+
+    def fits(self, versions: Mapping[str, str]) -> bool:
+        """Whether the lines were noted with these versions; ``2.13`` stands for every 2.13.x."""
+        return all(
+            f"{versions.get(name, '')}.".replace("+", ".").startswith(f"{wanted}.")
+            for name, wanted in self.written_for.items()
+        )
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class _Where(TypedDict, total=False):
+    case_set: Annotated[str | list[str], Field(description="Case set, or several, in which it happens.")]
+    fill: Annotated[str | list[str], Field(description="Fill of an input, or several, with which it happens.")]
+    attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
+
+
+@with_config(ConfigDict(extra="forbid", strict=True))
+class _Line(TypedDict, total=False):
+    op: Required[Annotated[str, Field(min_length=1)]]
+    dtype: Required[Annotated[str, Field(min_length=1)]]
+    reason: Required[Annotated[str, Field(min_length=1)]]
+    why: Required[Annotated[str, Field(min_length=1)]]
+    where: _Where
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: Literal[1]
+    written_for: dict[str, str] = Field(default_factory=dict)
+    expected: list[_Line]
+
+
+def read_expectations(path: str | os.PathLike[str], *, operators: Operators) -> Expectations:
+    """Read an expectations file.
+
+    Raises:
+        PlanError: with everything that is wrong with it.
+    """
+    file = os.fspath(path)
+    try:
+        raw = FilePath(file).read_bytes()
+    except OSError as error:
+        message = f"cannot read the expectations: {error.strerror}"
+        raise PlanError([Problem(message=message, file=file)]) from None
+    source = parse_source(raw, file)
+    try:
+        document = _Document.model_validate(source.data)
+    except ValidationError as error:
+        raise PlanError(problems_of(error, source, _known_keys).values()) from None
+    if source.faults:
+        raise PlanError(source.faults.values())
+    lines = _Lines(source, operators)
+    read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
+    if lines.problems:
+        raise PlanError(lines.problems)
+    return Expectations(lines=tuple(line for line in read if line is not None), written_for=document.written_for)
+
+
+def _known_keys(path: Path) -> Collection[str]:
+    if not path:
+        return list(_Document.model_fields)
+    return list((_Where if path[-1] == "where" else _Line).__annotations__)
+
+
+class _Lines:
+    """Reads the lines of one file and notes what is wrong with them."""
+
+    def __init__(self, source: Source, operators: Operators) -> None:
+        self.problems: list[Problem] = []
+        self._source = source
+        self._operators = operators
+        self._names: dict[str, int] = {}
+
+    def read(self, entry: Mapping[str, Any], index: int) -> Expectation | None:
+        place: Path = ("expected", index)
+        before = len(self.problems)
+        op = self._known_operator(entry["op"], (*place, "op"))
+        name = self._known_dtype(entry["dtype"], (*place, "dtype"))
+        reason = self._excusable(entry["reason"], (*place, "reason"))
+        if len(self.problems) > before or reason is None:
+            return None
+        conditions = entry.get("where", {})
+        line = Expectation(
+            op=op,
+            dtype=name,
+            reason=reason,
+            why=entry["why"],
+            case_sets=_words(conditions.get("case_set", ())),
+            fills=_words(conditions.get("fill", ())),
+            attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
+            where=f"{self._source.file}:{self._source.line_of(place)}",
+        )
+        self._once(line, place)
+        return line
+
+    def _problem(self, place: Path, message: str, hint: str = "") -> None:
+        line = self._source.line_of(place)
+        path = format_path(place)
+        self.problems.append(Problem(message=message, file=self._source.file, line=line, path=path, hint=hint))
+
+    def _unknown(self, place: Path, error: UnknownName) -> None:
+        hint = f"did you mean {error.suggestion}?" if error.suggestion else ""
+        self._problem(place, f"unknown {error.kind} {error.name!r}", hint)
+
+    def _known_operator(self, name: str, place: Path) -> str:
+        try:
+            return self._operators.get(name).name
+        except UnknownName as error:
+            self._unknown(place, error)
+            return name
+
+    def _known_dtype(self, name: str, place: Path) -> str:
+        try:
+            return dtype(name).name
+        except UnknownName as error:
+            self._unknown(place, error)
+            return name
+
+    def _excusable(self, name: str, place: Path) -> Reason | None:
+        if name in {each.value for each in EXCUSABLE}:
+            return Reason(name)
+        if name not in Reason.__members__:
+            self._unknown(place, UnknownName("reason", name, list(Reason.__members__)))
+            return None
+        listed = ", ".join(each.value for each in EXCUSABLE)
+        self._problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
+        return None
+
+    def _attributes(self, op: str, stated: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
+        found = {}
+        descriptor = self._operators.get(op)
+        for name, value in stated.items():
+            values = value["any"] if isinstance(value, dict) and list(value) == ["any"] else [value]
+            try:
+                attribute = descriptor.attribute(name)
+                found[attribute.name] = tuple(map(attribute.read, values))
+            except UnknownName as error:  # noqa: PERF203 - all of them are wanted
+                self._unknown((*place, name), error)
+            except ValueError as error:
+                self._problem((*place, name), str(error))
+        return found
+
+    def _once(self, line: Expectation, place: Path) -> None:
+        first = self._names.setdefault(line.name, self._source.line_of(place))
+        if first != self._source.line_of(place):
+            hint = "one line says it all: name several case sets, fills or values in its `where`"
+            self._problem(place, f"{line.name} is expected twice, first in line {first}", hint)
+
+
+def _words(stated: str | Sequence[str]) -> tuple[str, ...]:
+    return (stated,) if isinstance(stated, str) else tuple(stated)
