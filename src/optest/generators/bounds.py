@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from optest.generators.domains import input_specs
 from optest.generators.fills import fill_values
+from optest.registry import load_object
 from optest.spec import Argument, DType, Fault, Kind, Reason, RuleClass, TestCase
 
 __all__ = ["exact_magnitude", "special_magnitude", "special_rate"]
@@ -46,13 +48,21 @@ def special_rate(case: TestCase, argument: Argument) -> float | None:
     rule = case.descriptor.rule
     if rule is None or rule.kind not in _SUMS or not argument.spec.dtype.is_inexact:
         return None
+    return min(0.25, 1.0 / _terms_of(case, argument))
+
+
+def _terms_of(case: TestCase, argument: Argument) -> int:
+    """The longest sum that an output element is: what the operator says, else the longest there can be."""
+    hook = case.descriptor.sum_length
+    if hook is not None:
+        length: int = (load_object(hook) if isinstance(hook, str) else hook)(input_specs(case), case.attributes)
+        return max(length, 1)
     results = sum(spec.elements for spec in case.outputs)
-    summed = max(*argument.spec.shape, argument.spec.elements // max(results, 1), 1)
-    return min(0.25, 1.0 / summed)
+    return max(*argument.spec.shape, argument.spec.elements // max(results, 1), 1)
 
 
 def special_magnitude(case: TestCase, argument: Argument) -> int:
-    """The largest finite special value of a sum's float input: no sum of products of two overflows on its way.
+    """The largest finite special value of a sum's float input: no sum of products of all operands overflows on its way.
 
     Where it could, infinity, NaN and the finite sum would all be right, depending on the order of summation. 0 where
     every value of the type serves.
@@ -61,7 +71,8 @@ def special_magnitude(case: TestCase, argument: Argument) -> int:
     if rule is None or rule.kind not in _SUMS or not dtype.is_inexact:
         return 0
     top = 511 if dtype.precision == 53 else 127  # float64 error terms square once more
-    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // 2))
+    factors = max(2, len(case.inputs)) if case.descriptor.tensors.is_variadic else 2
+    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // factors))
     return largest if largest < dtype.max_finite else 0
 
 

@@ -13,7 +13,16 @@ from optest.numerics import Array, bits, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import DType, Fault, Interval, Kind, Reason, TensorSpec, TestCase
 
-__all__ = ["Pieces", "domain_of", "fold", "integer_pieces", "integers_within", "legal_signs", "real_pieces"]
+__all__ = [
+    "Pieces",
+    "domain_of",
+    "fold",
+    "input_specs",
+    "integer_pieces",
+    "integers_within",
+    "legal_signs",
+    "real_pieces",
+]
 
 Pieces = tuple[tuple[Any, Any], ...]
 """Closed ranges, one below and one above the gap that an interval's ``avoid`` leaves, or just one; ascending."""
@@ -27,13 +36,17 @@ def domain_of(case: TestCase) -> Mapping[str, Interval]:
     if isinstance(domain, Mapping):
         return domain
     hook = load_object(domain) if isinstance(domain, str) else domain
-    specs: Sequence[TensorSpec | None] = [argument.spec for argument in case.inputs]
-    signature = case.descriptor.tensors
-    if not signature.is_variadic:
-        by_name = {argument.name: argument.spec for argument in case.inputs}
-        specs = [by_name.get(parameter.name) for parameter in signature.inputs]
-    found: Mapping[str, Interval] = hook(specs, case.attributes)
+    found: Mapping[str, Interval] = hook(input_specs(case), case.attributes)
     return found
+
+
+def input_specs(case: TestCase) -> Sequence[TensorSpec | None]:
+    """The specs of the inputs in the signature's order, None for one that is left out."""
+    signature = case.descriptor.tensors
+    if signature.is_variadic:
+        return [argument.spec for argument in case.inputs]
+    by_name = {argument.name: argument.spec for argument in case.inputs}
+    return [by_name.get(parameter.name) for parameter in signature.inputs]
 
 
 @lru_cache(maxsize=256)

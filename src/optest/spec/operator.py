@@ -39,6 +39,7 @@ REQUIRED: Any = _Required()
 
 Infer = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Sequence[TensorSpec]]
 Hook = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+SumLength = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], int]
 Domain = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Mapping[str, "Interval"]]
 Alternatives = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
@@ -238,8 +239,8 @@ _ATTRIBUTE_TYPES = ("int", "float", "bool", "str", "ints", "dtype")
 class Attribute:
     """One attribute: its name, type, default and legal values.
 
-    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``. A default of
-    :data:`REQUIRED` has no default; a default of None admits None.
+    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or two of them as in
+    ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None.
     """
 
     name: str
@@ -250,7 +251,7 @@ class Attribute:
     description: str = ""
 
     def __post_init__(self) -> None:
-        if self.type not in _ATTRIBUTE_TYPES:
+        if not set(self.type.split("|")) <= set(_ATTRIBUTE_TYPES):
             raise ValueError(f"attribute type is {self.type!r}, but should be one of {', '.join(_ATTRIBUTE_TYPES)}")
 
     @property
@@ -265,9 +266,12 @@ class Attribute:
         """
         if value is None and self.default is None:
             return None
-        canonical = _canonical_value(self.type, value)
+        kinds = self.type.split("|")
+        read = (_canonical_value(kind, value) for kind in kinds)
+        canonical = next((each for each in read if each is not _UNFIT), _UNFIT)
         if canonical is _UNFIT:
-            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {_TYPE_WORDS[self.type]}")
+            words = " or ".join(_TYPE_WORDS[kind] for kind in kinds)
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {words}")
         if self.choices and canonical not in self.choices:
             listed = ", ".join(map(repr, self.choices))
             raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be one of {listed}")
@@ -323,6 +327,8 @@ class OperatorDescriptor:
             :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
         reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
         terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``.
+        sum_length: dotted path or function ``(input specs, attributes) -> int``: how many terms the longest sum of an
+            output element has, for fills that keep sums exact or finite.
         rule: the built-in rule; without one, ``exact`` for integers and bool, and for floats a tolerance
             has to be stated.
         domain: the range of each input by name, for random fills; or, where it depends on shapes or attributes
@@ -347,6 +353,7 @@ class OperatorDescriptor:
     infer: str | Infer | None = None
     reference: str | Hook | None = None
     terms: str | Hook | None = None
+    sum_length: str | SumLength | None = None
     rule: Rule | None = None
     domain: Mapping[str, Interval] | str | Domain = field(default_factory=dict)
     alternatives: str | Alternatives | None = None
