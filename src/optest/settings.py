@@ -33,7 +33,8 @@ class Origin(IntEnum):
 class Option:
     """One option. ``type`` is str, int, float, bool or ``choice``; ``plan`` is its key at the top of a plan.
 
-    ``repeat`` collects every use; ``repro`` says whether it belongs in the line that runs one case again.
+    ``repeat`` collects every use; ``repro`` says whether it belongs in the line that runs one case again; ``only``
+    names the command that takes the option, where ``optest run`` does not.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Option:
     minimum: int | None = None
     plan: str = ""
     repro: bool = False
+    only: str = ""
     group: str = "Selection"
     metavar: str = ""
     help: str = ""
@@ -140,6 +142,34 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="case", flags=("--case",), repeat=True, metavar="GLOB", help="Only cases with such an id. Repeatable."),
     Option(name="tag", flags=("--tag",), repeat=True, metavar="TAG", help="Only cases with one of these tags."),
     Option(name="skip_tag", flags=("--skip-tag",), repeat=True, metavar="TAG", help="No cases with these tags."),
+    Option(
+        name="tier",
+        flags=("--tier",),
+        type="choice",
+        choices=("smoke", "parity", "full"),
+        default="parity",
+        only="check",
+        group="What to ask",
+        help="How much is asked; each tier includes those before it. [parity]",
+    ),
+    Option(
+        name="case_set",
+        flags=("--set",),
+        repeat=True,
+        only="check",
+        group="What to ask",
+        metavar="SET",
+        help="Only this case set, such as layouts or special. Repeatable.",
+    ),
+    Option(
+        name="expectations",
+        flags=("--expectations",),
+        repeat=True,
+        only="check",
+        group="What to ask",
+        metavar="FILE",
+        help="Known differences of the backend, beside those that optest brings for it. Repeatable.",
+    ),
     Option(
         name="isolate",
         flags=("--isolate",),

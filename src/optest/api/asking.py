@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,20 +16,27 @@ from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.select import select
 from optest.settings import Origin, Settings, plugin_modules, resolve
-from optest.spec import BackendTarget, TestCase
+from optest.spec import BackendTarget, TestCase, Verdict
 
-__all__ = ["Asked", "asked"]
+__all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "with_deadline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a command is about: the settings, the driver, and the cases that were selected."""
+    """What a command is about: the settings, the driver, and the cases that were selected.
+
+    ``keep`` asks for the tensors of every execution, in the folder ``tensors`` of the run. ``revise`` has the last word
+    on a verdict, before anybody hears of it; ``facts`` go into what the run says of itself.
+    """
 
     settings: Settings
     document: PlanDocument | None
     driver: BackendDriver
     target: BackendTarget
     cases: list[TestCase]
+    keep: bool = False
+    revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def asked(given: Mapping[str, Any]) -> Asked:
@@ -58,7 +65,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
     )
     chip = _chip(settings, document)
     try:
-        driver = _driver(settings["backend"] or "numpy", chip)
+        driver = driver_called(settings["backend"] or "numpy", chip)
     except UsageError as error:
         build(target_of=_raising(error), check_backend=lambda _: ())
         raise
@@ -77,7 +84,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
         document=document,
         driver=driver,
         target=target,
-        cases=[_with_deadline(case, settings["timeout"]) for case in chosen],
+        cases=[with_deadline(case, settings["timeout"]) for case in chosen],
     )
 
 
@@ -90,7 +97,7 @@ def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:
     return target_of
 
 
-def _driver(backend: str, chip: str | None) -> BackendDriver:
+def driver_called(backend: str, chip: str | None) -> BackendDriver:
     """The driver; whoever misses one of their own is told how it would be found."""
     try:
         return backend_manager.select(backend, chip)
@@ -145,6 +152,6 @@ def _name_and_kind(backend: str) -> set[str]:
     return {backend, backend_manager.kind_of(backend)} if known else {backend}
 
 
-def _with_deadline(case: TestCase, timeout_s: float) -> TestCase:
+def with_deadline(case: TestCase, timeout_s: float) -> TestCase:
     """A default exists: nothing runs without a deadline."""
     return case if case.timeout_s is not None else dataclasses.replace(case, timeout_s=timeout_s)

@@ -14,7 +14,7 @@ from optest.generators import FILLS
 from optest.operators import operators
 from optest.spec import OperatorDescriptor, TestCase
 
-__all__ = ["explain", "listing", "unknown_among"]
+__all__ = ["columns_of", "explain", "listing", "unknown_among"]
 
 _LISTED = 12
 """As many names are shown in an error."""
@@ -35,7 +35,7 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     if as_json:
         yield json.dumps(rows, indent=2)
         return
-    yield from _columns(rows)
+    yield from columns_of(rows)
 
 
 def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
@@ -76,7 +76,8 @@ def _asked(given: Mapping[str, Any]) -> list[TestCase]:
 _ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
 
 
-def _columns(rows: list[dict[str, str]]) -> Iterator[str]:
+def columns_of(rows: list[dict[str, str]]) -> Iterator[str]:
+    """The values of the rows below each other; every row has the same keys."""
     if not rows:
         return
     widths = {name: max(len(row[name]) for row in rows) for name in rows[0]}

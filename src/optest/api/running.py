@@ -76,8 +76,14 @@ def _asked_for(settings: Settings) -> dict[str, Any]:
     return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 
 
-def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
-    """Run cases that were asked for already."""
+def run_cases(
+    request: Asked,
+    *,
+    stream: TextIO | None = None,
+    reporters: Sequence[Reporter] = (),
+    terminal: Reporter | None = None,
+) -> RunOutcome:
+    """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal."""
     settings = request.settings
     if not request.cases:
         raise NothingSelected("no case is left after selection; `optest list cases` with the same flags shows why")
@@ -91,7 +97,8 @@ def run_cases(request: Asked, *, stream: TextIO | None = None, reporters: Sequen
     directory = _directory(settings["resume"], Path(settings["runs_dir"]))
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         earlier = _earlier(directory, prints) if settings["resume"] else {}
-        return _run_in(directory, request, writer, prints, report_files, earlier, stream, reporters)
+        shown = terminal or _terminal(request, stream or sys.stdout)
+        return _run_in(directory, request, writer, prints, report_files, earlier, (shown, *reporters))
 
 
 def _run_in(
@@ -101,7 +108,6 @@ def _run_in(
     prints: Mapping[str, str],
     report_files: Mapping[str, Path | None],
     earlier: Mapping[object, CaseResult],
-    stream: TextIO | None,
     reporters: Sequence[Reporter],
 ) -> RunOutcome:
     settings = request.settings
@@ -111,12 +117,12 @@ def _run_in(
     directory.write_info(info)
     manager = ReportManager(
         (
-            _terminal(request, stream or sys.stdout),
+            reporters[0],  # the terminal's hears everything first
             *(
                 make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
                 for form, path in report_files.items()
             ),
-            *reporters,
+            *reporters[1:],
         )
     )
     session = Session(
@@ -136,6 +142,7 @@ def _run_in(
         repro=lambda case: _repro(case, directory, settings),
         earlier=earlier,
         interruption=interruption,
+        revise=request.revise,
     )
     summary = session.run()
     status = summary.exit_status
@@ -212,10 +219,11 @@ class _Lanes:
             Unavailable: if the driver lacks something on this machine.
         """
         wanted, jobs = request.settings["isolate"], request.settings["jobs"]
+        keep = directory.tensors_dir() if request.keep else None
         if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
             if jobs > 1:
                 raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
-            return cls.here(request, interruption)
+            return cls.here(request, interruption, keep)
         options = WorkerOptions(
             driver=request.driver.name,
             scratch=directory.path,
@@ -225,15 +233,16 @@ class _Lanes:
             every_measure=bool(request.settings["verbose"]),
             fresh=wanted == "case",
             patience=Patience(times=jobs, extra_s=60.0) if request.driver.keeps_deadline else Patience(),
+            keep=keep,
         )
         first = WorkerProcess(options, "worker-0")
         try:
             first.start()
         except NotInWorker as error:
-            if wanted != "auto" or jobs > 1:
+            if wanted != "auto" or (jobs > 1 and request.settings.stated("jobs")):
                 raise
             note = f"run in this process: {str(error).splitlines()[0]}"
-            here = cls.here(request, interruption)
+            here = cls.here(request, interruption, keep)
             return dataclasses.replace(here, notes=(note, *here.notes))
         return cls(
             make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
@@ -242,8 +251,8 @@ class _Lanes:
         )
 
     @classmethod
-    def here(cls, request: Asked, interruption: Interruption) -> _Lanes:
-        executor = InProcess(request.driver, bool(request.settings["verbose"]), interruption)
+    def here(cls, request: Asked, interruption: Interruption, keep: Path | None) -> _Lanes:
+        executor = InProcess(request.driver, bool(request.settings["verbose"]), interruption, keep)
         unkept = request.driver.isolated and not request.driver.keeps_deadline
         notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
         return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
@@ -285,7 +294,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         optest_version=versions(request.driver)["optest"],
         versions=versions(request.driver),
         host=host(),
-        options=given,
+        options={**given, **request.facts},
         fingerprint=prints,
         notes=(*_what_passes_show(request), *lanes.notes),
     )

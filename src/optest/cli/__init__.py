@@ -11,6 +11,7 @@ import click
 
 from optest import __version__
 from optest.cli.asking import explain_command, list_command, replay_command
+from optest.cli.checking import check_command
 from optest.cli.completing import completion_command
 from optest.cli.running import run_command
 from optest.cli.showing import doctor_command, report_command, schema_command
@@ -38,6 +39,7 @@ def cli() -> None:
 
 for command in (
     run_command,
+    check_command,
     list_command,
     explain_command,
     replay_command,

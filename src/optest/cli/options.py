@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -16,22 +16,23 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
 
 
-def options(names: Iterable[str]) -> Callable[[Function], Function]:
-    """Add the options of these names, in the order of the table."""
+def options(names: Iterable[str], *, help: Mapping[str, str] | None = None) -> Callable[[Function], Function]:  # noqa: A002
+    """Add the options of these names, in the order of the table; ``help`` says what some mean to this command."""
+    texts = help or {}
     wanted = set(names)
     chosen = [option for option in OPTIONS if option.name in wanted]
 
     def add(function: Function) -> Function:
         for option in reversed(chosen):
-            function = _click_option(option)(function)
+            function = _click_option(option, texts.get(option.name, option.help))(function)
         return function
 
     return add
 
 
-def _click_option(option: Option) -> Callable[[Function], Function]:
+def _click_option(option: Option, text: str) -> Callable[[Function], Function]:
     """An option whose value is None or () if it was not given: defaults belong to the settings."""
-    keywords: dict[str, Any] = {"help": option.help, "metavar": option.metavar or None}
+    keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
     completer = completer_of(option.name)
     if completer is not None:
         keywords["shell_complete"] = completer

@@ -13,7 +13,7 @@ __all__ = ["run_command"]
 
 
 @click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
-@options(option.name for option in OPTIONS)
+@options(option.name for option in OPTIONS if not option.only)
 def run_command(**given: Any) -> int:
     """Run the cases of a plan, or one case made from flags, and judge every result.
 

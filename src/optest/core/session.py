@@ -89,7 +89,10 @@ class Interruption:
 
 @dataclass(slots=True)
 class Session:
-    """One run. ``make_executor`` gives a new executor for each of ``policy.jobs`` lanes."""
+    """One run. ``make_executor`` gives a new executor for each of ``policy.jobs`` lanes.
+
+    ``revise`` makes of each verdict the one that counts, before it is journaled.
+    """
 
     info: RunInfo
     cases: Sequence[TestCase]
@@ -101,6 +104,7 @@ class Session:
     repro: Callable[[TestCase], str] = lambda _: ""
     earlier: Mapping[object, CaseResult] = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
+    revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
@@ -211,7 +215,8 @@ class Session:
         return runner.Execution(verdicts, outcome.timings), attempt
 
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
-        for place, (case, verdict) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
+        for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
+            verdict = self.revise(case, judged)
             result = result_of(
                 case,
                 verdict,

@@ -45,6 +45,7 @@ class Expectation:
     """One line: an operator in one dtype fails for one reason, where all conditions that are stated hold.
 
     ``case_sets`` and ``fills`` name those in which it happens; an attribute of ``attributes`` has one of the values.
+    ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
     op: str
@@ -55,6 +56,7 @@ class Expectation:
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     where: str = ""
+    is_binding: bool = True
 
     @property
     def name(self) -> str:
@@ -92,13 +94,15 @@ def case_dtype(case: TestCase) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """The lines of the files that were read.
-
-    ``written_for`` are the versions with which they were noted: with others an unused line is no fault.
-    """
+    """The lines of all files that were read."""
 
     lines: tuple[Expectation, ...] = ()
-    written_for: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, files: Iterable[Expectations]) -> Expectations:
+        """The lines of several files; of two for the same operator, dtype and reason that of the later file stands."""
+        by_name = {line.name: line for each in files for line in each.lines}
+        return cls(lines=tuple(by_name.values()))
 
     def excused(self, case: TestCase, verdict: Verdict) -> Verdict:
         """The verdict, XFAILED if a line expects just this failure of the case."""
@@ -117,18 +121,17 @@ class Expectations:
     def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
         """The lines that excused nothing though cases that they cover were asked."""
         used = {str(result.verdict.details.get(_DETAIL, "")) for result in results}
-        idle = [line for line in self.lines if f"{line.name}, {line.where}" not in used]
+        idle = [line for line in self.lines if line.is_binding and f"{line.name}, {line.where}" not in used]
         if not idle:
             return []
         asked = list(cases)
         return [line for line in idle if any((case.descriptor.name, case_dtype(case)) == line.pair for case in asked)]
 
-    def fits(self, versions: Mapping[str, str]) -> bool:
-        """Whether the lines were noted with these versions; ``2.13`` stands for every 2.13.x."""
-        return all(
-            f"{versions.get(name, '')}.".replace("+", ".").startswith(f"{wanted}.")
-            for name, wanted in self.written_for.items()
-        )
+
+def _fits(written_for: Mapping[str, str], versions: Mapping[str, str]) -> bool:
+    """Whether these are the versions that a file was written for; ``2.13`` stands for every 2.13.x."""
+    found = {name: f"{versions.get(name, '')}.".replace("+", ".") for name in written_for}
+    return all(found[name].startswith(f"{wanted}.") for name, wanted in written_for.items())
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -151,12 +154,14 @@ class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     version: Literal[1]
-    written_for: dict[str, str] = Field(default_factory=dict)
+    written_for: dict[str, str] = Field(default_factory=dict, description="Versions with which every line is needed.")
     expected: list[_Line]
 
 
-def read_expectations(path: str | os.PathLike[str], *, operators: Operators) -> Expectations:
-    """Read an expectations file.
+def read_expectations(
+    path: str | os.PathLike[str], *, operators: Operators, versions: Mapping[str, str] | None = None
+) -> Expectations:
+    """Read an expectations file; ``versions`` are those of the backend, by package.
 
     Raises:
         PlanError: with everything that is wrong with it.
@@ -174,11 +179,11 @@ def read_expectations(path: str | os.PathLike[str], *, operators: Operators) -> 
         raise PlanError(problems_of(error, source, _known_keys).values()) from None
     if source.faults:
         raise PlanError(source.faults.values())
-    lines = _Lines(source, operators)
+    lines = _Lines(source, operators, _fits(document.written_for, versions or {}))
     read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
     if lines.problems:
         raise PlanError(lines.problems)
-    return Expectations(lines=tuple(line for line in read if line is not None), written_for=document.written_for)
+    return Expectations(lines=tuple(line for line in read if line is not None))
 
 
 def _known_keys(path: Path) -> Collection[str]:
@@ -190,8 +195,9 @@ def _known_keys(path: Path) -> Collection[str]:
 class _Lines:
     """Reads the lines of one file and notes what is wrong with them."""
 
-    def __init__(self, source: Source, operators: Operators) -> None:
+    def __init__(self, source: Source, operators: Operators, is_binding: bool) -> None:
         self.problems: list[Problem] = []
+        self._is_binding = is_binding
         self._source = source
         self._operators = operators
         self._names: dict[str, int] = {}
@@ -214,6 +220,7 @@ class _Lines:
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             where=f"{self._source.file}:{self._source.line_of(place)}",
+            is_binding=self._is_binding,
         )
         self._once(line, place)
         return line
@@ -259,7 +266,7 @@ class _Lines:
             try:
                 attribute = descriptor.attribute(name)
                 found[attribute.name] = tuple(map(attribute.read, values))
-            except UnknownName as error:  # noqa: PERF203 - all of them are wanted
+            except UnknownName as error:
                 self._unknown((*place, name), error)
             except ValueError as error:
                 self._problem((*place, name), str(error))

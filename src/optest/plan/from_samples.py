@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from optest.plan.request import CaseRequest
 from optest.plan.schema import PlanDocument, parse_plan
 from optest.plan.source import Source, collection_paused
 from optest.plan.statement import Operators
-from optest.spec import BackendTarget, Fill, OperatorDescriptor, Sample, TestCase
+from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
 
 __all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "plan_of_cases"]
 
@@ -46,8 +46,9 @@ def cases_of_samples(
     operators: Operators,
     target: BackendTarget,
     check_fill: Callable[[Fill], object],
+    tiers: Collection[Tier] = TIERS,
 ) -> CasesOfSamples:
-    """Build the samples of one operator.
+    """Build the samples of one operator that are of these tiers.
 
     A case is named after operator, set and its place in the set, which do not change with what else is asked:
     ``sum/layouts/3[float32](4x37, dim=1)``; it has the tags ``set:layouts`` and ``tier:parity``.
@@ -62,6 +63,8 @@ def cases_of_samples(
     with collection_paused():
         for sample in samples:
             counts[sample.case_set] += 1
+            if sample.tier not in tiers:
+                continue
             places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))
         document = _document(entries, f"samples of {descriptor.name}")

@@ -1,0 +1,293 @@
+"""``optest check``: a backend is asked the samples of every operator, in the way that the cases of a plan take."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from optest.api import bootstrap
+from optest.api.asking import Asked, configure, driver_called, with_deadline
+from optest.api.listing import columns_of
+from optest.api.running import RunOutcome, run_cases
+from optest.backends import BackendDriver, backend_manager
+from optest.core.border import Border
+from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.generators.fills import check_fill
+from optest.operators import operators
+from optest.plan import CaseRequest, request_from
+from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
+from optest.plan.select import select
+from optest.registry import load_object
+from optest.reporting.check_table import CheckReporter
+from optest.reporting.page import wants_color
+from optest.settings import Origin, Settings, Value, environment, resolve
+from optest.spec import (
+    TIERS,
+    BackendTarget,
+    CaseResult,
+    Fault,
+    OperatorDescriptor,
+    Reason,
+    RunSummary,
+    Sample,
+    TestCase,
+    Tier,
+    dtype,
+)
+from optest.store import RunDirectory, check_writable, read_journal, write_atomically
+
+__all__ = ["Checked", "check", "checked", "listed", "pairs_of_catalogue", "samples_of", "shipped_expectations", "write"]
+
+MOST_JOBS = 8
+_NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag")
+"""Options after which an operator is no longer asked in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check asks: cases by operator as far as they were selected, and what is expected of them."""
+
+    asked: Asked
+    by_operator: Sequence[CasesOfSamples]
+    expectations: Expectations
+    without_samples: Sequence[str]
+
+
+def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutcome:
+    """Ask the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
+
+    The exit status is that of a run, and 1 if an expectation excused nothing.
+
+    Raises:
+        OptestError: for anything that keeps the check from starting.
+    """
+    request = checked(_as_before(given))
+    settings = request.asked.settings
+    out = stream or sys.stdout
+    left_over: list[str] = []
+
+    def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
+        left_over.extend(_left_over(request, results, summary))
+        return [*((line, "bad") for line in left_over), *((note, "dim") for note in _notes(request))]
+
+    reporter = CheckReporter(
+        out,
+        verbosity=settings["verbose"] - settings["quiet"],
+        color=wants_color(out, no_color=settings["no_color"], variables=environment()),
+        afterwards=afterwards,
+    )
+    outcome = run_cases(request.asked, stream=out, terminal=reporter)
+    if left_over and outcome.exit_status == 0:
+        return RunOutcome(summary=outcome.summary, results=outcome.results, directory=outcome.directory, exit_status=1)
+    return outcome
+
+
+def listed(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what would be asked: id, tags and where the sample is written.
+
+    Raises:
+        OptestError: as :func:`check` would.
+    """
+    cases = checked(given).asked.cases
+    if not cases:
+        raise NothingSelected("no case is left after selection")
+    yield from columns_of([{"id": each.id, "tags": ", ".join(each.tags), "where": each.where} for each in cases])
+
+
+def write(given: Mapping[str, Any], path: str) -> str:
+    """Write what would be asked to a plan and return a sentence about it.
+
+    Raises:
+        OptestError: as :func:`check` would, and if the file cannot be written.
+    """
+    request = checked(given)
+    if not request.asked.cases:
+        raise NothingSelected("no case is left after selection")
+    check_writable(Path(path))
+    seed = request.asked.settings["seed"] or 0
+    text = plan_of_cases(request.by_operator, backend=request.asked.driver.name, seed=seed)
+    write_atomically(Path(path), text.encode())
+    return f"{len(request.asked.cases):,} cases written; run them: optest run --plan {path}"
+
+
+def checked(given: Mapping[str, Any]) -> Checked:
+    """Resolve settings, driver, expectations and cases.
+
+    Raises:
+        UsageError, UnknownName, PlanError: for whatever cannot be carried out as written.
+        Unavailable: if the backend needs what this machine lacks.
+    """
+    bootstrap()
+    settings = resolve(given)
+    if not settings["backend"]:
+        raise UsageError("no backend is named\n  for example: optest check --backend torch")
+    driver = driver_called(settings["backend"], settings["chip"])
+    configure(driver, settings)
+    settings = _with_jobs(settings, driver)
+    target = backend_manager.target(driver, settings["chip"])
+    expectations = _expectations(settings, driver, target)
+    chosen = _chosen_operators(settings["op"])
+    with_samples = [each for each in chosen if each.samples is not None]
+    built = [_cases_of(each, settings, target) for each in with_samples]
+    cases = _selected([case for each in built for case in each.cases], settings)
+    kept = {case.id for case in cases}
+    return Checked(
+        asked=Asked(
+            settings=settings,
+            document=None,
+            driver=driver,
+            target=target,
+            cases=[with_deadline(case, settings["timeout"]) for case in cases],
+            revise=expectations.excused,
+            facts={"command": "check", "tier": settings["tier"]},
+        ),
+        by_operator=[_kept_of(each, kept) for each in built],
+        expectations=expectations,
+        without_samples=[each.name for each in chosen if each.samples is None],
+    )
+
+
+def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
+    """The samples of an operator, none if it has no case sets.
+
+    Raises:
+        UsageError: if they cannot be made.
+    """
+    if descriptor.samples is None:
+        return []
+    make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
+    try:
+        with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE):
+            return list(make())
+    except Fault as fault:
+        raise UsageError(fault.message) from None
+
+
+def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[str, str]]:
+    """Every (operator, dtype) that expectations could be stated for: a dtype that leads a combination of dtypes."""
+    pairs = set()
+    for descriptor in descriptors:
+        for variant in descriptor.dtype_variants:
+            inexact = [name for name in variant if dtype(name).is_inexact]
+            pairs.add((descriptor.name, (inexact or list(variant))[0]))
+    return pairs
+
+
+def shipped_expectations(driver: BackendDriver, target: BackendTarget) -> Path | None:
+    """The file that optest brings for this backend on this device, None if there is none."""
+    if driver.name != "torch" or target.device != "cpu":
+        return None
+    return Path(str(importlib.resources.files("optest.backends") / "torch_expectations.yaml"))
+
+
+def _expectations(settings: Settings, driver: BackendDriver, target: BackendTarget) -> Expectations:
+    shipped = shipped_expectations(driver, target)
+    paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
+    versions = driver.versions()
+    return Expectations.joined(read_expectations(path, operators=operators, versions=versions) for path in paths)
+
+
+def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
+    """Those of these names or aliases, all if none is given, in the order of the catalogue."""
+    if not names:
+        return list(operators)
+    wanted = {operators.get(name).name for name in names}
+    return [each for each in operators if each.name in wanted]
+
+
+def _cases_of(descriptor: OperatorDescriptor, settings: Settings, target: BackendTarget) -> CasesOfSamples:
+    return cases_of_samples(
+        descriptor,
+        samples_of(descriptor),
+        CaseRequest(seed=_request(settings).seed, timeout_s=_request(settings).timeout_s),
+        operators=operators,
+        target=target,
+        check_fill=check_fill,
+        tiers=TIERS[: TIERS.index(Tier(settings["tier"])) + 1],
+    )
+
+
+def _request(settings: Settings) -> CaseRequest:
+    names = ("seed", "timeout", "retries", "dtype")
+    stated = {name: settings[name] for name in names if settings.origin(name).origin > Origin.PLAN}
+    return request_from(stated)
+
+
+def _selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
+    wanted = {each.name for each in _request(settings).dtypes}
+    kept = [each for each in cases if not wanted or not wanted.isdisjoint(entry.name for entry in each.dtypes)]
+    sets = settings["case_set"]
+    if sets:
+        known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in cases for tag in case.tags if SET_TAG in tag)
+        for name in sets:
+            if name not in known:
+                raise UnknownName("case set", name, known)
+        kept = [each for each in kept if any(f"{SET_TAG}{name}" in each.tags for name in sets)]
+    return select(
+        kept,
+        keyword=settings["keyword"] or "",
+        globs=settings["case"],
+        tags=settings["tag"],
+        skip_tags=settings["skip_tag"],
+    )
+
+
+def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
+    pairs = [pair for pair in zip(built.cases, built.entries, strict=True) if pair[0].id in kept]
+    return CasesOfSamples(cases=[case for case, _ in pairs], entries=[entry for _, entry in pairs])
+
+
+def _with_jobs(settings: Settings, driver: BackendDriver) -> Settings:
+    """As many workers as there are processors, unless somebody says otherwise or the device is not theirs."""
+    if settings.stated("jobs") or settings["isolate"] == "none" or not _runs_on_processors(driver):
+        return settings
+    jobs = min(MOST_JOBS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return Settings({**settings.values, "jobs": Value(jobs)})
+
+
+def _runs_on_processors(driver: BackendDriver) -> bool:
+    return (driver.device() or driver.kind).partition(":")[0] == "cpu"
+
+
+def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a check that is resumed was asked; what is stated now wins."""
+    settings = resolve(given)
+    if not settings["resume"] or settings["backend"]:
+        return given
+    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
+    info = read_journal(directory.journal_path).info
+    if info is None or info.options.get("command") != "check":
+        raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
+    before = {name: value for name, value in info.options.items() if name in settings.values and name != "exitfirst"}
+    return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
+
+
+def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
+    """What is said of lines that excused nothing; only of operators that were asked in full."""
+    settings = request.asked.settings
+    narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
+    if narrowed or summary.interrupted or summary.finished < summary.total:
+        return []
+    unused = request.expectations.unused(request.asked.cases, results)
+    return [f"expected, but did not happen: {line.name} ({line.where}); drop the line" for line in unused]
+
+
+def _notes(request: Checked) -> list[str]:
+    """What was left out, and how much is expected to differ."""
+    notes = []
+    if request.without_samples:
+        notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
+    lines = request.expectations.lines
+    if lines:
+        pairs = pairs_of_catalogue(operators)
+        expected = {line.pair for line in lines}
+        share = len(expected) / max(1, len(pairs))
+        of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
+        notes.append(f"expectations: {len(lines)} lines for {of_all}")
+    return notes

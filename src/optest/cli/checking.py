@@ -1,0 +1,51 @@
+"""``optest check``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from optest.cli.options import GroupedCommand, options
+
+__all__ = ["check_command"]
+
+_OPTIONS = (
+    *("op", "dtype", "seed", "tier", "case_set", "expectations"),
+    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag"),
+    *("isolate", "jobs", "timeout", "retries", "exitfirst", "maxfail", "resume"),
+    *("report", "report_path", "runs_dir", "no_color", "verbose", "quiet"),
+)
+_HELP = {
+    "op": "Only this operator, by name or alias. Repeatable.",
+    "dtype": "Only cases with an input of one of these dtypes.",
+    "backend": "Backend that is asked, by name or kind.",
+    "jobs": "Workers. [as many as processors for a backend that runs on them, else 1]",
+    "resume": "Go on with a check.",
+}
+
+
+@click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
+@options(_OPTIONS, help=_HELP)
+@click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
+@click.option("--write", "plan", metavar="FILE", help="Write what would be asked to a plan, and ask nothing.")
+def check_command(only_list: bool, plan: str | None, **given: Any) -> int:
+    """Ask a backend the case sets of all operators, and say which answers are wrong.
+
+    \b
+    optest check --backend torch
+    optest check --backend torch --op softmax --op sum --tier full
+    optest check --backend torch --op sum --set layouts --write plan.yaml
+    """
+    from optest.api import checking
+
+    if only_list and plan is not None:
+        raise click.UsageError("--list and --write exclude each other")
+    if only_list:
+        for line in checking.listed(given):
+            click.echo(line)
+        return 0
+    if plan is not None:
+        click.echo(checking.write(given, plan))
+        return 0
+    return checking.check(given).exit_status
