@@ -57,6 +57,7 @@ NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.R
 
 BUILT_IN = "operator"
 REMEMBERED = 4096
+_MOVES, _EXACT, _ULP, _ACCUMULATE = RuleClass.MOVEMENT, RuleClass.EXACT, RuleClass.ULP, RuleClass.ACCUMULATE
 
 
 class Method(str, Enum):
@@ -94,9 +95,9 @@ def resolve(
         NoRule: if the operator has no rule for floats and no tolerance is stated, or its terms are missing.
     """
     kind = _class_of(case.descriptor.rule, expected.dtype)
-    sums_exactly = kind is RuleClass.ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
+    sums_exactly = kind is _ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
     if case.tolerances:
-        one_answer = sums_exactly or kind is RuleClass.MOVEMENT or kind is RuleClass.EXACT
+        one_answer = sums_exactly or kind is _MOVES or kind is _EXACT
         stated = _stated(case.tolerances, case.descriptor, index, expected.name, one_answer)
         if stated is not None:
             return stated
@@ -107,9 +108,9 @@ def resolve(
         )
     if sums_exactly:
         return _INTEGER_EXACT
-    if kind is RuleClass.MOVEMENT:
+    if kind is _MOVES:
         return _MOVEMENT
-    if kind is RuleClass.EXACT:
+    if kind is _EXACT:
         return _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
     return _class_rule(case, expected, numerics, inputs)
 
@@ -128,10 +129,10 @@ _DOUBLE = dtype("float64").precision
 def _class_of(rule: Rule | None, output: DType) -> RuleClass | None:
     """The class that judges an output of this dtype; None for floats of an operator without a rule."""
     if rule is None:
-        return None if output.precision else RuleClass.EXACT
-    if output.precision or rule.kind is RuleClass.MOVEMENT:
+        return None if output.precision else _EXACT
+    if output.precision or rule.kind is _MOVES:
         return rule.kind
-    return RuleClass.EXACT
+    return _EXACT
 
 
 def describe_rule(case: TestCase) -> str:
@@ -275,13 +276,13 @@ def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
 def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
     terms, rule = expected.terms, case.descriptor.rule
     assert rule is not None
-    if rule.kind is RuleClass.ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
+    if rule.kind is _ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
         terms = None  # nothing cancels here
     if terms is None:
-        if rule.kind is not RuleClass.ULP:
+        if rule.kind is not _ULP:
             raise NoRule(_without("Terms or an ErrorBudget", case, expected))
         return _law(case, rule, expected, numerics, None, count=None, few=False)[0]
-    if rule.kind is RuleClass.ACCUMULATE:
+    if rule.kind is _ACCUMULATE:
         if not isinstance(terms, Terms):
             raise NoRule(_without("Terms", case, expected))
         count = terms.count if type(terms.count) is int else None if np.ndim(terms.count) else int(terms.count)

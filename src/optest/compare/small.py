@@ -19,14 +19,18 @@ from optest.compare.bounds import Law, Statistic, scalar_ulp
 from optest.compare.policy import Allowance, Method
 from optest.compare.statistic import limit, sharper
 from optest.numerics import Array
-from optest.spec import DType, Measure, dtype
+from optest.spec import DType, Kind, Measure, dtype
+from optest.spec.construct import constructor
 
 __all__ = ["SMALL", "measure_small", "place_of", "spacing_of"]
+
+new_measure = constructor(Measure)
 
 SMALL = 16
 """Elements up to which plain floats are faster than arrays."""
 
 _SHIFT = 1.5 * 2.0**52
+_BOOL, _BITS, _NO_STATISTIC, _SUM = Kind.BOOL, Method.BITS, Statistic.NONE, Statistic.SUM
 
 
 @cache
@@ -38,7 +42,7 @@ def spacing_of(name: str) -> Callable[[float], float]:
 def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: Allowance) -> Measure | None:
     """Return the measure of a real output that is plainly right, else None."""
     entry = wanted.dtype
-    if actual.dtype == np.bool_:
+    if entry.kind is _BOOL:
         actual = actual.view(np.uint8)  # a byte of 2 is no bool
     got: list[Any] = actual.tolist() if actual.ndim == 1 else actual.reshape(-1).tolist()
     want: list[Any] = reference.tolist() if reference.ndim == 1 else reference.reshape(-1).tolist()
@@ -58,7 +62,7 @@ def _real(
         return _by_law(got, want, actual.shape, wanted, allowance, law)
     if reference.dtype != actual.dtype:
         want = _rounded(want, wanted.dtype)
-    elif allowance.method is Method.BITS and actual.tobytes() != reference.tobytes():
+    elif allowance.method is _BITS and actual.tobytes() != reference.tobytes():
         return None
     rtol, atol = allowance.rtol, allowance.atol
     return _measure(got, want, [atol + rtol * abs(each) for each in want], actual.shape, wanted, allowance, None, None)
@@ -73,7 +77,7 @@ def _whole(
     squared = float(sum(each * each for each in got))
     first = (0,) * len(shape)
     nonzero = next((index for index, each in enumerate(want) if each), None)
-    return Measure(
+    return new_measure(
         output=wanted.name,
         dtype=wanted.dtype.name,
         shape=shape,
@@ -138,7 +142,7 @@ def _by_law(
         part = law.arithmetic_error(magnitude, total, ulp_arithmetic)
         arithmetic.append(part)
         bounds.append(law.bound(magnitude, part, ulp_output))
-    if law.statistic is Statistic.NONE:
+    if law.statistic is _NO_STATISTIC:
         return _measure(got, want, bounds, shape, wanted, allowance, None, None)
     by_sum, by_rounding = _statistics(got, want, arithmetic, wanted.dtype, law, budget)
     draws = len(set(want))
@@ -156,7 +160,7 @@ def _statistics(
     if squares is None:
         return inf, None
     rounded, spacings = _rounded(want, entry), _spacings(want, entry, 1.0)
-    summed, narrow, weight = law.statistic is Statistic.SUM, law.narrow, budget.weight
+    summed, narrow, weight = law.statistic is _SUM, law.narrow, budget.weight
     scatter = rounding = 0.0
     untouched = 0
     for index, value in enumerate(want):
@@ -219,7 +223,7 @@ def _measure(
     norm = sqrt(actual_squared) * sqrt(target_squared)
     related = max_relative >= 0.0
     flat = len(shape) == 1
-    return Measure(
+    return new_measure(
         output=wanted.name,
         dtype=entry.name,
         shape=shape,

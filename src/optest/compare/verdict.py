@@ -27,8 +27,12 @@ from optest.spec import (
     Verdict,
     format_shape,
 )
+from optest.spec.construct import constructor
 
 __all__ = ["ALWAYS_DETAILED", "judge"]
+
+new_verdict = constructor(Verdict)
+_PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
 
 ALWAYS_DETAILED = 1_000_000
 """Elements below which all measures are computed for a passing output too."""
@@ -62,7 +66,7 @@ def judge(
     if len(actual) == len(expected) == 1:
         measure, finding = _judge_output(case, 0, actual, expected[0], numerics, every_measure, inputs)
         if finding is None and measure is not None and measure.compared:
-            return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,), checks=checks)
+            return new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
         return _sum_up(expected, [(measure, finding)], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):

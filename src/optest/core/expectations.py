@@ -12,6 +12,7 @@ from optest.spec import Evidence, ExpectedError, Fault, Measure, Reason, Status,
 __all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "refusal_verdict"]
 
 
+_PASSED = Status.PASSED
 _NOBODY_EXPECTS = frozenset({Reason.UNAVAILABLE, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.INTERNAL})
 """Reasons for which the backend was not even asked, or is not known to be at fault."""
 
@@ -71,7 +72,7 @@ def doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> V
 
     Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
     """
-    if verdict.status is not Status.PASSED:
+    if verdict.status is not _PASSED:
         return verdict
     for index, (measure, wanted) in enumerate(zip(verdict.measures, expected, strict=True)):
         why = _proves_little(case, index, measure, wanted)
@@ -97,7 +98,7 @@ def _wrote_inputs_down(case: TestCase) -> bool:
 
 def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:
     """A pass that needed more than one attempt is suspect; it says what the earlier attempt died of."""
-    if attempts == 1 or verdict.status is not Status.PASSED or earlier is None:
+    if attempts == 1 or verdict.status is not _PASSED or earlier is None:
         return verdict
     died = earlier.reason.value if earlier.reason else earlier.status.value
     return dataclasses.replace(

@@ -109,6 +109,10 @@ class Evidence(str, Enum):
     EXTERNAL_REPORT = "external report"
 
 
+_PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
+"""Members by themselves: asking an enumeration for one costs as much as calling a function."""
+
+
 class Fault(Exception):
     """The backend did not deliver, and this is why; raised by drivers, turned into a verdict by the runner.
 
@@ -262,12 +266,12 @@ class Verdict:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.status is Status.PASSED:
+        if self.status is _PASSED:
             if self.evidence is None:
                 raise ValueError("a passed verdict needs evidence")
             if self.reason is not None:
                 raise ValueError(f"a passed verdict has the reason {self.reason.value}, but should have none")
-            if self.evidence is Evidence.MEASURED and not self.measures:
+            if self.evidence is _MEASURED and not self.measures:
                 raise ValueError("a verdict passed by measurement needs a measure")
         elif self.reason is None and self.status in (
             Status.FAILED,
