@@ -1,67 +1,206 @@
-"""``optest replay``: one case of a journal, run again exactly."""
+"""``optest replay``: cases of a journal run again exactly, their tensors saved, their failures written as scripts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure
+from optest.api.asking import Asked, configure, driver_options
 from optest.api.listing import unknown_among
 from optest.api.running import RunOutcome, run_cases
-from optest.backends import backend_manager
+from optest.api.saving import file_stem, save
+from optest.api.scripts import script_for
+from optest.backends import BackendDriver, backend_manager
+from optest.core.tensor_archive import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
-from optest.errors import UsageError
+from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
-from optest.settings import resolve
-from optest.spec import CaseResult
-from optest.store import Journal, RunDirectory, read_journal
+from optest.reporting.tally import in_plan_order
+from optest.settings import Settings, plugin_modules, resolve
+from optest.spec import BAD_STATUSES, CaseResult, TestCase
+from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["find_result", "replay"]
+__all__ = ["find_results", "replay"]
 
 _HINT = "; a replay is a run too, an earlier one is named with --run"
+_ALL_FAILURES = ("latest", "last")
 
 
-def replay(result: str, run: str, given: Mapping[str, Any]) -> RunOutcome:
-    """Run the case of one result again: same inputs, same backend unless ``given`` names another.
+def replay(
+    wanted: Sequence[str],
+    run: str,
+    given: Mapping[str, Any],
+    *,
+    save_to: str | None = None,
+    script: str | None = None,
+    stream: TextIO | None = None,
+) -> RunOutcome:
+    """Run the cases of these results again: same inputs, same backend unless ``given`` names another.
+
+    ``save_to`` is a folder for their tensors. ``script`` is a file or folder for scripts, "" for files here.
 
     Raises:
         UnknownName: if there is no such run.
-        UsageError: if there is no such result, or it fits several different cases.
+        UsageError: if there is no such result, it fits several different cases, or a path cannot be written.
+        NothingSelected: if all failures are asked for and there are none.
     """
     bootstrap()
     settings = resolve(given)
     directory = RunDirectory.open(Path(settings["runs_dir"]), run)
-    journal = read_journal(directory.journal_path)
-    found = find_result(journal, result, f"run {directory.id}{_HINT if run == 'latest' else ''}")
-    case = case_from_wire(found.case, operators.get)
-    driver = backend_manager.select(settings["backend"] or found.backend, settings["chip"] or found.chip)
-    if not settings["torch_device"] and found.device and driver.name == "torch":
-        settings = resolve({**given, "torch_device": found.device})
+    where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
+    found = find_results(read_journal(directory.journal_path), wanted, where)
+    request = _asked(found, given, settings)
+    if save_to is None and script is None:
+        return run_cases(request, stream=stream)
+    files = _Files.planned(found, save_to, script)
+    outcome = run_cases(dataclasses.replace(request, keep=True), stream=stream)
+    for line in _written(outcome, request, files):
+        print(line, file=stream or sys.stdout)
+    return outcome
+
+
+def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], settings: Settings) -> Asked:
+    targets = {(each.backend, each.chip, each.device) for each in found}
+    if len(targets) > 1 and not settings["backend"]:
+        listed = ", ".join(sorted({each.target for each in found}))
+        raise UsageError(f"these results come from {listed}; replay those of one backend at a time, or give --backend")
+    first = found[0]
+    driver = backend_manager.select(settings["backend"] or first.backend, settings["chip"] or first.chip)
+    if not settings["torch_device"] and first.device and driver.name == "torch":
+        settings = resolve({**given, "torch_device": first.device})
     configure(driver, settings)
-    target = backend_manager.target(driver, settings["chip"] or found.chip)
-    timeout_s = settings["timeout"] if settings.stated("timeout") else case.timeout_s
-    case = dataclasses.replace(case, backend=target, timeout_s=timeout_s)
-    return run_cases(Asked(settings=settings, document=None, driver=driver, target=target, cases=[case]))
+    target = backend_manager.target(driver, settings["chip"] or first.chip)
+    timeout_s = settings["timeout"] if settings.stated("timeout") else None
+    cases = [case_from_wire(each.case, operators.get) for each in found]
+    cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
+    return Asked(settings=settings, document=None, driver=driver, target=target, cases=cases)
 
 
-def find_result(journal: Journal, wanted: str, where: str = "") -> CaseResult:
-    """Return the result with this id, number (counted from 1) or beginning of its case key; the last of several rounds.
+def find_results(journal: Journal, wanted: Sequence[str], where: str = "") -> list[CaseResult]:
+    """The results that are meant, each once and in the order of the plan; the last of several rounds.
+
+    Each of ``wanted`` is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one,
+    and for ``latest``, it is every result that is not well.
 
     Raises:
         UsageError: if there is none, or the beginning of a key fits different cases.
+        NothingSelected: if every failure is meant and there are none.
     """
-    if wanted.isdigit() and 1 <= int(wanted) <= len(journal.results):
-        return journal.results[int(wanted) - 1]
-    by_id = [each for each in journal.results if each.id == wanted]
+    found: list[CaseResult] = []
+    for each in wanted or _ALL_FAILURES[:1]:
+        found += _meant(journal, each, where)
+    latest = {(each.id, each.key): each for each in found}
+    return in_plan_order(dataclasses.replace(each, round=0) for each in latest.values())
+
+
+def _meant(journal: Journal, wanted: str, where: str) -> list[CaseResult]:
+    results = journal.results
+    if wanted.isdigit() and 1 <= int(wanted) <= len(results):
+        return [results[int(wanted) - 1]]
+    by_id = [each for each in results if each.id == wanted]
     if by_id:
-        return by_id[-1]
-    by_key = [each for each in journal.results if len(wanted) >= 4 and each.key.startswith(wanted)]
+        return by_id[-1:]
+    if wanted in _ALL_FAILURES:
+        bad = [each for each in results if each.status in BAD_STATUSES]
+        if not bad:
+            raise NothingSelected(f"nothing to replay: no case failed\n  at {where}")
+        return bad
+    by_key = [each for each in results if len(wanted) >= 4 and each.key.startswith(wanted)]
     if len({each.key for each in by_key}) > 1:
         raise UsageError(f"result {wanted!r} fits {len(by_key)} cases: {', '.join(each.id for each in by_key)}")
-    if by_key:
-        return by_key[-1]
-    error = unknown_among("result", wanted, [each.id for each in journal.results], "`optest report -v`")
+    fitting = by_key[-1:] or [each for each in results if fnmatchcase(each.id, wanted)]
+    if fitting:
+        return fitting
+    error = unknown_among("result", wanted, [each.id for each in results], "`optest report -v`")
     raise UsageError(f"{error}\n  at {where}" if where else str(error))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Where tensors and scripts go; ``script`` is the file of the only result, ``scripts`` a folder for several."""
+
+    tensors: Path | None
+    scripts: Path | None
+    script: Path | None = None
+
+    @classmethod
+    def planned(cls, found: Sequence[CaseResult], save_to: str | None, script: str | None) -> _Files:
+        """Try the paths before anything runs.
+
+        Raises:
+            UsageError: if one cannot be written, or one file is given for several scripts.
+        """
+        tensors = None if save_to is None else _folder(Path(save_to))
+        if script is None:
+            return cls(tensors=tensors, scripts=None)
+        if not script:
+            return cls(tensors=tensors, scripts=tensors or Path())
+        path = Path(script)
+        if path.is_dir() or path.suffix != ".py":
+            return cls(tensors=tensors, scripts=_folder(path))
+        if len(found) > 1:
+            raise UsageError(f"--script is the file {script}, but should be a folder for {len(found)} results")
+        check_writable(path)
+        return cls(tensors=tensors, scripts=path.parent, script=path)
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"folder {path} cannot be made: {error.strerror or error}") from None
+    check_writable(path / "tensors.npz")
+    return path
+
+
+def _written(outcome: RunOutcome, request: Asked, files: _Files) -> Iterable[str]:
+    """Write what was asked for and say so, case by case."""
+    kept = outcome.directory.tensors_dir()
+    taken: set[str] = set()
+    for result, case in _with_cases(outcome.results, request.cases):
+        stem = file_stem(result.id, taken)
+        path = (files.tensors or kept) / f"{stem}.npz"
+        names = save(result, case, kept, path)
+        if names is None:
+            yield f"nothing to save of {result.id}: {result.verdict.message or 'its inputs could not be made'}"
+            continue
+        if files.tensors is not None:
+            yield f"saved: {path} ({', '.join(names)})"
+        if files.scripts is not None:
+            script = files.script or files.scripts / f"{stem}.py"
+            yield from _write_script(script, result, case, request.driver, path, driver_options(request.settings))
+
+
+def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Iterable[tuple[CaseResult, TestCase]]:
+    by_identity = {(case.id, case.key): case for case in cases}
+    return [(each, by_identity[each.id, each.key]) for each in in_plan_order(results)]
+
+
+def _write_script(
+    path: Path,
+    result: CaseResult,
+    case: TestCase,
+    driver: BackendDriver,
+    tensors: Path,
+    options: Mapping[str, Any],
+) -> Iterable[str]:
+    """The script, and beside it the tensors that it reads, if it reads any."""
+    beside = path.with_suffix(".npz")
+    written = script_for(
+        result, case, driver, tensors, file_name=beside.name, plugins=plugin_modules(), options=options
+    )
+    write_atomically(path, written.text.encode())
+    how = f"needs optest: {written.why_optest}" if written.why_optest else "needs no optest"
+    reads = f", reads {beside.name}" if written.needs_tensors else ""
+    if written.needs_tensors and (beside.resolve() != tensors.resolve() or written.arrays):
+        archive = read_archive(tensors)
+        write_archive(
+            beside,
+            Archive(tensors={**archive.tensors, **written.arrays}, offsets=archive.offsets, facts=archive.facts),
+        )
+    yield f"script: {path} ({how}{reads})"

@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from optest.backends.scripts import Script, ScriptInput
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.registry import Registry, load_object
 from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
 
-__all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "backend_manager"]
+__all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "Script", "ScriptInput", "backend_manager"]
 
 
 class BackendDriver:
@@ -73,6 +74,13 @@ class BackendDriver:
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - part of the protocol
         """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
         return ()
+
+    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
+        """Python lines that do without optest what :meth:`run` does, or why there are none, in words.
+
+        ``may_run`` is False for a case that crashed or hung: nothing of it may be tried here then.
+        """
+        return f"backend {self.name} does not say how a case runs without optest"
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, file_dtypes, read_config
+from optest.backends.command_script import Commands, command_script
 from optest.backends.numpy_reference import reference_label, reference_outputs
 from optest.backends.tensor_files import (
     GoldenState,
@@ -82,6 +83,27 @@ class CommandBackendDriver(BackendDriver):
                 return None
             raise Fault(Reason.BAD_CASE, _not_golden(file, job.path(file), state, case))
         return [read_golden(file, job.path(file)) for file in job.config.golden_load]
+
+    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
+        """The same files, commands and environment; nothing is run for it."""
+        try:
+            job = self._job(case)
+        except Fault as fault:
+            return f"its configuration is wrong: {fault.message}"
+        config = job.config
+        commands = Commands(
+            workdir=job.workdir,
+            env={name: expand(value, job.tokens) for name, value in config.env.items()},
+            before=[job.expanded(command) for command in (*config.build, *config.prepare)],
+            command=job.expanded(config.command),
+            cleanup=[job.expanded(command) for command in config.cleanup],
+            timeout_s=case.timeout_s,
+        )
+        return command_script(
+            commands,
+            [(each, file, job.path(file)) for each, file in zip(inputs, config.inputs, strict=True)],
+            [(file, job.path(file)) for file in config.outputs],
+        )
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         job = self._job(case)

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_operators import TORCH_OPERATORS
-from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch
+from optest.backends.torch_recording import Recording, Unwritable
+from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch, torch_dtype
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, Reason, TestCase
+from optest.spec import Fault, Numerics, Reason, TestCase, contiguous_strides
 
 __all__ = ["TorchBackend"]
 
@@ -89,6 +90,58 @@ class TorchBackend(BackendDriver):
             if reason is None:
                 raise
             raise Fault(reason, f"torch: {_first_line(error)}") from error
+
+    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
+        """The torch calls that this backend makes for the case, recorded while it makes them.
+
+        Where nothing may run, they are made on tensors without values, which starts no kernel.
+        """
+        if reason := self.unsupported(case):
+            return reason
+        try:
+            tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
+            recording = Recording(
+                {each.name: tensor for each, tensor in zip(inputs, tensors, strict=True)}, self._device
+            )
+            output = self._recorded(recording, case, tensors)
+            outputs = None if output is None else output if isinstance(output, (tuple, list)) else (output,)
+            return Script(
+                imports=("import torch", *(f"import {name}" for name in self._vendor_modules())),
+                lines=[*(self._loaded_in_script(each) for each in inputs), *recording.lines(outputs)],
+                outputs=() if outputs is None else [recording.expression(each) for each in outputs],
+                needs=("torch", *self._vendor_modules()),
+            )
+        except (Inexpressible, Unwritable) as error:
+            return f"it cannot be written as torch calls: {error}"
+
+    def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the operator yields, None if it raises; the call that raises is in the recording."""
+        operator = TORCH_OPERATORS[case.descriptor.name]
+        try:
+            with torch.no_grad():
+                return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return None
+
+    def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:
+        if with_values:
+            return to_torch(each.array, self._device, offset=each.spec.offset)
+        strides = each.spec.strides or contiguous_strides(each.spec.shape)
+        kind = torch_dtype(each.spec.dtype)
+        return torch.empty_strided(each.spec.shape, strides, dtype=kind, device="meta")
+
+    def _loaded_in_script(self, each: ScriptInput) -> str:
+        """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
+        spec = each.spec
+        text = f"{each.name} = torch.from_numpy({each.source})"
+        if each.array.dtype.isbuiltin != 1:
+            text += f".view({torch_dtype(spec.dtype)})"
+        if self._device.type != "cpu":
+            text += f'.to("{self._device}")'
+        return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+
+    def _vendor_modules(self) -> tuple[str, ...]:
+        return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
 
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.name not in TORCH_OPERATORS:

@@ -11,7 +11,7 @@ from optest.numerics import bits, dtype_of, numpy_dtype
 from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
-__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_torch"]
+__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_torch", "torch_dtype"]
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +29,17 @@ class Inexpressible(ValueError):
     """A tensor that torch cannot hold: a 4-bit type, a negative stride."""
 
 
+def torch_dtype(kind: DType) -> torch.dtype:
+    """The torch dtype of an element type.
+
+    Raises:
+        Inexpressible: for a type that torch has no tensors of.
+    """
+    if kind.name in _NOT_IN_TORCH:
+        raise Inexpressible(f"torch has no tensors of {kind}")
+    return TORCH_DTYPES[kind.name]
+
+
 def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Tensor:
     """Return ``array`` as a tensor with the same strides.
 
@@ -39,8 +50,7 @@ def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Te
         Inexpressible: for what torch has no tensor for.
     """
     kind = dtype_of(array.dtype)
-    if kind.name in _NOT_IN_TORCH:
-        raise Inexpressible(f"torch has no tensors of {kind}")
+    torch_dtype(kind)
     if any(stride < 0 for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
         raise Inexpressible("torch has no negative strides")
     tensor = _on_cpu(array, kind)

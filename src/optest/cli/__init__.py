@@ -10,9 +10,10 @@ from typing import NoReturn
 import click
 
 from optest import __version__
-from optest.cli.asking import explain_command, list_command, replay_command
+from optest.cli.asking import explain_command, list_command
 from optest.cli.checking import check_command
 from optest.cli.completing import completion_command
+from optest.cli.replaying import replay_command
 from optest.cli.running import run_command
 from optest.cli.showing import doctor_command, report_command, schema_command
 from optest.errors import OptestError, PlanError

@@ -1,4 +1,4 @@
-"""``optest list``, ``optest explain`` and ``optest replay``."""
+"""``optest list`` and ``optest explain``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from optest.cli.options import GroupedCommand, options
 
-__all__ = ["explain_command", "list_command", "replay_command"]
+__all__ = ["explain_command", "list_command"]
 
 _CASES = (
     *("plan", "op", "dtype", "shape", "attr", "generator", "reference", "tolerance", "seed"),
@@ -45,17 +45,3 @@ def explain_command(case_id: str | None, **given: Any) -> int:
     for line in explain(case_id, given):
         click.echo(line)
     return 0
-
-
-@click.command("replay", cls=GroupedCommand)
-@click.argument("result", metavar="RESULT")
-@click.option("--run", "run_id", default="latest", metavar="RUN", help="Run, its folder or its journal. [latest]")
-@options(("backend", "chip", "torch_device", "isolate", "timeout", "runs_dir", "no_color", "verbose", "quiet"))
-def replay_command(result: str, run_id: str, **given: Any) -> int:
-    """Run exactly one case of a journal again.
-
-    RESULT is the id of a case, the beginning of its key, or its number in the journal.
-    """
-    from optest.api.replaying import replay
-
-    return replay(result, run_id, given).exit_status

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.expectations import excused
+from optest.core.keeping import execute_and_keep
 from optest.core.messages import Asked, Broken, Hello, Ran, Ready, decode_for_parent, encode
 from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
@@ -46,8 +47,13 @@ class InProcess:
     driver: BackendDriver
     every_measure: bool = False
     interrupted: Callable[[], bool] | None = None
+    keep: Path | None = None
+    """Where the tensors of every execution are kept, if anywhere."""
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        if self.keep is not None:
+            with exits_refused(), directory_kept():
+                return execute_and_keep(cases, self.driver, folder=self.keep, every_measure=self.every_measure)
         if self.driver.__module__.startswith("optest.") and not _brings_code(cases[0]):
             return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
         with exits_refused(), directory_kept():
@@ -91,6 +97,8 @@ class WorkerOptions:
     every_measure: bool = False
     fresh: bool = False
     patience: Patience = Patience()
+    keep: Path | None = None
+    """Where the tensors of every execution are kept, if anywhere."""
 
 
 class WorkerProcess:
@@ -230,6 +238,7 @@ class WorkerProcess:
             import_path=[entry or os.getcwd() for entry in sys.path],
             every_measure=self._options.every_measure,
             fresh=self._options.fresh,
+            keep=str(self._options.keep.absolute()) if self._options.keep is not None else "",
         )
 
     def _ended_by_deadline(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:

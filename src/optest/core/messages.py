@@ -23,7 +23,10 @@ __all__ = [
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution."""
+    """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution.
+
+    ``keep`` is the folder where the tensors of every execution are kept, empty for nowhere.
+    """
 
     driver: str
     options: dict[str, Any]
@@ -31,6 +34,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     import_path: list[str]
     every_measure: bool = False
     fresh: bool = False
+    keep: str = ""
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):

@@ -10,10 +10,12 @@ import faulthandler
 import gc
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from optest.backends import BackendDriver, backend_manager
 from optest.core.extensions import load_extensions
+from optest.core.keeping import execute_and_keep
 from optest.core.messages import Asked, Broken, Hello, Ran, Ready, ToParent, decode_for_worker, encode
 from optest.core.phase_page import PhasePage
 from optest.core.runner import execute
@@ -88,8 +90,9 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
         cases = [case_from_wire(wire, operators.get) for wire in asked.cases]
     except OptestError as error:
         return _broken(asked.number, error)
+    run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
     with directory_kept():
-        execution = execute(cases, driver, announce=phases.write, every_measure=hello.every_measure)
+        execution = run(cases, driver, announce=phases.write, every_measure=hello.every_measure)
     return Ran(asked.number, list(execution.verdicts), execution.timings)
 
 

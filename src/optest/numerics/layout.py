@@ -7,7 +7,7 @@ import numpy as np
 from optest.numerics.formats import Array, numpy_dtype
 from optest.spec import TensorSpec
 
-__all__ = ["empty_storage", "private_copy", "view"]
+__all__ = ["empty_storage", "private_copy", "storage_of", "view"]
 
 
 def empty_storage(spec: TensorSpec) -> Array:
@@ -56,6 +56,19 @@ def private_copy(array: Array) -> Array:
     memory, first = _span(array)
     copy = np.ndarray(array.shape, array.dtype, buffer=memory.copy(), offset=first, strides=array.strides)
     return copy
+
+
+def storage_of(array: Array, spec: TensorSpec) -> Array:
+    """A one-dimensional copy of the memory below ``array``, gaps included; ``view`` of it is the same tensor.
+
+    ``spec`` has the strides of ``array``. What lies before its lowest element is not known and is 0.
+    """
+    storage = np.zeros(spec.storage_elements, array.dtype)
+    if array.size:
+        memory, _ = _span(array)
+        first = spec.lowest_index * array.itemsize
+        storage.view(np.uint8)[first : first + memory.size] = memory
+    return storage
 
 
 def _span(array: Array) -> tuple[Array, int]:

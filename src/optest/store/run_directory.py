@@ -99,6 +99,19 @@ class RunDirectory:
             raise UsageError(f"artifact directory {path} cannot be made: {error.strerror or error}") from None
         return path
 
+    def tensors_dir(self) -> Path:
+        """Make and return the folder for tensors that a replay keeps.
+
+        Raises:
+            UsageError: if it cannot be made.
+        """
+        path = self.path / "tensors"
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"folder {path} cannot be made: {error.strerror or error}") from None
+        return path
+
     def write_info(self, info: RunInfo) -> None:
         write_atomically(self.info_path, msgspec.json.format(codec.encode(info), indent=2) + b"\n")
 

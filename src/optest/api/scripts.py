@@ -1,0 +1,204 @@
+"""``optest replay --script``: one failure as a short Python script, without optest where the backend can say how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver, ScriptInput
+from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
+from optest.reporting.explain import headline
+from optest.reporting.typography import clip
+from optest.spec import CaseResult, Evidence, Measure, Status, TestCase, dtype
+
+__all__ = ["MOST_LINES", "WrittenScript", "script_for"]
+
+MOST_LINES = 30
+_INLINE_ELEMENTS = 32
+_INLINE_WIDTH = 100
+_MAY_NOT_RUN = frozenset({Status.CRASHED, Status.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenScript:
+    """The text of a script, and what has to lie beside it: nothing, or the saved tensors with more ``arrays``.
+
+    ``why_optest`` says why the script needs optest, "" if it does not.
+    """
+
+    text: str
+    needs_tensors: bool
+    arrays: Mapping[str, Any]
+    why_optest: str = ""
+
+
+def script_for(
+    result: CaseResult,
+    case: TestCase,
+    driver: BackendDriver,
+    tensors: Path,
+    *,
+    file_name: str,
+    plugins: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+) -> WrittenScript:
+    """Write the script of a result; ``tensors`` has its saved tensors, which lie beside it as ``file_name``."""
+    archive = read_archive(tensors)
+    inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
+    found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
+    if isinstance(found, str):
+        return _through_optest(result, case, found, file_name, plugins, options or {})
+    uses_saved = any("saved[" in line for line in found.lines)
+    uses_path = uses_saved or any("Path(" in line for line in found.lines)
+    needs = ", ".join(dict.fromkeys(("numpy", *found.needs)))
+    lines = [
+        *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
+        *(("from pathlib import Path",) if uses_path else ()),
+        *sorted(each for each in found.imports if each in _STANDARD),
+        "",
+        "import numpy as np",
+        *(each for each in found.imports if each not in _STANDARD),
+        "",
+        *((_load(file_name),) if uses_saved else ()),
+        *found.lines,
+        *_comparison(result, found.outputs),
+    ]
+    return WrittenScript(text=_within_limit(lines), needs_tensors=uses_saved, arrays=found.arrays)
+
+
+_STANDARD = frozenset({"import os", "import subprocess"})
+
+
+def _through_optest(
+    result: CaseResult,
+    case: TestCase,
+    why: str,
+    file_name: str,
+    plugins: Sequence[str],
+    options: Mapping[str, Any],
+) -> WrittenScript:
+    """The driver is asked through optest; the script says why."""
+    count = max(1, len(result.verdict.measures), len(case.outputs))
+    lines = [
+        *_docstring(result, f"It needs optest, since {why}."),
+        "import os",
+        "from pathlib import Path",
+        "",
+        *((f'os.environ.setdefault("OPTEST_PLUGINS", {",".join(plugins)!r})',) if plugins else ()),
+        "from optest.api.saving import ask_again",
+        "",
+        f"outputs = ask_again(Path(__file__).with_name({file_name!r}), options={dict(options)!r})",
+        *_comparison(result, [f"outputs[{place}]" for place in range(count)]),
+    ]
+    if not plugins:
+        lines.remove("import os")
+    return WrittenScript(text=_within_limit(lines), needs_tensors=True, arrays={}, why_optest=why)
+
+
+def _docstring(result: CaseResult, how: str) -> list[str]:
+    title = _one_line(clip(headline(result), 160))
+    return [f'"""{title}', "", _one_line(how), '"""', ""]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _load(file_name: str) -> str:
+    return f"saved = np.load(Path(__file__).with_name({file_name!r}))"
+
+
+def _fits_inline(archive: Archive, case: TestCase) -> bool:
+    """Whether all inputs are few finite numbers of types that NumPy has, so that no file is needed."""
+    tensors = [archive.tensors[argument.path] for argument in case.inputs]
+    return sum(tensor.size for tensor in tensors) <= _INLINE_ELEMENTS and all(
+        spec_of(tensor, archive.offsets.get(argument.path, 0)).is_dense
+        and tensor.dtype.isbuiltin == 1
+        and bool(np.isfinite(tensor).all())
+        and len(_literal(tensor)) <= _INLINE_WIDTH
+        for argument, tensor in zip(case.inputs, tensors, strict=True)
+    )
+
+
+def _script_input(name: str, archive: Archive, *, inline: bool) -> ScriptInput:
+    tensor = archive.tensors[name]
+    spec = spec_of(tensor, archive.offsets.get(name, 0))
+    source = _literal(tensor) if inline else f'saved["{entry_name(name, spec)}"]'
+    return ScriptInput(name=name, source=source, spec=spec, array=tensor)
+
+
+def _literal(tensor: Any) -> str:
+    """NumPy's numbers print all the digits that they have, so that reading them gives the same bits."""
+    shaped = f".reshape({tensor.shape})" if tensor.size == 0 else ""
+    return f'np.array({tensor.tolist()!r}, "{tensor.dtype.name}"){shaped}'
+
+
+def _comparison(result: CaseResult, outputs: Sequence[str]) -> list[str]:
+    """Print got and wanted at the worst element, and assert; words where there is nothing to assert."""
+    if not outputs:
+        return [f"# The last line raised here, but it should not: {_one_line(clip(result.verdict.message, 120))}"]
+    measure, output = _worst(result, outputs)
+    if measure is None or measure.worst_index is None:
+        return [f"print({', '.join(outputs)})", f"# {_what_was_wrong(result)}"]
+    kind = dtype(measure.dtype)
+    read = "complex" if kind.is_complex else "float" if kind.is_float else "bool" if kind.name == "bool" else "int"
+    index = ", ".join(map(str, measure.worst_index)) or "()"
+    got = f"got = {read}({output}[{index}])"
+    wanted = f"expected, allowed = {_number(measure.worst_expected)}, {_number(measure.worst_bound or 0.0)}"
+    told = f'print(f"{measure.output}[{index}]: got {{got}}, but should be {{expected}} ± {{allowed}}")'
+    lines = [got, wanted, told]
+    if measure.mismatched == 0:
+        z = (
+            f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
+            if (measure.statistic is not None and measure.statistic_limit is not None)
+            else _what_was_wrong(result)
+        )
+        return [*lines, f"# Each element is within its own bound; all of them together are not: {z}."]
+    return [*lines, "assert got == expected or abs(got - expected) <= allowed or (got != got and expected != expected)"]
+
+
+def _worst(result: CaseResult, outputs: Sequence[str]) -> tuple[Measure | None, str]:
+    """The measure that failed first, and the expression of its output."""
+    measures = result.verdict.measures
+    for place, measure in enumerate(measures):
+        if (measure.mismatched or measure.nonfinite_mismatched) and place < len(outputs):
+            return measure, outputs[place]
+    return (measures[0], outputs[0]) if measures else (None, outputs[0])
+
+
+def _what_was_wrong(result: CaseResult) -> str:
+    if result.status is Status.PASSED:
+        return f"Passed: {(result.verdict.evidence or Evidence.MEASURED).value}."
+    reason = result.reason.value if result.reason else result.status.value.upper()
+    return _one_line(f"{reason}: {clip(result.verdict.message, 160)}")
+
+
+def _number(value: float | int | str | None) -> str:
+    if isinstance(value, str):
+        return f'float("{value}")' if value.lstrip("+-") in ("nan", "inf") else repr(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
+
+def _within_limit(lines: list[str]) -> str:
+    """At most thirty lines: where there are more, plain statements that follow each other share one."""
+    packed = list(lines)
+    while len(packed) > MOST_LINES:
+        place = next((at for at in range(len(packed) - 1, 0, -1) if _may_share(packed[at - 1], packed[at])), None)
+        if place is None:
+            break
+        packed[place - 1 : place + 1] = [f"{packed[place - 1]}; {packed[place]}"]
+    return "\n".join(packed) + "\n"
+
+
+def _may_share(first: str, second: str) -> bool:
+    return all(
+        line and " = " in line and not line.startswith((" ", "#", '"', "import", "from", "for", "if", "try", "with"))
+        for line in (first, second)
+    )

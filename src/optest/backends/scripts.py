@@ -1,0 +1,46 @@
+"""How a driver says what it runs, so that a person without optest can run the same: lines of Python.
+
+A driver is asked for a :class:`Script` by ``BackendDriver.script``; the frame around it (saved tensors, what is
+compared with what) is put there by :mod:`optest.api.scripts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from optest.spec import TensorSpec
+
+__all__ = ["Script", "ScriptInput"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptInput:
+    """One input of the case, as a script gets at it.
+
+    ``name`` is the variable to bind (``input0``). ``source`` is an expression for a NumPy array: the tensor itself if
+    it is dense, else its one-dimensional storage; element types that NumPy lacks come as unsigned integers of their
+    bits. ``spec`` has the layout, ``array`` the values.
+    """
+
+    name: str
+    source: str
+    spec: TensorSpec
+    array: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What to import, the lines that end with the outputs, and an expression for each output.
+
+    An output expression is anything that takes an index and gives what ``float`` or ``int`` takes. ``needs`` are the
+    packages beside the standard library; ``arrays`` are saved with the inputs, for ``saved["name"]`` in the lines.
+    ``numpy`` and ``Path`` are imported as ``np`` and ``Path`` already.
+    """
+
+    imports: Sequence[str] = ()
+    lines: Sequence[str]
+    outputs: Sequence[str]
+    needs: Sequence[str] = ()
+    arrays: Mapping[str, Any] = field(default_factory=dict)
