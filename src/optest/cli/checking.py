@@ -28,8 +28,8 @@ _HELP = {
 @click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
 @options(_OPTIONS, help=_HELP)
 @click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
-@click.option("--write", "plan", metavar="FILE", help="Write what would be asked to a plan, and ask nothing.")
-def check_command(only_list: bool, plan: str | None, **given: Any) -> int:
+@click.option("--write", "write_to", metavar="FILE", help="Write what would be asked to a plan, and ask nothing.")
+def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     """Ask a backend the case sets of all operators, and say which answers are wrong.
 
     \b
@@ -39,13 +39,13 @@ def check_command(only_list: bool, plan: str | None, **given: Any) -> int:
     """
     from optest.api import checking
 
-    if only_list and plan is not None:
+    if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
     if only_list:
         for line in checking.listed(given):
             click.echo(line)
         return 0
-    if plan is not None:
-        click.echo(checking.write(given, plan))
+    if write_to is not None:
+        click.echo(checking.write(given, write_to))
         return 0
     return checking.check(given).exit_status

@@ -1,0 +1,187 @@
+"""Expectations files: what they excuse, and what they never do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.errors import PlanError
+from optest.operators import OperatorRegistry
+from optest.plan.expectations import EXCUSABLE, Expectations, case_dtype, read_expectations
+from optest.spec import (
+    Argument,
+    Attribute,
+    CaseResult,
+    Evidence,
+    Fill,
+    OperatorDescriptor,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
+
+DESCRIPTOR = OperatorDescriptor(
+    name="soft",
+    signature="input, index? -> out",
+    aliases=("Soft",),
+    attributes=(
+        Attribute(name="dim", type="int", default=-1, aliases=("axis",)),
+        Attribute(name="dims", type="ints", default=None),
+    ),
+)
+LINE = "  - {op: soft, dtype: float16, reason: VALUE, why: rounded twice}\n"
+
+
+@pytest.fixture
+def registry() -> OperatorRegistry:
+    found = OperatorRegistry()
+    found.register(DESCRIPTOR)
+    return found
+
+
+def read(tmp_path: Path, registry: OperatorRegistry, lines: str, head: str = "", **more: Any) -> Expectations:
+    path = tmp_path / "expected.yaml"
+    path.write_text(f"version: 1\n{head}expected:\n{lines}")
+    return read_expectations(path, operators=registry, **more)
+
+
+def case(*dtypes: str, fill: str = "randn", tags: tuple[str, ...] = ("set:ordinary",), **attributes: Any) -> TestCase:
+    inputs = tuple(
+        Argument(
+            name=name,
+            path=f"input{index}",
+            spec=TensorSpec(dtype=dtype(each), shape=(2, 3)),
+            fill=Fill(kind=fill),
+        )
+        for index, (name, each) in enumerate(zip(("input", "index"), dtypes or ("float16",), strict=False))
+    )
+    return TestCase(descriptor=DESCRIPTOR, inputs=inputs, attributes=DESCRIPTOR.bind(attributes), tags=tags)
+
+
+def failed(reason: Reason = Reason.VALUE, status: Status | None = None) -> Verdict:
+    return Verdict(status=status or reason.status, reason=reason, message="is off")
+
+
+def result(of: TestCase, verdict: Verdict) -> CaseResult:
+    return CaseResult(
+        id=of.id, key=of.key, operator="soft", target="x", reference="numpy", mode="forward", verdict=verdict, seed=0
+    )
+
+
+def test_the_stated_failure_is_expected(tmp_path: Path, registry: OperatorRegistry) -> None:
+    found = read(tmp_path, registry, LINE).excused(case(), failed())
+    assert found.status is Status.XFAILED
+    assert found.reason is Reason.VALUE
+    assert found.message == "is off (expected: rounded twice)"
+    assert "expected.yaml:3" in found.details["expectation"]
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        failed(Reason.NAN),
+        failed(Reason.RAISED),
+        failed(Reason.SIGNAL),
+        failed(Reason.DEADLINE),
+        failed(Reason.VALUE, Status.SUSPECT),
+        Verdict(status=Status.PASSED, evidence=Evidence.REFUSED_AS_EXPECTED),
+        Verdict(status=Status.SKIPPED, reason=Reason.UNSUPPORTED),
+    ],
+)
+def test_nothing_else_is(tmp_path: Path, registry: OperatorRegistry, verdict: Verdict) -> None:
+    assert read(tmp_path, registry, LINE).excused(case(), verdict) is verdict
+
+
+@pytest.mark.parametrize(
+    ("where", "covered", "not_covered"),
+    [
+        ("{}", case(), case("float32")),
+        ("{case_set: special}", case(tags=("set:special",)), case()),
+        ("{case_set: [special, long]}", case(tags=("set:long",)), case(tags=("set:longer",))),
+        ("{fill: special}", case(fill="special"), case()),
+        ("{attributes: {dim: 0}}", case(dim=0), case(dim=1)),
+        ("{attributes: {axis: 0}}", case(dim=0), case()),
+        ("{attributes: {dim: {any: [0, -2]}}}", case(dim=-2), case(dim=1)),
+        ("{attributes: {dims: [0, 1]}}", case(dims=(0, 1)), case(dims=(1, 0))),
+        ("{attributes: {dim: 0}, fill: special}", case(dim=0, fill="special"), case(dim=0)),
+    ],
+)
+def test_conditions(
+    tmp_path: Path, registry: OperatorRegistry, where: str, covered: TestCase, not_covered: TestCase
+) -> None:
+    found = read(tmp_path, registry, LINE.replace("}", f", where: {where}}}"))
+    assert found.excused(covered, failed()).status is Status.XFAILED
+    assert found.excused(not_covered, failed()).status is Status.FAILED
+
+
+def test_the_dtype_of_a_case_is_that_of_its_first_inexact_input() -> None:
+    assert case_dtype(case("int64", "float16")) == "float16"
+    assert case_dtype(case("int64", "int32")) == "int64"
+    assert case_dtype(case("float32", "float16")) == "float32"
+
+
+def test_a_line_that_excused_nothing_is_left_over(tmp_path: Path, registry: OperatorRegistry) -> None:
+    found = read(tmp_path, registry, LINE + LINE.replace("VALUE", "NAN"))
+    excused = result(case(), found.excused(case(), failed()))
+    assert [line.name for line in found.unused([case()], [excused])] == ["soft float16 NAN"]
+    assert [line.name for line in found.unused([case()], [])] == ["soft float16 VALUE", "soft float16 NAN"]
+    assert found.unused([case("float32")], []) == []  # nobody asked in that dtype
+
+
+@pytest.mark.parametrize(("versions", "left_over"), [("2.13.0+cpu", 1), ("2.13", 1), ("2.1", 0), ("2.130", 0), ("", 0)])
+def test_lines_of_another_version_may_be_left_over(
+    tmp_path: Path, registry: OperatorRegistry, versions: str, left_over: int
+) -> None:
+    head = 'written_for: {torch: "2.13"}\n'
+    found = read(tmp_path, registry, LINE, head, versions={"torch": versions} if versions else {})
+    assert len(found.unused([case()], [])) == left_over
+    assert found.excused(case(), failed()).status is Status.XFAILED
+
+
+def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry) -> None:
+    one = read(tmp_path, registry, LINE)
+    other = read(tmp_path, registry, LINE.replace("rounded twice", "another reason"))
+    (line,) = Expectations.joined([one, other]).lines
+    assert line.why == "another reason"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (LINE.replace("soft", "sofd"), "unknown operator 'sofd'"),
+        (LINE.replace("float16", "float17"), "unknown dtype 'float17'"),
+        (LINE.replace("VALUE", "VALU"), "unknown reason 'VALU'"),
+        (LINE.replace("VALUE", "SIGNAL"), "reason is SIGNAL, which nothing excuses"),
+        (LINE.replace("VALUE", "REFERENCE_FAILED"), "which nothing excuses"),
+        (LINE.replace(", why: rounded twice", ""), "why"),
+        (LINE.replace("why:", "wy:"), "unknown key 'wy'"),
+        (LINE.replace("}", ", where: {fil: special}}"), "unknown key 'fil'"),
+        (LINE.replace("}", ", where: {attributes: {din: 0}}}"), "unknown attribute of soft 'din'"),
+        (LINE.replace("}", ", where: {attributes: {dim: a}}}"), "attribute dim is 'a'"),
+        (LINE + LINE, "expected twice, first in line 3"),
+        (LINE + LINE.replace("soft", "Soft"), "expected twice"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(
+    tmp_path: Path, registry: OperatorRegistry, lines: str, message: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        read(tmp_path, registry, lines)
+    assert message in str(caught.value)
+    assert "expected.yaml:" in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path, registry: OperatorRegistry) -> None:
+    with pytest.raises(PlanError, match="cannot read the expectations"):
+        read_expectations(tmp_path / "none.yaml", operators=registry)
+
+
+def test_no_crash_and_nothing_of_our_own_can_be_excused() -> None:
+    crashes = {each for each in Reason if each.status in (Status.CRASHED, Status.TIMEOUT, Status.SKIPPED)}
+    ours = {Reason.INTERNAL, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.NOTHING_COMPARED}
+    assert not (crashes | ours) & set(EXCUSABLE)

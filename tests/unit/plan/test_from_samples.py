@@ -1,0 +1,138 @@
+"""Samples become cases by the way of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from optest.errors import PlanError, UsageError
+from optest.generators import check_fill
+from optest.operators import OperatorRegistry
+from optest.plan import CaseRequest, build_cases, parse_plan
+from optest.plan.from_samples import CasesOfSamples, cases_of_samples, plan_of_cases
+from optest.spec import BackendTarget, OperatorDescriptor, Rule, RuleClass, Sample, TensorSpec, Tier
+
+TARGET = BackendTarget(name="torch", kind="torch", device="cpu")
+
+
+def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
+    return (TensorSpec(dtype=specs[0].dtype, shape=specs[0].shape),)
+
+
+def own_samples() -> Iterable[Sample]:
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [2, 3]}}, tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [4]}, "dtypes": ["float16"], "tags": ["mine"]})
+    yield Sample(case_set="layouts", case={"shapes": {"input": {"shape": [2, 3], "strides": [6, 2]}}})
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [5]}, "generator": "special"}, tier=Tier.FULL)
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [6]}})
+    yield Sample(case_set="refused", case={"shapes": {"input": [2]}, "expects_error": {"type": "Exception"}})
+
+
+DESCRIPTOR = OperatorDescriptor(
+    name="twice",
+    signature="input -> out",
+    infer=infer,
+    samples=own_samples,
+    rule=Rule(kind=RuleClass.ULP, source="exact"),
+    tags=("of-the-operator",),
+)
+
+
+def built(samples: Iterable[Sample] | None = None, **more: Any) -> CasesOfSamples:
+    registry = OperatorRegistry()
+    registry.register(DESCRIPTOR)
+    return cases_of_samples(
+        DESCRIPTOR,
+        own_samples() if samples is None else samples,
+        CaseRequest(seed=7),
+        operators=registry,
+        target=TARGET,
+        check_fill=check_fill,
+        **more,
+    )
+
+
+def test_cases_are_named_after_their_place_and_tagged_by_set_and_tier() -> None:
+    cases = built().cases
+    assert [case.id for case in cases] == [
+        "twice/ordinary/1[float32](2x3)",
+        "twice/ordinary/2[float16](4)",
+        "twice/layouts/1[float32](2x3)",
+        "twice/ordinary/3[float32](5)",
+        "twice/ordinary/4[float32](6)",
+        "twice/refused/1[float32](2)",
+    ]
+    assert cases[1].tags == ("set:ordinary", "tier:parity", "mine", "of-the-operator")
+    assert {case.seed for case in cases} == {7}
+    assert {case.backend for case in cases} == {TARGET}
+    assert cases[0].where.endswith(":own_samples")
+    assert cases[2].inputs[0].spec.strides == (6, 2)
+    assert cases[5].expects_error is not None
+
+
+def test_a_tier_leaves_names_as_they_are() -> None:
+    some = [case.id for case in built(tiers=(Tier.SMOKE, Tier.PARITY)).cases]
+    assert some == [case.id for case in built().cases if "tier:full" not in case.tags]
+    assert "twice/ordinary/4[float32](6)" in some
+    assert [case.tags[1] for case in built(tiers=(Tier.SMOKE,)).cases] == ["tier:smoke"]
+
+
+def test_the_written_plan_holds_the_same_cases() -> None:
+    asked = built()
+    registry = OperatorRegistry()
+    registry.register(DESCRIPTOR)
+    text = plan_of_cases([asked], backend="torch", seed=7)
+    again = build_cases(
+        parse_plan(text.encode(), "plan.yaml"),
+        CaseRequest(),
+        operators=registry,
+        target_of=lambda _name, _chip: TARGET,
+        check_fill=check_fill,
+        check_backend=lambda _: (),
+    )
+    assert [(case.id, case.key, case.tags, case.expects_error) for case in again] == [
+        (case.id, case.key, case.tags, case.expects_error) for case in asked.cases
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ({"shapes": {"input": [2]}, "shape": [2]}, "unknown key 'shape'"),
+        ({"shapes": {"inpt": [2]}}, "unknown tensor 'inpt'"),
+        ({"shapes": {"input": [2]}, "dtypes": ["float33"]}, "float33"),
+        ({"shapes": {"input": [2]}, "generator": "rand"}, "unknown generator 'rand'"),
+        ({"shapes": {"input": {"shape": [2], "strides": [-1]}}}, "before the storage"),
+    ],
+)
+def test_a_wrong_sample_is_named(case: dict[str, Any], message: str) -> None:
+    good = Sample(case_set="ordinary", case={"shapes": {"input": [2]}})
+    with pytest.raises(PlanError) as caught:
+        built([good, good, Sample(case_set="layouts", case=case)])
+    (problem,) = caught.value.problems
+    assert message in problem.message
+    assert "sample twice/layouts/1 of " in problem.file
+    assert problem.file.endswith(":own_samples")
+    assert "cases[" not in problem.path
+
+
+@pytest.mark.parametrize("key", ["op", "name"])
+def test_a_sample_names_neither_operator_nor_case(key: str) -> None:
+    with pytest.raises(UsageError, match=f"states '{key}'"):
+        built([Sample(case_set="ordinary", case={key: "relu", "shapes": {"input": [2]}})])
+
+
+def test_no_samples_make_no_cases() -> None:
+    assert built([]).cases == []
+
+
+def test_the_text_is_read_only_for_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand samples are built in a second because no YAML is read."""
+
+    def read(*_: object) -> Callable[..., Any]:
+        raise AssertionError("the text was read")
+
+    monkeypatch.setattr("optest.plan.source.compose", read)
+    assert len(built().cases) == 6
