@@ -1,0 +1,215 @@
+"""The calls by which the operators that rearrange one tensor are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from optest.operators.samples import SIZES, Call, call, of_every_size, refused, standard, variations
+from optest.operators.variants import EVERY
+from optest.spec import Sample, Tier
+
+__all__ = [
+    "broadcast_to_samples",
+    "flip_samples",
+    "moved",
+    "permute_samples",
+    "reshape_samples",
+    "roll_samples",
+    "tile_samples",
+    "transpose_samples",
+    "tril_samples",
+    "triu_samples",
+]
+
+_SOME = ("float32", "int8")
+"""A 4-byte and a 1-byte type: kernels move words, and tails come where bytes do not fill one."""
+
+
+def moved(
+    calls: Sequence[Call], sized: Callable[[int], Call], attributes: Iterable[Call], wrong: Iterable[Call]
+) -> Iterator[Sample]:
+    """The case sets of one movement operator. The first call is laid out in every way, and asked in every dtype."""
+    yield from standard(calls, EVERY)
+    yield from of_every_size(sized, SIZES, dtypes=_SOME)
+    yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from refused(wrong)
+    yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)
+
+
+def transpose_samples() -> Iterator[Sample]:
+    yield from moved(
+        [call({"dim0": 0, "dim1": 1}, input=(5, 37)), call({"dim0": 1, "dim1": 2}, input=(2, 17, 33))],
+        lambda n: call({"dim0": 0, "dim1": 1}, input=(3, n)),
+        [
+            *(call({"dim0": a, "dim1": b}, input=(2, 3, 5, 4)) for a in (0, 1, -1, -2) for b in (0, 2, 3, -3)),
+            call({"dim0": 0, "dim1": -1}, input=(33, 65)),
+            call({"dim0": 0, "dim1": -1}, input=()),
+            call({"dim0": 0, "dim1": 1}, input=(0, 3)),
+        ],
+        [call({"dim0": 0, "dim1": 2}, input=(3, 4)), call({"dim0": -3, "dim1": 0}, input=(3, 4))],
+    )
+
+
+def permute_samples() -> Iterator[Sample]:
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (-1, 0, 1), (1, -1, -3))
+    yield from moved(
+        [call({"dims": [2, 0, 1]}, input=(3, 5, 17)), call({"dims": [0, 2, 3, 1]}, input=(2, 3, 9, 7))],
+        lambda n: call({"dims": [1, 2, 0]}, input=(2, 3, n)),
+        [
+            *(call({"dims": list(order)}, input=(2, 3, 4)) for order in orders),
+            call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2)),
+            call({"dims": []}, input=()),
+            call({"dims": [1, 0]}, input=(0, 3)),
+            call({"dims": [1, 0]}, input=(33, 65)),
+        ],
+        [
+            call({"dims": [0]}, input=(3, 4)),
+            call({"dims": [0, 0]}, input=(3, 4)),
+            call({"dims": [0, 2]}, input=(3, 4)),
+        ],
+    )
+
+
+def reshape_samples() -> Iterator[Sample]:
+    shapes = ([24], [2, 12], [-1, 4], [4, -1], [2, -1, 3], [2, 1, 12, 1], [1, 24], [2, 3, 4])
+    yield from moved(
+        [call({"shape": [15, -1]}, input=(3, 5, 17)), call({"shape": [-1]}, input=(7, 31))],
+        lambda n: call({"shape": [n, 6]}, input=(2, 3, n)),
+        [
+            *(call({"shape": shape}, input=(2, 3, 4)) for shape in shapes),
+            call({"shape": []}, input=(1, 1)),
+            call({"shape": [1, 1]}, input=()),
+            call({"shape": [-1, 3]}, input=(0, 3)),
+            call({"shape": [0, 5]}, input=(5, 0, 2)),
+        ],
+        [
+            call({"shape": [5, 5]}, input=(4, 6)),
+            call({"shape": [-1, 5]}, input=(4, 6)),
+            call({"shape": [-1, -1]}, input=(4, 6)),
+            call({"shape": [-2, 12]}, input=(4, 6)),
+            call({"shape": [-1, 0]}, input=(0, 3)),
+        ],
+    )
+
+
+def broadcast_to_samples() -> Iterator[Sample]:
+    pairs: list[tuple[tuple[int, ...], list[int]]] = [
+        ((1, 5), [3, 5]),
+        ((3, 1), [3, 5]),
+        ((1, 1), [3, 5]),
+        ((5,), [3, 5]),
+        ((3, 1), [2, 3, 5]),
+        ((1, 3, 1, 5), [2, 3, 4, 5]),
+        ((3, 1), [-1, 4]),
+        ((3, 5), [2, -1, -1]),
+        ((), [2, 3]),
+        ((), []),
+        ((1,), [0]),
+        ((1, 3), [0, 3]),
+        ((3, 1), [3, 1]),
+    ]
+    yield from moved(
+        [call({"size": [4, 3, 37]}, input=(3, 37)), call({"size": [5, 17]}, input=(5, 1))],
+        lambda n: call({"size": [3, n]}, input=(1, n)),
+        [*(call({"size": size}, input=shape) for shape, size in pairs), call({"size": [3, 129]}, input=(3, 1))],
+        [
+            call({"size": [3, 4]}, input=(3, 2)),
+            call({"size": [4]}, input=(3, 4)),
+            call({"size": [-1, 3, 4]}, input=(3, 4)),
+        ],
+    )
+
+
+def tile_samples() -> Iterator[Sample]:
+    pairs: list[tuple[tuple[int, ...], list[int]]] = [
+        ((3, 5), [1, 2]),
+        ((3, 5), [2, 1]),
+        ((3, 5), [2]),
+        ((3, 5), []),
+        ((5,), [2, 3]),
+        ((2, 3, 4), [3, 1, 2]),
+        ((), [3]),
+        ((3, 5), [1, 0]),
+        ((0, 3), [2, 2]),
+        ((2, 1, 3), [2, 2, 1, 1]),
+    ]
+    yield from moved(
+        [call({"dims": [2, 3]}, input=(5, 17)), call({"dims": [2, 1, 2]}, input=(3, 4, 5))],
+        lambda n: call({"dims": [2, 2]}, input=(2, n)),
+        [call({"dims": dims}, input=shape) for shape, dims in pairs],
+        [call({"dims": [-1]}, input=(3,)), call({"dims": [2, -2]}, input=(3, 4))],
+    )
+
+
+def flip_samples() -> Iterator[Sample]:
+    yield from moved(
+        [call({"dims": [1]}, input=(5, 37)), call({"dims": [0, 2]}, input=(3, 4, 17))],
+        lambda n: call({"dims": [-1]}, input=(3, n)),
+        [
+            *(call({"dims": dims}, input=(2, 3, 5)) for dims in ([0], [1], [-1], [-3], [1, 0], [0, -1], [0, 1, 2], [])),
+            call({"dims": [0]}, input=()),
+            call({"dims": [0]}, input=(0, 3)),
+        ],
+        [
+            call({"dims": [2]}, input=(3, 4)),
+            call({"dims": [0, 0]}, input=(3, 4)),
+            call({"dims": [0, -2]}, input=(3, 4)),
+        ],
+    )
+
+
+def roll_samples() -> Iterator[Sample]:
+    stated: list[dict[str, Any]] = [
+        {"shifts": 1},
+        {"shifts": -4},
+        {"shifts": 7, "dims": 2},
+        {"shifts": -7, "dims": 2},
+        {"shifts": 0, "dims": 1},
+        {"shifts": 3, "dims": 1},
+        {"shifts": 1, "dims": -3},
+        {"shifts": [1, -2], "dims": [0, 2]},
+        {"shifts": [1, 2], "dims": [2, 1]},
+        {"shifts": [1, 1], "dims": [1, 1]},
+        {"shifts": [1, 1, 3], "dims": [-1, -2, -3]},
+    ]
+    yield from moved(
+        [call({"shifts": 3, "dims": 1}, input=(5, 37)), call({"shifts": -5}, input=(3, 17))],
+        lambda n: call({"shifts": 2, "dims": 1}, input=(3, n)),
+        [
+            *(call(attributes, input=(2, 3, 5)) for attributes in stated),
+            call({"shifts": 1}, input=()),
+            call({"shifts": 2, "dims": 1}, input=(0, 3)),
+        ],
+        [
+            call({"shifts": 1, "dims": 2}, input=(3, 4)),
+            call({"shifts": [1, 2], "dims": [0]}, input=(3, 4)),
+            call({"shifts": [1, 2]}, input=(3, 4)),
+            call({"shifts": []}, input=(3, 4)),
+        ],
+    )
+
+
+def tril_samples() -> Iterator[Sample]:
+    yield from _triangle_samples()
+
+
+def triu_samples() -> Iterator[Sample]:
+    yield from _triangle_samples()
+
+
+def _triangle_samples() -> Iterator[Sample]:
+    shapes = ((4, 4), (3, 6), (6, 3))
+    yield from moved(
+        [call(input=(17, 19)), call({"diagonal": 1}, input=(2, 5, 7))],
+        lambda n: call({"diagonal": -1}, input=(3, n)),
+        [
+            *(call({"diagonal": diagonal}, input=shape) for shape in shapes for diagonal in (-7, -2, -1, 1, 2, 7)),
+            call({"diagonal": 2}, input=(2, 3, 4, 5)),
+            call({"diagonal": 1}, input=(33, 33)),
+            call(input=(129, 3)),
+            call(input=(3, 0)),
+            call(input=(0, 4, 4)),
+        ],
+        [call(input=(5,)), call(input=())],
+    )
