@@ -1,0 +1,151 @@
+"""The report of a check: operators in lines, failures told once for all that are alike."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from optest.reporting.check_table import CheckReporter, failure_groups, operator_lines
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+
+Make = Callable[..., Any]
+INFO = RunInfo(
+    run_id="20260131T000000Z-ab",
+    started_at="2026-01-31T00:00:00.000+00:00",
+    total=3,
+    target="torch:cpu",
+    seed=0,
+    directory=".optest/runs/20260131T000000Z-ab",
+    options={"command": "check", "tier": "parity"},
+)
+
+
+def told(results: Sequence[CaseResult], **options: Any) -> str:
+    stream = io.StringIO()
+    reporter = CheckReporter(stream, color=False, **options)
+    reporter.on_start(INFO)
+    for index, each in enumerate(results):
+        reporter.on_case_result(each, index, len(results))
+    reporter.on_complete(RunSummary.of(results, total=len(results), duration_s=1.5))
+    return stream.getvalue()
+
+
+def several(result: Make, measure: Make) -> list[CaseResult]:
+    def of(operator: str, case_set: str, number: int, **more: Any) -> CaseResult:
+        name = f"{operator}/{case_set}/{number}"
+        return result(id=name, operator=operator, tags=(f"set:{case_set}", "tier:parity"), **more)  # type: ignore[no-any-return]
+
+    def off(used: float) -> dict[str, Any]:
+        return {"reason": Reason.VALUE, "measures": (measure(mismatched=3, worst_used=used),)}
+
+    gap = {"reason": Reason.UNSUPPORTED, "message": "no float16 here\nmore"}
+    return [
+        of("add", "ordinary", 1),
+        of("add", "layouts", 1),
+        of("add", "refused", 1),
+        of("sum", "ordinary", 1),
+        of("sum", "layouts", 1, **off(2.0)),
+        of("sum", "layouts", 2, **off(7.0)),
+        of("sum", "layouts", 3, **off(3.0)),
+        of("sum", "special", 1, reason=Reason.NAN),
+        of("sum", "dtypes", 1, **gap),
+        of("sum", "special", 2, status=Status.XFAILED, reason=Reason.VALUE),
+        of("relu", "ordinary", 1, **gap),
+        of("relu", "ordinary", 2, **gap),
+        of("exp", "ordinary", 1, reason=Reason.SIGNAL),
+    ]
+
+
+def test_one_line_for_each_operator(result: Make, measure: Make) -> None:
+    text = told(several(result, measure))
+    lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.startswith("  ")}
+    assert lines["operator"] == "operator passed gaps expected failed"
+    assert lines["add"] == "add 3 - - -"
+    assert lines["sum"] == "sum 1 1 1 4 failed in layouts 3, special 1; expected in special 1; gaps in dtypes 1"
+    assert lines["relu"] == "relu - 2 - - nothing ran: UNSUPPORTED: no float16 here"
+    assert lines["exp"] == "exp - - - 1 failed in ordinary 1"
+
+
+def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
+    text = told(several(result, measure))
+    assert (
+        "torch:cpu was asked 13 cases of 4 operators, tier parity: 4 passed, 5 failed, 1 expected differences in 1.50 s"
+        in text
+    )
+    assert "3 declared gaps apart from these, which show nothing" in text
+    assert "3 × UNSUPPORTED: no float16 here (sum, relu)" in text
+    assert "of 1 operator nothing ran: relu" in text
+
+
+def test_failures_that_are_alike_are_told_once_with_the_worst(result: Make, measure: Make) -> None:
+    results = several(result, measure)
+    groups = failure_groups(results)
+    assert [(each.worst.id, len(each.others)) for each in groups] == [
+        ("sum/layouts/2", 2),
+        ("sum/special/1", 0),
+        ("exp/ordinary/1", 0),
+    ]
+    text = told(results)
+    assert text.count("FAILED  sum/layouts/") == 1
+    assert "and 2 more like it: sum/layouts/1, sum/layouts/3" in text
+    assert text.count("  again: optest run") == 3
+    assert "CRASHED  exp/ordinary/1" in text
+
+
+def test_few_of_many_groups_are_explained(result: Make) -> None:
+    results = [result(id=f"op{n}", operator=f"op{n}", reason=Reason.NAN) for n in range(9)]
+    text = told(results, block_limit=4)
+    assert text.count("  again: ") == 4
+    assert "and 5 more groups of failures: optest report 20260131T000000Z-ab" in text
+    assert told(results, block_limit=4, verbosity=1).count("  again: ") == 9
+
+
+def test_quiet_leaves_what_did_not_pass(result: Make, measure: Make) -> None:
+    text = told(several(result, measure), verbosity=-1)
+    assert "  again:" not in text
+    assert "  add" not in text
+    assert "failed in layouts 3" in text
+    assert len(told(several(result, measure), verbosity=-2).splitlines()) == 3
+
+
+def test_all_gaps_is_not_well(result: Make) -> None:
+    results = [result(reason=Reason.UNSUPPORTED, message="no kernel", tags=("set:ordinary",))]
+    assert "nothing passed" in told(results)
+    assert RunSummary.of(results, total=1, duration_s=0).exit_status == 5
+
+
+def test_what_was_not_compared_is_no_pass(result: Make) -> None:
+    (line,) = operator_lines([result(status=Status.UNCHECKED, tags=("set:ordinary",))])
+    assert (line.passed.total(), line.unchecked.total(), line.ran) == (0, 1, True)
+    assert "1 not compared" in told([result(status=Status.UNCHECKED)])
+
+
+def test_what_is_said_of_the_whole_check(result: Make) -> None:
+    stream = io.StringIO()
+    reporter = CheckReporter(stream, color=True, afterwards=lambda results, _: [(f"{len(results)} seen", "bad")])
+    reporter.on_start(INFO)
+    reporter.on_case_result(result(), 0, 1)
+    reporter.on_complete(RunSummary.of([result()], total=1, duration_s=0))
+    assert "\x1b[1;31m1 seen" in stream.getvalue()
+    assert "\x1b[1;31mtorch:cpu was asked 1 case" in stream.getvalue()
+
+
+def test_an_interrupted_check_says_what_did_not_run(result: Make) -> None:
+    stream = io.StringIO()
+    reporter = CheckReporter(stream, color=False)
+    reporter.on_start(INFO)
+    reporter.on_case_result(result(), 0, 3)
+    reporter.on_complete(RunSummary.of([result()], total=3, duration_s=0, interrupted=True))
+    assert "interrupted: torch:cpu was asked 3 cases of 1 operator, tier parity: 1 passed, 2 not run" in (
+        stream.getvalue()
+    )
+
+
+def test_results_of_an_earlier_sitting_are_summed_up_too(result: Make) -> None:
+    stream = io.StringIO()
+    reporter = CheckReporter(stream, color=False)
+    reporter.on_start(INFO)
+    reporter.on_case_result(result(), 1, 2)
+    reporter.on_complete(RunSummary.of([result()] * 2, total=2, duration_s=0), [result(), result()])
+    assert "2 passed" in stream.getvalue()
