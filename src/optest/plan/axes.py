@@ -14,8 +14,7 @@ __all__ = ["Axis", "label_of", "read_axes", "references", "same", "substituted"]
 
 MAX_COMBINATIONS = 1_000_000
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[^\s,.][^\s,]*)?")
-_WHOLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-_WITHIN = re.compile(r"\$\{(\w+)\}")
+_REFERENCE = re.compile(r"(?<!\$)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +97,10 @@ def same(one: Any, other: Any) -> bool:
 
 
 def references(value: Any) -> Iterator[str]:
-    """The names after ``$`` in a value: ``$m`` and ``${m}`` alone, ``${m}`` within a text."""
+    """The names after ``$`` in a value: ``$m`` and ``${m}``, alone or within a text."""
     if isinstance(value, str):
         if "$" in value:
-            whole = _WHOLE.fullmatch(value)
-            yield from (whole[1] or whole[2],) if whole else (match[1] for match in _WITHIN.finditer(value))
+            yield from (match[1] or match[2] for match in _REFERENCE.finditer(value))
     elif isinstance(value, dict):
         for each in value.values():
             yield from references(each)
@@ -119,10 +117,15 @@ def substituted(value: Any, values: Mapping[str, Any]) -> Any:
         return [substituted(each, values) for each in value]
     if not isinstance(value, str) or "$" not in value:
         return value
-    whole = _WHOLE.fullmatch(value)
+    whole = _REFERENCE.fullmatch(value)
     if whole is not None:
         return values.get(whole[1] or whole[2], value)
-    return _WITHIN.sub(lambda match: label_of(values[match[1]]) if match[1] in values else match[0], value)
+    return _REFERENCE.sub(lambda match: _text_for(match, values), value)
+
+
+def _text_for(match: re.Match[str], values: Mapping[str, Any]) -> str:
+    name = match[1] or match[2]
+    return label_of(values[name]) if name in values else match[0]
 
 
 def label_of(value: Any) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from optest.plan.forms import Layout
 from optest.plan.making import Maker
 from optest.plan.products import SEEN, Product, Rows, Unit
-from optest.plan.statement import KnownOperators
+from optest.plan.shortcut import Shortcut
+from optest.plan.statement import KnownOperator, KnownOperators
 from optest.spec import TestCase
 
 __all__ = ["Expansion"]
 
 MAX_FAULTS = 1000
-"""So many faults are enough to say; a product may have a million combinations, each wrong in its own way."""
+"""So many faulty combinations are enough to say what is wrong; a product may have a million of them."""
 
 
 class Expansion:
@@ -25,30 +26,50 @@ class Expansion:
         self.maker = maker
         self.known = known
         self.takes = takes
-        self.names = _Names.of(product)
+        self._ways: dict[str, Callable[[Rows], TestCase | None] | None] = {}
+        self._op = next((unit for unit in product.units if unit.target == ("op",)), None)
 
     def cases(self) -> Iterator[tuple[TestCase, str, Rows]]:
         """Every case with what it is called and its combination."""
-        ledger = self.maker.ledger
-        for rows in self.product.combinations():
-            if len(ledger.problems) > MAX_FAULTS:
-                break
-            ledger.combination = (self.product, rows)
-            case = self._one(rows)
-            if case is not None:
-                yield case, case.id, rows
+        product, ledger = self.product, self.maker.ledger
+        names = _Names.of(product)
+        failed = 0
+        for rows in product.combinations():
+            ledger.combination = (product, rows)
+            op = product.fixed["op"] if self._op is None else self._op.values[self._op.rows_of(rows)]
+            way = self._ways[op] if op in self._ways else self._way_of(op, rows)
+            if way is None:
+                continue
+            case = way(rows)
+            if case is None:
+                failed += 1
+                if failed > MAX_FAULTS and ledger.problems:
+                    break
+                continue
+            own = case.id
+            name = names.name(own, rows)
+            if name != own:
+                object.__setattr__(case, "name", name)  # nobody has seen the case yet
+            yield case, name, rows
         ledger.combination = None
 
-    def _one(self, rows: Rows) -> TestCase | None:
-        """As if the combination were written out; the other ways to make a case are held against this one."""
-        entry = self.product.entry(rows)
-        operator = self.known.get(entry["op"], (*self.product.path, "op"))
-        if operator is None or not self.takes(operator.name):
-            return None
-        case = self.maker.make(self.maker.statement(operator, entry, self.product.path))
-        if case is None or not self.names.axes:
-            return case
-        return dataclasses.replace(case, name=self.names.name(case.id, rows))
+    def _way_of(self, op: str, rows: Rows) -> Callable[[Rows], TestCase | None] | None:
+        """How the cases of an operator are made; None if it is unknown or not wanted."""
+        operator = self.known.get(op, (*self.product.path, "op"))
+        way = None
+        if operator is not None and self.takes(operator.name):
+            way = self._way(operator, Shortcut.of(operator, self.product, self.maker, rows))
+        self._ways[op] = way
+        return way
+
+    def _way(self, operator: KnownOperator, shortcut: Shortcut | None) -> Callable[[Rows], TestCase | None]:
+        def go_the_long_way(rows: Rows) -> TestCase | None:
+            """As if the combination were written out."""
+            return self.maker.make(self.maker.statement(operator, self.product.entry(rows), self.product.path))
+
+        if shortcut is None:
+            return go_the_long_way
+        return lambda rows: shortcut.case(rows) or go_the_long_way(rows)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,15 @@ from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
 from optest.registry import load_object
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["FillCheck", "arguments_of", "choose_fills", "default_fill", "operators_fills"]
+__all__ = [
+    "FillCheck",
+    "arguments_of",
+    "choose_fills",
+    "default_fill",
+    "is_untold",
+    "operators_fills",
+    "told",
+]
 
 
 @dataclass(slots=True)
@@ -48,15 +57,38 @@ def arguments_of(
     """Return the dotted path of a generator, or None, and the inputs with their fills."""
     path, every, by_index = choose_fills(statement, fills, [index for index, _ in inputs])
     descriptor = statement.operator.descriptor
-    specs = _at_their_places(descriptor, dict(inputs))
     arguments = []
     for index, spec in inputs:
-        fill = by_index.get(index, every)
-        if fill.kind == "integer-exact":
-            fill = _with_terms(fill, descriptor, specs, outputs, attributes)
         name = descriptor.tensors.input_name(index)
+        fill = by_index.get(index, every)
         arguments.append(Argument(name=name, path=f"input{index}", spec=spec, fill=fill))
-    return path, tuple(arguments)
+    return path, told(
+        descriptor, dict(zip([index for index, _ in inputs], arguments, strict=True)), outputs, attributes
+    )
+
+
+def is_untold(fill: Fill) -> bool:
+    """Whether a fill waits to be told the length of the sums."""
+    return fill.kind == "integer-exact" and "terms" not in fill.parameters
+
+
+def told(
+    descriptor: OperatorDescriptor,
+    by_index: Mapping[int, Argument],
+    outputs: Sequence[TensorSpec],
+    attributes: Mapping[str, Any],
+) -> tuple[Argument, ...]:
+    """The arguments, with the length of the sums where a fill waits for it."""
+    arguments = tuple(by_index.values())
+    if not any(is_untold(argument.fill) for argument in arguments):
+        return arguments
+    specs = _at_their_places(descriptor, {index: argument.spec for index, argument in by_index.items()})
+    return tuple(
+        dataclasses.replace(each, fill=_with_terms(each.fill, descriptor, specs, outputs, attributes))
+        if is_untold(each.fill)
+        else each
+        for each in arguments
+    )
 
 
 def _at_their_places(descriptor: OperatorDescriptor, by_index: Mapping[int, TensorSpec]) -> list[TensorSpec | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from optest.plan.forms import Layout
 from optest.plan.statement import KnownOperator, Place, Statement, below
 from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
 
-__all__ = ["Indexed", "Layouts", "input_specs", "output_specs", "read_layouts"]
+__all__ = ["Indexed", "Layouts", "input_dtypes", "input_specs", "output_specs", "places_for", "read_layouts"]
 
 Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
 """By side and index: ``("input", 0)``."""
@@ -63,7 +63,7 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
         if missing:
             _report_missing(statement, present, missing)
             statement.doubtful.add("shapes")
-    dtypes = _dtypes(statement, present)
+    dtypes = input_dtypes(statement, present)
     if dtypes is None:
         statement.doubtful.add("dtypes")
         dtypes = _default_dtypes(statement.operator, present, {})
@@ -110,7 +110,7 @@ def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
     return not signature.inputs[index].optional
 
 
-def _dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
+def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """A dtype for each input that is there, None if something is wrong."""
     operator = statement.operator
     stated, place = statement.stated("dtypes", statement.request.dtypes or None, "--dtype")
@@ -195,11 +195,8 @@ def output_specs(
     if operator.infer is None:
         return _declared_outputs(statement, layouts, inputs)
     by_index = dict(inputs)
-    signature = operator.descriptor.tensors
-    last = max(by_index, default=-1)
-    count = last + 1 if signature.is_variadic else max(len(signature.inputs), last + 1)
     try:
-        inferred = tuple(operator.infer([by_index.get(index) for index in range(count)], attributes))
+        inferred = tuple(operator.infer([by_index.get(index) for index in places_for(operator, by_index)], attributes))
     except UnfitArguments as error:
         _misfit(statement, str(error))
         return ()
@@ -208,6 +205,13 @@ def output_specs(
         return ()
     _compare_outputs(statement, layouts, inferred)
     return inferred
+
+
+def places_for(operator: KnownOperator, present: Collection[int]) -> range:
+    """The places that an operator's inference is told of, those of inputs that are left out too."""
+    signature = operator.descriptor.tensors
+    last = max(present, default=-1)
+    return range(last + 1 if signature.is_variadic else max(len(signature.inputs), last + 1))
 
 
 def _misfit(statement: Statement, message: str) -> None:

@@ -123,8 +123,8 @@ def _reference_on(written: Any, steps: Path) -> tuple[str, Path]:
     """The reference that stands alone on the way along ``steps``, and the steps below it; "" if there is none."""
     for depth, step in enumerate((*steps, None)):
         if isinstance(written, str):
-            names = list(references(written))
-            return (names[0], steps[depth:]) if len(names) == 1 else ("", ())
+            names = set(references(written))
+            return (names.pop(), steps[depth:]) if len(names) == 1 else ("", ())
         is_item = isinstance(written, list) and isinstance(step, int) and step < len(written)
         if not is_item and not (isinstance(written, dict) and step in written):
             break
@@ -173,9 +173,9 @@ def units_of(
     for target, value in written.items():
         names = list(dict.fromkeys(references(value)))
         for name in names:
-            if name not in index_of and target[0] != "backend_config":
-                near = nearest(name, index_of)
-                hint = f"did you mean ${near}?" if near else f"axes: {', '.join(index_of)}"
+            if name not in index_of and target[0] not in ("backend_config", "description"):
+                near = next((each for each in index_of if name.startswith(each)), None) or nearest(name, index_of)
+                hint = f"did you mean ${{{near}}}?" if near else f"axes: {', '.join(index_of)}"
                 misfits.append(Misfit(f"${name} names no axis of the product", path=target, hint=hint))
         used.update(names)
         own = tuple(sorted({index_of[name] for name in names if name in index_of}))
