@@ -1,4 +1,4 @@
-"""What the contractions may lose."""
+"""What products of matrices may lose."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ from optest.operators.arrays import (
     as_float64,
     quiet,
 )
-from optest.operators.contraction.references import gemm_operands
+from optest.operators.contraction.references import gemm_operands, linear_operands
 from optest.spec import Terms
 
 __all__ = [
+    "bmm_terms",
     "gemm_terms",
+    "linear_terms",
     "matmul_terms",
 ]
-
-_FLOAT32_U = 2.0**-24
 
 
 @quiet
 def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
     a, b = as_float64(inputs[0]), as_float64(inputs[1])
     return (Terms(np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b)), a.shape[-1]),)
+
+
+bmm_terms = matmul_terms
 
 
 @quiet
@@ -43,3 +46,15 @@ def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
         absolute, squared = absolute + np.abs(added), squared + added * added
         count += 1 + (beta != 1)
     return (Terms(absolute, squared, count),)
+
+
+@quiet
+def linear_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the products and the bias."""
+    x, weight, bias = linear_operands(inputs)
+    x, weight = x.astype(np.float64, copy=False), weight.astype(np.float64, copy=False)
+    absolute, squared = np.asarray(np.abs(x) @ np.abs(weight)), np.asarray((x * x) @ (weight * weight))
+    if bias is None:
+        return (Terms(absolute, squared, x.shape[-1]),)
+    added = np.abs(bias.astype(np.float64))
+    return (Terms(absolute + added, squared + added * added, x.shape[-1] + 1),)

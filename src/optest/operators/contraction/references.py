@@ -1,4 +1,4 @@
-"""What the contractions compute, in float64 from the inputs as they are stored."""
+"""What products of matrices compute, in float64 from the inputs as they are stored."""
 
 from __future__ import annotations
 
@@ -13,20 +13,33 @@ from optest.operators.arrays import (
     quiet,
     widen,
 )
+from optest.operators.contraction.inference import result_dtype
 from optest.spec import DType
 
 __all__ = [
+    "bmm_reference",
     "gemm_operands",
     "gemm_reference",
+    "linear_operands",
+    "linear_reference",
     "matmul_reference",
     "product",
+    "result_of",
+    "with_bias",
 ]
 
 
 @quiet
-def matmul_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+def matmul_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    return (product(widen(left), widen(right), dtype_of(left.dtype)),)
+    return (product(widen(left), widen(right), result_of(left, attributes)),)
+
+
+bmm_reference = matmul_reference
+
+
+def result_of(first: Array, attributes: Attributes) -> DType:
+    return result_dtype(dtype_of(first.dtype), attributes)
 
 
 def product(a: Array, b: Array, result: DType) -> Array:
@@ -44,11 +57,11 @@ def product(a: Array, b: Array, result: DType) -> Array:
 @quiet
 def gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """alpha · a @ b + beta · c. As in BLAS, a factor of 0 leaves its operands unread: their NaN does not count."""
-    first = np.asarray(inputs[0])
-    result = dtype_of(first.dtype)
+    result = result_of(np.asarray(inputs[0]), attributes)
     a, b, c = gemm_operands(inputs, attributes)
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
-    total = product(a, b, result) if alpha else np.zeros((a.shape[0], b.shape[1]), widen(first).dtype)
+    kind = numpy_dtype(result) if result.is_integer else np.dtype(np.float64)
+    total = product(a, b, result) if alpha else np.zeros((a.shape[0], b.shape[1]), kind)
     if result.is_integer:
         integer = numpy_dtype(result).type
         total = total * integer(int(alpha))
@@ -66,3 +79,21 @@ def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array,
         b.T if attributes.get("trans_b") else b,
         None if given is None else widen(np.asarray(given)),
     )
+
+
+@quiet
+def linear_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    x, weight, bias = linear_operands(inputs)
+    return (with_bias(product(x, weight, result_of(np.asarray(inputs[0]), attributes)), bias),)
+
+
+def linear_operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:
+    """input, the transposed weight and bias, widened."""
+    x, weight = widen(np.asarray(inputs[0])), widen(np.asarray(inputs[1]))
+    given = inputs[2] if len(inputs) > 2 else None
+    return x, weight.T, None if given is None else widen(np.asarray(given))
+
+
+def with_bias(total: Array, bias: Array | None) -> Array:
+    """The sum, in which integers wrap; ``bias`` has the dtype of the result already."""
+    return total if bias is None else np.asarray(total + bias)

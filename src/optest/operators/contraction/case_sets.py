@@ -1,0 +1,270 @@
+"""The calls by which products of matrices and einsum are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from optest.operators.samples import Call, call, integer_exact, refused, standard, variations, zero_mean
+from optest.operators.variants import FLOAT8, FLOATS, INTEGERS
+from optest.spec import Sample, Tier
+
+__all__ = [
+    "accumulator",
+    "bmm_samples",
+    "einsum_samples",
+    "gemm_samples",
+    "linear_samples",
+    "matmul_samples",
+    "special_operands",
+]
+
+_DTYPES = (*FLOATS, *INTEGERS, *FLOAT8)
+_DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
+_NAN = {"fill": "full", "value": "nan"}
+
+
+def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
+    """Operands whose sums leave their own dtype: 8-bit integers into 32 bits, exact; and 16-bit floats into float32.
+
+    Then integers that wrap, and 16-bit floats whose partial sums do not fit into 16 bits though the result does.
+    """
+    for each in calls:
+        for narrow, wide in (("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32")):
+            attributes = {**each.get("attributes", {}), "out_dtype": wide}
+            dtypes = [narrow, narrow, *[wide] * (len(each["shapes"]) - 2)]
+            yield Sample(case_set="accumulator", case={**each, "attributes": attributes, "dtypes": dtypes})
+
+
+def special_operands(
+    calls: Iterable[Call],
+    *names: str,
+    dtypes: Sequence[str] = ("float32", "float16", "bfloat16"),
+    tier: Tier = Tier.PARITY,
+) -> Iterator[Sample]:
+    """Special values in one operand at a time: what infinity times a subnormal is depends on whether the unit that
+    multiplies takes subnormals for zeros, as bfloat16 units do."""
+    for each in calls:
+        for name in names:
+            case = {**each, "generator": {name: "special"}}
+            yield from variations("special", [case], dtypes=dtypes, tier=tier)
+
+
+def matmul_samples() -> Iterator[Sample]:
+    calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
+    yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
+    yield from special_operands(calls[:2], "input", "other")
+    yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
+    yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
+    shapes = [
+        ((7,), (7,)),
+        ((7,), (7, 3)),
+        ((5, 7), (7,)),
+        ((7,), (2, 7, 3)),
+        ((2, 5, 7), (7,)),
+        ((2, 5, 7), (7, 3)),
+        ((5, 7), (2, 7, 3)),
+        ((2, 1, 5, 7), (3, 7, 4)),
+        ((2, 1, 5, 7), (1, 3, 7, 4)),
+        ((2, 3, 5, 7), (2, 3, 7, 4)),
+        ((0, 5, 7), (7, 3)),
+    ]
+    yield from variations(
+        "broadcast", (call(input=a, other=b) for a, b in shapes), dtypes=("float32", "bfloat16", "int32")
+    )
+    yield from accumulator([call(input=(5, 65), other=(65, 3))])
+    yield from integer_exact([*calls, call(input=(17, 1025), other=(1025, 9)), call(input=(2, 3, 33), other=(33, 16))])
+    yield from zero_mean([call(input=(16, 1025), other=(1025, 17))])
+    yield from refused(
+        [call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))]
+    )
+    yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
+    yield from variations(
+        "long", [call(input=(256, 4096), other=(4096, 256))], dtypes=("float32", "bfloat16"), tier=Tier.FULL
+    )
+
+
+def bmm_samples() -> Iterator[Sample]:
+    calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(input=(2, 3, n), mat2=(2, n, 5)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "input", "mat2")
+    edges = [((0, 3, 4), (0, 4, 5)), ((1, 1, 4), (1, 4, 1)), ((17, 2, 3), (17, 3, 2)), ((2, 0, 4), (2, 4, 5))]
+    yield from variations("sizes", (call(input=a, mat2=b) for a, b in edges), dtypes=("float32", "int32"))
+    yield from accumulator([call(input=(2, 5, 65), mat2=(2, 65, 3))])
+    yield from integer_exact([*calls, call(input=(2, 3, 1025), mat2=(2, 1025, 9))])
+    yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
+    yield from refused(
+        [
+            call(input=(2, 3, 4), mat2=(1, 4, 5)),
+            call(input=(2, 3, 4), mat2=(2, 5, 4)),
+            call(input=(3, 4), mat2=(4, 5)),
+        ]
+    )
+
+
+def gemm_samples() -> Iterator[Sample]:
+    scaled = {"alpha": 0.5, "beta": -1.5}
+    calls = [
+        call(a=(5, 7), b=(7, 3), c=(5, 3)),
+        call(scaled, a=(33, 65), b=(65, 17), c=(33, 17)),
+        call({"alpha": 0.7}, a=(5, 17), b=(17, 3)),
+    ]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(scaled, a=(3, n), b=(n, 5), c=(3, 5)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "a", "b", "c")
+    yield from variations("attributes", _gemm_attributes(), dtypes=("float32", "float16"))
+    whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
+    yield from variations(
+        "attributes", [call(whole, a=(7, 5), b=(3, 7), c=(3,))], dtypes=("int32", "int8", "uint8")[:2]
+    )
+    unread = call({"beta": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={"c": _NAN})
+    yield from variations(
+        "beta",
+        [
+            unread,
+            {
+                **unread,
+                "attributes": {"beta": 0.0, "alpha": 0.5, "trans_b": True},
+                "shapes": {"a": [5, 7], "b": [3, 7], "c": [3]},
+            },
+        ],
+        dtypes=("float32", "float16", "bfloat16"),
+    )
+    yield from variations(
+        "broadcast",
+        (call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))),
+        dtypes=("float32", "bfloat16"),
+    )
+    yield from accumulator([call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)), call(a=(5, 65), b=(65, 3))])
+    yield from integer_exact(
+        [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]
+    )
+    yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
+    yield from refused(
+        [
+            call(a=(3, 4), b=(5, 6)),
+            call({"trans_b": True}, a=(3, 4), b=(4, 6)),
+            call(a=(3, 4), b=(4, 6), c=(3,)),
+            call(a=(2, 3, 4), b=(4, 5)),
+        ]
+    )
+    yield from variations("long", [call(scaled, a=(4, 65536), b=(65536, 4), c=(4,))], dtypes=("float32", "float16"))
+
+
+def _gemm_attributes() -> Iterator[dict[str, Any]]:
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            for alpha, beta in ((1.0, 1.0), (-0.3, 2.5)):
+                attributes = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+                a, b = ((7, 5) if trans_a else (5, 7)), ((3, 7) if trans_b else (7, 3))
+                yield call(attributes, a=a, b=b, c=(5, 3))
+    square: dict[str, Any] = {
+        "a": (6, 6),
+        "b": (6, 6),
+        "c": (6, 6),
+    }  # a forgotten transposition shows in the values alone
+    yield from (call({"trans_a": a, "trans_b": b}, **square) for a, b in ((True, False), (False, True), (True, True)))
+    yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
+
+
+def linear_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(5, 7), weight=(3, 7), bias=(3,)),
+        call(input=(2, 17, 33), weight=(16, 33)),
+        call(input=(65, 129), weight=(31, 129), bias=(31,)),
+    ]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(input=(3, n), weight=(5, n), bias=(5,)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "input", "weight", "bias")
+    forms = [
+        call(input=(7,), weight=(3, 7), bias=(3,)),
+        call(input=(7,), weight=(7,)),
+        call(input=(5, 7), weight=(7,)),
+        call(input=(2, 3, 5, 7), weight=(4, 7), bias=(4,)),
+        call(
+            input=(7, 7), weight=(7, 7), bias=(7,)
+        ),  # neither a transposed weight nor a bias by row shows in the shape
+        call(input=(0, 7), weight=(3, 7), bias=(3,)),
+        call(input=(5, 7), weight=(0, 7)),
+    ]
+    yield from variations("attributes", forms, dtypes=("float32", "bfloat16"))
+    yield from accumulator([call(input=(5, 65), weight=(3, 65), bias=(3,)), call(input=(5, 65), weight=(3, 65))])
+    yield from integer_exact([*calls, call(input=(3, 1025), weight=(9, 1025), bias=(9,))])
+    yield from zero_mean([call(input=(16, 1025), weight=(17, 1025), bias=(17,))])
+    yield from refused(
+        [
+            call(input=(3, 4), weight=(4, 5)),
+            call(input=(3, 4), weight=(5, 4), bias=(4,)),
+            call(input=(3, 4), weight=(2, 5, 4)),
+        ]
+    )
+
+
+def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+    return {f"operands{index}": shape for index, shape in enumerate(shapes)}
+
+
+def einsum_samples() -> Iterator[Sample]:
+    def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
+        return call({"equation": equation}, **_operands(shapes), **more)
+
+    calls = [
+        ask("ij,jk->ik", (5, 7), (7, 3)),
+        ask("bhid,bhjd->bhij", (2, 3, 5, 17), (2, 3, 4, 17)),
+        ask("bij,bjk->bik", (2, 9, 33), (2, 33, 16)),
+    ]
+    yield from standard(
+        calls,
+        (*FLOATS, *INTEGERS),
+        sized=lambda n: ask("ij,kj->ik", (3, n), (5, n)),
+        sizes=(0, 1, 15, 16, 17, 129, 1025),
+        special=False,
+    )
+    yield from special_operands(calls[:2], "operands0", "operands1")
+    equations = [
+        ask("ij,jk", (5, 7), (7, 3)),
+        ask("ji,jk->ki", (7, 5), (7, 3)),
+        ask("ij->ji", (5, 7)),
+        ask("ij->", (5, 7)),
+        ask("ij->j", (5, 7)),
+        ask("ii->i", (6, 6)),
+        ask("ii", (6, 6)),
+        ask("iji->j", (4, 3, 4)),
+        ask("i,j->ij", (5,), (7,)),
+        ask("i,i->", (33,), (33,)),
+        ask("i,i->i", (5,), (5,)),
+        ask("ij,ij->ij", (5, 7), (5, 7)),
+        ask("...ij,...jk->...ik", (2, 1, 5, 7), (3, 7, 4)),
+        ask("b...d,d...->b...", (2, 3, 4, 5), (5, 3, 4)),
+        ask("...i->...", (2, 3, 4)),
+        ask("ba,ca", (3, 4), (5, 4)),
+        ask("Ab,bc", (3, 4), (4, 5)),
+        ask("ij , jk -> ik", (5, 1), (7, 3)),
+        ask("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 3, 2)),
+        ask(",->", (), ()),
+        ask("nlhd,nshd->nhls", (2, 5, 3, 8), (2, 4, 3, 8)),
+    ]
+    yield from variations("equations", equations, dtypes=("float32", "int32"))
+    several = [
+        ask("ij,jk,kl->il", (3, 5), (5, 7), (7, 4)),
+        ask("i,ij,j->", (5,), (5, 7), (7,)),
+        ask("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
+    ]
+    yield from variations("equations", several, dtypes=("float32", "float64", "int32"))
+    three = {"generator": {"fill": "integer-exact", "operands": 3}}
+    yield from variations("integer-exact", ({**each, **three} for each in several), dtypes=("float32",))
+    yield from integer_exact([*calls, ask("ij,kj->ik", (9, 1025), (5, 1025))])
+    yield from zero_mean([ask("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
+    yield from refused(
+        [
+            ask("ij,jk->ik", (3, 4), (5, 6)),
+            ask("ij,jk->iz", (3, 4), (4, 5)),
+            ask("ijk,jk->i", (3, 4), (4, 5)),
+            ask("ii->i", (3, 4)),
+            ask("ij->ii", (3, 4)),
+        ]
+    )

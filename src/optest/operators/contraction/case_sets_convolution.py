@@ -1,0 +1,152 @@
+"""The calls by which convolutions are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.contraction.case_sets import accumulator, special_operands
+from optest.operators.samples import Call, call, integer_exact, refused, standard, variations, zero_mean
+from optest.operators.variants import FLOATS, INTEGERS
+from optest.spec import Sample, Tier
+
+__all__ = ["conv1d_samples", "conv2d_samples"]
+
+_DTYPES = (*FLOATS, *INTEGERS)
+_FLOATS = ("float32", "float16", "bfloat16")
+
+
+def conv1d_samples() -> Iterator[Sample]:
+    plain = call(input=(2, 3, 13), weight=(4, 3, 3), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": 1, "stride": 2}, input=(2, 3, 14), weight=(5, 3, 4), bias=(5,)),
+        call({"padding": 2, "dilation": 2, "groups": 2}, input=(1, 4, 17), weight=(6, 2, 3)),
+    ]
+    yield from standard(
+        calls,
+        _DTYPES,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
+        sizes=(1, 2, 7, 15, 16, 17, 31, 33, 65, 129, 1025),
+        special=False,
+    )
+    yield from _special(calls)
+    attributes = [
+        *_walks([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
+        call({"padding": "same"}, input=(1, 2, 9), weight=(3, 2, 4)),  # the odd zero comes last
+        call({"padding": "same", "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
+        call({"padding": "valid"}, input=(1, 2, 9), weight=(3, 2, 3)),
+        call({"padding": 5}, input=(1, 2, 3), weight=(3, 2, 3), bias=(3,)),
+        call(input=(2, 9), weight=(3, 2, 3), bias=(3,)),
+        call(input=(0, 2, 9), weight=(3, 2, 3)),
+        call(input=(2, 5, 5), weight=(5, 5, 1), bias=(5,)),
+        call(input=(2, 3, 7), weight=(4, 3, 7)),
+    ]
+    yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from accumulator([call({"padding": 1}, input=(1, 9, 12), weight=(3, 9, 5), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 129, 12), weight=(3, 129, 8), bias=(3,))])
+    yield from zero_mean([call(input=(1, 129, 30), weight=(33, 129, 8))])
+    yield from refused(
+        [
+            call(input=(1, 4, 9), weight=(3, 2, 3)),
+            call({"groups": 2}, input=(1, 4, 9), weight=(3, 2, 3)),
+            call(input=(1, 4, 2), weight=(3, 4, 3)),
+            call(input=(1, 4, 9), weight=(3, 4, 3), bias=(4,)),
+            call({"stride": 0}, input=(1, 4, 9), weight=(3, 4, 3)),
+        ]
+    )
+    yield from variations("long", [call(input=(1, 2048, 20), weight=(4, 2048, 8))], dtypes=("float32", "float16"))
+
+
+def _special(calls: Sequence[Call]) -> Iterator[Sample]:
+    """In the weight only without padding: kernels differ in whether they multiply zeros that nobody stored.
+
+    bfloat16 comes last: oneDNN multiplies what lies beyond the window by zero weights, and infinities become NaN.
+    """
+    for dtypes, tier in ((("float32", "float16"), Tier.PARITY), (("bfloat16",), Tier.FULL)):
+        yield from special_operands(calls, "input", dtypes=dtypes, tier=tier)
+        yield from special_operands(calls[:1], "weight", dtypes=dtypes, tier=tier)
+
+
+def conv2d_samples() -> Iterator[Sample]:
+    plain = call(input=(2, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": (2, 1), "stride": (1, 2)}, input=(2, 3, 8, 11), weight=(5, 3, 3, 4), bias=(5,)),
+        call({"padding": 1, "dilation": (2, 1), "groups": 2}, input=(1, 4, 9, 8), weight=(6, 2, 3, 3)),
+    ]
+    yield from standard(
+        calls,
+        _DTYPES,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, 5, n), weight=(3, 2, 3, 3), bias=(3,)),
+        sizes=(1, 2, 7, 15, 16, 17, 33, 65, 129),
+        special=False,
+    )
+    yield from _special(calls)
+    yield from variations("sizes", _channels(), dtypes=("float32",))
+    yield from variations("attributes", _conv2d_attributes(), dtypes=("float32",))
+    whole = {"padding": (1, 0), "stride": (2, 1), "dilation": (1, 2), "groups": 2}
+    yield from variations(
+        "attributes", [call(whole, input=(1, 4, 8, 9), weight=(4, 2, 3, 2), bias=(4,))], dtypes=("float16", "int32")
+    )
+    yield from accumulator([call({"padding": 1}, input=(1, 9, 6, 5), weight=(3, 9, 3, 3), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 65, 5, 6), weight=(3, 65, 4, 4), bias=(3,))])
+    yield from zero_mean([call({"padding": 1}, input=(1, 65, 9, 9), weight=(17, 65, 4, 4))])
+    yield from refused(
+        [
+            call(input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+            call({"groups": 2}, input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+            call(input=(1, 4, 9, 2), weight=(3, 4, 3, 3)),
+            call(input=(1, 4, 9, 9), weight=(3, 4, 3, 3), bias=(1, 3)),
+            call({"padding": "same", "stride": 2}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
+            call({"dilation": 0}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
+        ]
+    )
+    resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
+    yield from variations("long", [resnet], dtypes=_FLOATS, tier=Tier.FULL)
+    yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
+
+
+def _channels() -> Iterator[dict[str, Any]]:
+    for channels in (1, 15, 16, 17, 33, 65):
+        yield call(input=(1, channels, 4, 5), weight=(2, channels, 3, 3))
+        yield call(input=(1, 2, 4, 5), weight=(channels, 2, 3, 3), bias=(channels,))
+
+
+def _conv2d_attributes() -> Iterator[dict[str, Any]]:
+    yield from _walks(
+        [(1, 1), (1, 2), (3, 1)],
+        [(0, 0), (1, 0), (0, 2)],
+        [(1, 1), (2, 1)],
+        [1, 2],
+        input=(1, 4, 9, 8),
+        weight=(4, 4, 2, 3),
+    )
+    yield call({"padding": "same"}, input=(1, 2, 7, 7), weight=(3, 2, 4, 2))  # the odd zero comes last
+    yield call({"padding": "same", "dilation": (2, 1)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))
+    yield call({"padding": "valid"}, input=(1, 2, 7, 7), weight=(3, 2, 3, 3))
+    yield call({"padding": 3}, input=(1, 2, 2, 3), weight=(3, 2, 3, 3), bias=(3,))  # some positions see zeros alone
+    yield call({"groups": 6, "padding": 1}, input=(2, 6, 7, 8), weight=(6, 1, 3, 3), bias=(6,))  # one for each channel
+    yield call({"groups": 3}, input=(1, 6, 5, 5), weight=(9, 2, 1, 1), bias=(9,))
+    yield call(input=(3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))  # without a batch
+    yield call(input=(0, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
+    yield call(input=(4, 4, 4, 4), weight=(4, 4, 1, 1), bias=(4,))  # a bias along any other dimension fits as well
+    yield call({"stride": 4}, input=(1, 3, 9, 9), weight=(2, 3, 4, 4))
+    yield call(input=(1, 3, 5, 5), weight=(2, 3, 5, 5))
+
+
+def _walks(
+    strides: list[tuple[int, ...]],
+    paddings: list[tuple[int, ...]],
+    dilations: list[tuple[int, ...]],
+    groups: list[int],
+    *,
+    input: tuple[int, ...],  # noqa: A002
+    weight: tuple[int, ...],
+) -> Iterator[dict[str, Any]]:
+    for stride in strides:
+        for padding in paddings:
+            for dilation in dilations:
+                count = groups[(len(stride) + sum(stride) + sum(padding) + sum(dilation)) % len(groups)]
+                attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": count}
+                yield call(attributes, input=input, weight=(weight[0], input[1] // count, *weight[2:]))
