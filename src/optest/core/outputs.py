@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.errors import UnknownName
-from optest.numerics import dtype_of
+from optest.numerics import dtype_of, is_known
 from optest.spec import DType, Fault, Reason, TestCase
 
 __all__ = ["in_order"]
@@ -21,14 +21,16 @@ def in_order(case: TestCase, returned: Any) -> list[np.ndarray[Any, Any]]:
         Fault: MISSING_OUTPUT for None or a name that is missing, EXTRA_OUTPUT for a name that the operator does
             not have, DTYPE for something that is no array or has an element type that optest does not know.
     """
+    if isinstance(returned, (tuple, list)):
+        if all([type(value) is np.ndarray and is_known(value.dtype) for value in returned]):  # noqa: C419 - no frame
+            return list(returned)
+        return [_array(value, f"output {index}") for index, value in enumerate(returned)]
     if returned is None:
         raise Fault(Reason.MISSING_OUTPUT, "the backend returned None, but should return a sequence of arrays")
     if isinstance(returned, (np.ndarray, np.generic)):
         return [_array(returned, "output 0")]
     if isinstance(returned, Mapping):
         return _by_name(case, returned)
-    if isinstance(returned, (tuple, list)):
-        return [_array(value, f"output {index}") for index, value in enumerate(returned)]
     raise Fault(
         Reason.DTYPE,
         f"the backend returned {type(returned).__name__}, but should return a sequence of NumPy arrays",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from optest.core.wire import case_to_wire
 from optest.spec import CaseResult, TestCase, Timings, Verdict
+from optest.spec.construct import constructor
 
 __all__ = ["reference_name", "result_of"]
+
+new_result = constructor(CaseResult)
 
 
 def reference_name(case: TestCase) -> str:
@@ -29,22 +32,24 @@ def result_of(
     duplicate_of: str | None = None,
     repro: str = "",
 ) -> CaseResult:
-    return CaseResult(
-        id=case.id,
+    target, inputs = case.backend, case.inputs
+    identifier = case.identifier()
+    return new_result(
+        id=case.name or identifier,
         key=case.key,
         operator=case.descriptor.name,
-        target=case.backend.label(),
+        target=target.label(),
         reference=reference_name(case),
         mode=mode,
         verdict=verdict,
         seed=case.seed,
-        dtypes=tuple([argument.spec.dtype.name for argument in case.inputs]),
-        shapes=case.shapes,
+        dtypes=tuple([argument.spec.dtype.name for argument in inputs]),
+        shapes={argument.path: argument.spec.shape for argument in inputs},
         attributes=case.attributes,
-        backend=case.backend.name,
-        kind=case.backend.kind,
-        chip=case.backend.chip,
-        device=case.backend.device,
+        backend=target.name,
+        kind=target.kind,
+        chip=target.chip,
+        device=target.device,
         timings=timings or Timings(),
         attempts=attempts,
         round=round_index,
@@ -54,6 +59,6 @@ def result_of(
         tags=case.tags,
         description=case.description,
         where=case.where,
-        identifier=case.identifier() if case.name else "",
+        identifier=identifier if case.name else "",
         case=case_to_wire(case),
     )

@@ -41,5 +41,5 @@ def _shared(case: TestCase) -> object:
     """
     if case.skip is not None:
         return id(case)
-    config = repr(case.backend_config.get(case.backend.name))
+    config = repr(case.backend_config.get(case.backend.name)) if case.backend_config else None
     return (case.key, case.backend, reference_name(case), case.reference, config, case.timeout_s, case.base_dir)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from optest.spec import (
@@ -51,10 +52,7 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["expects_error"] = [case.expects_error.type, case.expects_error.match]
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
-    for name in _PLAIN:
-        value = getattr(case, name)
-        if value:
-            wire[name] = value
+    wire.update({name: value for name, value in zip(_PLAIN, _plain_fields(case), strict=True) if value})
     return wire
 
 
@@ -71,6 +69,7 @@ _PLAIN = (
     "backend_config",
     "origins",
 )
+_plain_fields = attrgetter(*_PLAIN)
 
 
 def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDescriptor]) -> TestCase:

@@ -15,11 +15,12 @@ import re
 from collections.abc import Hashable, Mapping
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
 
-from optest.spec import CaseResult
+from optest.spec import CaseResult, Measure, Timings
 
 __all__ = ["decode", "encode", "encode_after", "json_schema", "plain", "spell_float"]
 
@@ -108,17 +109,33 @@ def _may_hold_nonfinite(noun: Any) -> bool:
     output takes a third of the time of a walk in Python.
     """
     try:
-        packed = _MSGPACK.encode(_holders(noun))
-    except (OverflowError, UnicodeEncodeError):
+        if type(noun) is CaseResult:
+            verdict = noun.verdict
+            if not _are_finite(verdict.measures, noun.timings):
+                return True
+            noun = (verdict.details, noun.attributes, noun.case)
+        packed = _MSGPACK.encode(noun)
+    except (TypeError, OverflowError, UnicodeEncodeError):
         return True
     return _nonfinite_prefix(packed) is not None
 
 
-def _holders(noun: Any) -> Any:
-    if not isinstance(noun, CaseResult):
-        return noun
-    verdict = noun.verdict
-    return (verdict.measures, verdict.details, noun.attributes, noun.case, noun.timings)
+def _are_finite(measures: tuple[Measure, ...], timings: Timings) -> bool:
+    """Whether every number is finite: a sum with a NaN or an infinity in it is not, and one that overflows may be.
+
+    Raises:
+        TypeError, OverflowError: for text in the place of a number, and for an integer beyond every float.
+    """
+    total = sum([each or 0.0 for each in _seconds(timings)])
+    for measure in measures:
+        total += sum([each or 0.0 for each in _numbers(measure)])
+    return total - total == 0.0
+
+
+_seconds = attrgetter(*[field.name for field in dataclasses.fields(Timings)])
+_numbers = attrgetter(
+    *[field.name for field in dataclasses.fields(Measure) if "float" in str(field.type)],
+)
 
 
 @cache
