@@ -18,7 +18,10 @@ __all__ = [
     "call",
     "in_every_dtype",
     "in_every_layout",
+    "in_layouts_at_once",
     "integer_exact",
+    "layouts_of",
+    "of_every_magnitude",
     "of_every_size",
     "refused",
     "standard",
@@ -93,18 +96,77 @@ def in_every_layout(calls: Iterable[Call], *, names: Sequence[str] = ()) -> Iter
                 yield Sample(case_set="layouts", case={**each, "shapes": {**each["shapes"], name: layout}})
 
 
+def in_layouts_at_once(calls: Iterable[Call], *, names: Sequence[str] = (), dtype: str = "") -> Iterator[Sample]:
+    """All inputs (or those in ``names``) with gaps, with padded rows, transposed, offset: a kernel that asks whether
+    its operands are alike in memory, and not whether they are dense, passes :func:`in_every_layout`.
+
+    ``dtype`` is that of all inputs; the call's own or the default if it is empty.
+    """
+    for each in calls:
+        shapes = each["shapes"]
+        varied = [
+            name
+            for name, shape in shapes.items()
+            if not isinstance(shape, Mapping) and shape and (not names or name in names)
+        ]
+        for layout in _AT_ONCE if varied else ():
+            laid = {name: layout(list(shapes[name])) for name in varied}
+            stated = {"dtypes": [dtype]} if dtype else {}
+            yield Sample(case_set="layouts", case={**each, **stated, "shapes": {**shapes, **laid}})
+
+
 def layouts_of(shape: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Layouts of a tensor that are not dense: gaps, swapped dimensions, an offset, stride 0, a negative stride."""
+    """Layouts of a tensor that are not dense: gaps, padded rows, swapped dimensions, an offset, strides of 0 (one row,
+    one column), channels last, negative strides of the first and the last dimension."""
     shape = list(shape)
     dense = _dense_strides(shape)
-    yield {"shape": shape, "strides": [2 * stride for stride in dense]}
-    yield {"shape": shape, "strides": dense, "offset": 3}
+    yield _with_gaps(shape)
+    yield _with_offset(shape)
     if len(shape) > 1:
-        yield {"shape": shape, "strides": _dense_strides(shape[::-1])[::-1]}
+        yield _transposed(shape)
         yield {"shape": shape, "strides": [0, *dense[1:]]}
     yield {"shape": shape, "strides": [*dense[:-1], 0]}
     span = dense[0] * (shape[0] - 1)
     yield {"shape": shape, "strides": [-dense[0], *dense[1:]], "offset": span}
+    if len(shape) > 1:
+        yield _with_padded_rows(shape)
+        yield {"shape": shape, "strides": [*dense[:-1], -1], "offset": shape[-1] - 1}
+    if len(shape) > 2:
+        yield _with_last_two_swapped(shape)
+    if len(shape) == 4:
+        yield _channels_last(shape)
+
+
+def _with_gaps(shape: list[int]) -> dict[str, Any]:
+    return {"shape": shape, "strides": [2 * stride for stride in _dense_strides(shape)]}
+
+
+def _with_padded_rows(shape: list[int]) -> dict[str, Any]:
+    """Rows stand three elements apart: a leading dimension that is no size."""
+    return {"shape": shape, "strides": [*_dense_strides([*shape[:-1], shape[-1] + 3])[:-1], 1]}
+
+
+def _with_offset(shape: list[int]) -> dict[str, Any]:
+    """The data begin where no vector load is aligned."""
+    return {"shape": shape, "strides": _dense_strides(shape), "offset": 3}
+
+
+def _transposed(shape: list[int]) -> dict[str, Any]:
+    return {"shape": shape, "strides": _dense_strides(shape[::-1])[::-1]}
+
+
+def _with_last_two_swapped(shape: list[int]) -> dict[str, Any]:
+    strides = _dense_strides([*shape[:-2], shape[-1], shape[-2]])
+    return {"shape": shape, "strides": [*strides[:-2], strides[-1], strides[-2]]}
+
+
+def _channels_last(shape: list[int]) -> dict[str, Any]:
+    """Strides of N×C×H×W data that lie as N×H×W×C."""
+    n, h, w, c = _dense_strides([shape[0], shape[2], shape[3], shape[1]])
+    return {"shape": shape, "strides": [n, c, h, w]}
+
+
+_AT_ONCE = (_with_gaps, _with_padded_rows, _transposed, _with_offset)
 
 
 def _dense_strides(shape: Sequence[int]) -> list[int]:
@@ -127,6 +189,24 @@ def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> 
 def zero_mean(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
     """Twins of sums whose terms cancel."""
     yield from variations("zero-mean", ({**each, "generator": "randn"} for each in calls), dtypes=dtypes)
+
+
+def of_every_magnitude(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
+    """Large values (an exponential overflows, a range reduction fails, a fast path is left), values near 0 (where
+    1 + x loses x and an epsilon is all there is), and values far from 0 that differ little (where x² - mean² fails).
+
+    A domain still holds for them. Calls that state how their inputs are filled are left out.
+    """
+    free = [each for each in calls if "generator" not in each]
+    for fill in (_LARGE, _NEAR_0, _FAR_FROM_0):
+        yield from variations("ordinary", ({**each, "generator": dict(fill)} for each in free), dtypes=dtypes)
+
+
+_LARGE = {"fill": "randn", "std": 60.0}
+"""Beyond 88.7, where exp leaves float32, and with products and short sums that stay in float16."""
+_NEAR_0 = {"fill": "randn", "std": 2.0**-9}
+_FAR_FROM_0 = {"fill": "uniform", "low": 84.0, "high": 92.0}
+"""On both sides of 88.7, and with a variance of 5 under a mean square of 7,749."""
 
 
 def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:
@@ -157,8 +237,12 @@ def standard(
     main = floats or [variant[0] for variant in variants if len(variant) == 1][:1]
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=main)
+    yield from of_every_magnitude(calls[:1], dtypes=floats)
     yield from in_every_dtype(calls[:1], variants)
     yield from in_every_layout(calls[:1], names=layouts)
+    yield from in_layouts_at_once(calls[:1], names=layouts)
+    if len(main) > 1 and "dtypes" not in calls[0]:
+        yield from in_layouts_at_once(calls[:1], names=layouts, dtype=main[1])
     if sized is not None:
         yield from of_every_size(sized, sizes, dtypes=main[:2])
     if special and floats:
