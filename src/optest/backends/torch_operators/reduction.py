@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall
@@ -9,10 +13,97 @@ from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall
 __all__ = ["CALLS"]
 
 
-def _sum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.sum(tensors[0], dim=attributes.get("dim") or None, keepdim=attributes.get("keepdim", False))
+def _over_dims(function: Callable[..., Any]) -> TorchCall:
+    """For functions that take several dimensions, or None for all."""
+
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        return function(tensors[0], dim=attributes.get("dim") or None, keepdim=attributes.get("keepdim", False))
+
+    return call
+
+
+def _over_named_dims(function: Callable[..., Any]) -> TorchCall:
+    """For functions to which no dimension at all is ()."""
+
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        return function(tensors[0], attributes.get("dim") or (), keepdim=attributes.get("keepdim", False))
+
+    return call
+
+
+def _extreme(function: Callable[..., Any]) -> TorchCall:
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        if attributes.get("dim") is None:
+            return function(tensors[0], **({"keepdim": True} if attributes.get("keepdim") else {}))  # torch refuses it
+        return tuple(function(tensors[0], dim=attributes["dim"], keepdim=attributes.get("keepdim", False)))
+
+    return call
+
+
+def _place(function: Callable[..., Any]) -> TorchCall:
+    def call(tensors: Tensors, attributes: Attributes) -> Any:
+        return function(tensors[0], dim=attributes.get("dim"), keepdim=attributes.get("keepdim", False))
+
+    return call
+
+
+def _prod(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, dim, keepdim = tensors[0], attributes.get("dim"), attributes.get("keepdim", False)
+    if dim is not None:
+        return torch.prod(source, dim=dim, keepdim=keepdim)
+    product = torch.prod(source)
+    return product.reshape((1,) * source.ndim) if keepdim else product
+
+
+def _cumsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    name = attributes.get("dtype")
+    return torch.cumsum(tensors[0], dim=attributes["dim"], dtype=None if name is None else getattr(torch, name))
+
+
+def _var(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    with warnings.catch_warnings():  # NaN of too few elements is what is asked for
+        warnings.filterwarnings("ignore", message="var.*degrees of freedom")
+        return torch.var(
+            tensors[0],
+            dim=attributes.get("dim") or None,
+            correction=attributes.get("correction", 1.0),
+            keepdim=attributes.get("keepdim", False),
+        )
+
+
+def _norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    return torch.linalg.vector_norm(
+        tensors[0],
+        ord=attributes.get("p", 2.0),
+        dim=attributes.get("dim") or None,
+        keepdim=attributes.get("keepdim", False),
+    )
+
+
+def _logsumexp(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """torch wants the dimensions named."""
+    source = tensors[0]
+    dims = attributes.get("dim") or tuple(range(source.ndim))
+    if not dims:
+        return torch.logsumexp(source, 0)
+    return torch.logsumexp(source, dims, keepdim=attributes.get("keepdim", False))
 
 
 CALLS: dict[str, TorchCall] = {
-    "sum": _sum,
+    "sum": _over_dims(torch.sum),
+    "mean": _over_dims(torch.mean),
+    "prod": _prod,
+    "cumsum": _cumsum,
+    "dot": lambda tensors, _: torch.dot(tensors[0], tensors[1]),
+    "var": _var,
+    "norm": _norm,
+    "logsumexp": _logsumexp,
+    "max": _extreme(torch.max),
+    "min": _extreme(torch.min),
+    "amax": _over_named_dims(torch.amax),
+    "amin": _over_named_dims(torch.amin),
+    "argmax": _place(torch.argmax),
+    "argmin": _place(torch.argmin),
+    "all": _over_dims(torch.all),
+    "any": _over_dims(torch.any),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_DIM
+from optest.operators.reduction.descriptors_extremes import EXTREMES
 from optest.operators.variants import (
     BOOL,
     FLOATS,
@@ -12,50 +14,191 @@ from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 __all__ = ["DESCRIPTORS"]
 
 _INFER = "optest.operators.reduction.inference:infer_"
+_LENGTH = "optest.operators.reduction.inference:terms_of_"
 _REFERENCE = "optest.operators.reduction.references:"
 _SAMPLES = "optest.operators.reduction.case_sets:"
 _TERMS = "optest.operators.reduction.error_terms:"
 
-DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
+_COMPOSED_SETS = tuple(name for name in EVERY_SET if name != "integer-exact")
+
+_SUMS: tuple[OperatorDescriptor, ...] = (
     OperatorDescriptor(
         name="sum",
         category="reduction",
         signature="input -> out",
         aliases=("vector_sum", "reduce_sum", "ReduceSum"),
-        attributes=(
-            Attribute(
-                name="dim",
-                type="ints",
-                default=None,
-                aliases=("axis", "axes"),
-                description="Dimensions to add over; none means all.",
-            ),
-            Attribute(
-                name="keepdim",
-                type="bool",
-                default=False,
-                aliases=("keepdims",),
-                description="Keep summed dimensions with size 1.",
-            ),
-        ),
+        attributes=(DIMS, KEEPDIM),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "sum",
         reference=_REFERENCE + "sum_reference",
         terms=_TERMS + "sum_terms",
+        sum_length=_LENGTH + "reduction",
         samples=_SAMPLES + "sum_samples",
-        case_sets=(
-            "ordinary",
-            "dtypes",
-            "layouts",
-            "sizes",
-            "special",
-            "attributes",
-            "long",
-            "integer-exact",
-            "zero-mean",
-            "refused",
-        ),
+        case_sets=EVERY_SET,
         rule=Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the elements"),
         description="Sum over dimensions; integers and bool add up in int64 and wrap there.",
     ),
+    OperatorDescriptor(
+        name="mean",
+        category="reduction",
+        signature="input -> out",
+        aliases=("ReduceMean",),
+        attributes=(DIMS, KEEPDIM),
+        dtype_variants=FLOATS,
+        infer=_INFER + "mean",
+        reference=_REFERENCE + "mean_reference",
+        terms=_TERMS + "mean_terms",
+        sum_length=_LENGTH + "reduction",
+        samples=_SAMPLES + "mean_samples",
+        case_sets=EVERY_SET,
+        rule=Rule(
+            kind=RuleClass.ACCUMULATE,
+            source="docs/operators.md#mean",
+            formula="terms are the elements over n; n + 2 of them",
+        ),
+        description="Arithmetic mean over dimensions; NaN of nothing.",
+    ),
+    OperatorDescriptor(
+        name="prod",
+        category="reduction",
+        signature="input -> out",
+        aliases=("ReduceProd",),
+        attributes=(ONE_DIM, KEEPDIM),
+        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        infer=_INFER + "prod",
+        reference=_REFERENCE + "prod_reference",
+        terms=_TERMS + "prod_terms",
+        sum_length=_LENGTH + "reduction",
+        samples=_SAMPLES + "prod_samples",
+        case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
+        domain="optest.operators.reduction.inference:factors",
+        rule=Rule(kind=RuleClass.COMPOSED, source="docs/operators.md#prod", formula="(n − 1)·|y|"),
+        description="Product over a dimension or all; integers and bool multiply in int64 and wrap there.",
+    ),
+    OperatorDescriptor(
+        name="cumsum",
+        category="reduction",
+        signature="input -> out",
+        attributes=(
+            Attribute(name="dim", type="int", aliases=("axis",), description="Dimension along which it adds up."),
+            Attribute(
+                name="dtype",
+                type="dtype",
+                default=None,
+                description="Convert the input to this dtype first; integers wrap in it.",
+            ),
+        ),
+        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        infer=_INFER + "cumsum",
+        reference=_REFERENCE + "cumsum_reference",
+        terms=_TERMS + "cumsum_terms",
+        sum_length=_LENGTH + "scan",
+        samples=_SAMPLES + "cumsum_samples",
+        case_sets=EVERY_SET,
+        rule=Rule(
+            kind=RuleClass.ACCUMULATE,
+            source="docs/operators.md#cumsum",
+            formula="terms of element k are the first k elements; 4k of them",
+        ),
+        description="Sum of the elements up to each one along a dimension; integers and bool add up in int64 and wrap.",
+    ),
+    OperatorDescriptor(
+        name="dot",
+        category="reduction",
+        signature="input, tensor -> out",
+        dtype_variants=(*FLOATS, *INTEGERS),
+        infer=_INFER + "dot",
+        reference=_REFERENCE + "dot_reference",
+        terms=_TERMS + "dot_terms",
+        sum_length=_LENGTH + "dot",
+        samples=_SAMPLES + "dot_samples",
+        case_sets=tuple(name for name in EVERY_SET if name != "attributes"),
+        rule=Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the products"),
+        description="Sum of the products of two vectors; integers keep their dtype and wrap.",
+    ),
 )
+
+_COMPOSED: tuple[OperatorDescriptor, ...] = (
+    OperatorDescriptor(
+        name="var",
+        category="reduction",
+        signature="input -> out",
+        attributes=(
+            DIMS,
+            Attribute(
+                name="correction",
+                type="float",
+                default=1.0,
+                description="Taken from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
+            ),
+            KEEPDIM,
+        ),
+        dtype_variants=FLOATS,
+        infer=_INFER + "mean",
+        reference=_REFERENCE + "var_reference",
+        terms=_TERMS + "var_terms",
+        sum_length=_LENGTH + "reduction",
+        samples=_SAMPLES + "var_samples",
+        case_sets=(*_COMPOSED_SETS, "mean beside std"),
+        rule=Rule(
+            kind=RuleClass.COMPOSED,
+            source="docs/operators.md#var",
+            formula="y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)",
+        ),
+        description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
+    ),
+    OperatorDescriptor(
+        name="norm",
+        category="reduction",
+        signature="input -> out",
+        aliases=("vector_norm",),
+        attributes=(
+            Attribute(
+                name="p",
+                type="float",
+                default=2.0,
+                aliases=("ord",),
+                description="Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number.",
+            ),
+            DIMS,
+            KEEPDIM,
+        ),
+        dtype_variants=FLOATS,
+        infer=_INFER + "norm",
+        reference=_REFERENCE + "norm_reference",
+        terms=_TERMS + "norm_terms",
+        sum_length=_LENGTH + "reduction",
+        samples=_SAMPLES + "norm_samples",
+        case_sets=_COMPOSED_SETS,
+        rule=Rule(
+            kind=RuleClass.COMPOSED,
+            source="docs/operators.md#norm",
+            formula="y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else",
+        ),
+        description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
+    ),
+    OperatorDescriptor(
+        name="logsumexp",
+        category="reduction",
+        signature="input -> out",
+        aliases=("ReduceLogSumExp",),
+        attributes=(DIMS, KEEPDIM),
+        dtype_variants=FLOATS,
+        infer=_INFER + "logsumexp",
+        reference=_REFERENCE + "logsumexp_reference",
+        terms=_TERMS + "logsumexp_terms",
+        sum_length=_LENGTH + "reduction",
+        samples=_SAMPLES + "logsumexp_samples",
+        case_sets=_COMPOSED_SETS,
+        rule=Rule(
+            kind=RuleClass.COMPOSED,
+            source="docs/operators.md#logsumexp",
+            formula="Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|",
+        ),
+        # Above 88.7 an exp without the shift by the maximum overflows in float32.
+        generator={"fill": "uniform", "low": 84.0, "high": 92.0},
+        description="ln Σ exp(x) over dimensions; -inf of nothing and of nothing but -inf.",
+    ),
+)
+
+DESCRIPTORS: tuple[OperatorDescriptor, ...] = (*_SUMS, *_COMPOSED, *EXTREMES)

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from optest.operators.arrays import (
+    Array,
     Attributes,
     Inputs,
     as_float64,
+    is_double,
     quiet,
     sum_over,
 )
+from optest.operators.budgets import exponential_sum, growth_of_sum, unit_roundoff
+from optest.operators.reduction.references import Rows, rows_of
 from optest.operators.shapes import (
+    normalize_dim,
     reduced_dims,
 )
-from optest.spec import Terms
+from optest.spec import ErrorBudget, Terms
 
 __all__ = [
+    "cumsum_terms",
+    "dot_terms",
+    "logsumexp_terms",
+    "mean_terms",
+    "norm_terms",
+    "prod_terms",
     "sum_terms",
+    "var_terms",
 ]
-
-_FLOAT32_U = 2.0**-24
 
 
 @quiet
@@ -32,3 +44,158 @@ def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
         absolute, squared = np.expand_dims(absolute, dims), np.expand_dims(squared, dims)
     count = int(np.prod([values.shape[i] for i in dims])) if values.ndim else 1
     return (Terms(absolute, squared, count),)
+
+
+@quiet
+def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the elements over n; dividing by n, or multiplying by 1/n, counts as two more."""
+    rows = rows_of(as_float64(inputs[0]), attributes)
+    n = max(rows.count, 1)
+    absolute = np.abs(rows.values).sum(-1) / n
+    squared = (rows.values * rows.values).sum(-1) / float(n * n)
+    return (Terms(rows.placed(absolute), rows.placed(squared), rows.count + 2),)
+
+
+@quiet
+def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """Element k adds up k terms.
+
+    Each error is in every later element as well, so that the elements of a row are one random walk and not k draws:
+    errors may be twice as large as those of independent sums, which k·4 in place of k says. Where a row repeats few
+    values, roundings repeat and k² takes its place.
+    """
+    x = as_float64(inputs[0])
+    row = x.reshape(x.shape or (1,))
+    dim = normalize_dim(attributes["dim"], x.ndim)
+    places = np.arange(1.0, row.shape[dim] + 1.0)
+    k = np.expand_dims(places, tuple(range(1, row.ndim - dim)))
+    repeats = growth_of_sum(row, float(row.shape[dim]), (dim,))[1] > row.shape[dim]
+    count = np.broadcast_to(np.where(repeats, np.maximum(k * k, 4.0 * k), 4.0 * k), row.shape)
+    absolute, squared = np.abs(row).cumsum(dim), (row * row).cumsum(dim)
+    return (Terms(absolute.reshape(x.shape), squared.reshape(x.shape), count.reshape(x.shape)),)
+
+
+@quiet
+def dot_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    products = as_float64(inputs[0]) * as_float64(inputs[1])
+    return (Terms(np.abs(products).sum(), (products * products).sum(), products.size),)
+
+
+@quiet
+def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """n − 1 multiplications in any order, each off by u of itself: ``(n − 1)·|y|``, which is certain, not likely.
+
+    (1 + u)^(n−1) − 1 = (n − 1)·u·(1 + (n − 1)·u/2 + …). For the statistic the roundings are independent and even, u²/3
+    each. Partial products below the smallest normal number of float32 lose up to half a subnormal each.
+    """
+    array = np.asarray(inputs[0])
+    rows = rows_of(as_float64(array), attributes)
+    u, steps = unit_roundoff(array), max(rows.count - 1, 0)
+    y = np.abs(rows.values.prod(-1))
+    lost = steps * _HALF_SUBNORMAL if steps else 0.0
+    worst = y * (np.expm1(min(steps * u, 600.0)) / u) + lost
+    return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (steps / 3.0) + lost * lost)),)
+
+
+_HALF_SUBNORMAL = 2.0**-126
+"""Half the smallest subnormal of float32, 2⁻¹⁵⁰, in units of its u."""
+
+
+@quiet
+def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the mean, the differences, their squares, the sum and the division.
+
+    With κ = √(1 + mean²/var), a = mean|x|, n elements in a row and d = n − correction, in units of u:
+
+    - what rounding x − mean (u) and squaring (2u with it) lose, the sum of the squares, and the division (2.5 ulp):
+      ``y·(4√n + 8)``;
+    - updating formulas (Welford), whose running mean is rounded n times: ``4κ·y`` (Chan, Golub, LeVeque 1983: errors
+      of E[x²] − E[x]² grow with κ²·u and are outside, those of updating and of two passes with κ·u);
+    - a mean that is off by δ = 4√n·a + |mean| adds δ² to each square, of second order: ``u·δ²·n/d``.
+
+    Where a row repeats few values, n takes the place of 4√n.
+    """
+    array = np.asarray(inputs[0])
+    rows = rows_of(as_float64(array), attributes)
+    x, n, u = rows.values, float(max(rows.count, 1)), unit_roundoff(array)
+    freedom = np.float64(max(0.0, rows.count - attributes.get("correction", 1.0)))
+    mean = x.sum(-1, keepdims=True) / n
+    terms = (x - mean) ** 2 / freedom
+    y, squares = terms.sum(-1, keepdims=True), (terms * terms).sum(-1, keepdims=True)
+    conditioned = np.sqrt(y * (y + mean * mean))  # κ·y, finite where the variance is 0
+    size = np.abs(x).mean(-1, keepdims=True) if rows.count else mean
+    square = (x * x).mean(-1, keepdims=True) if rows.count else mean
+    growth, growth_variance = growth_of_sum(x, n, (x.ndim - 1,))
+
+    shift = growth * size + np.abs(mean)
+    worst = y * (growth + 8.0) + 4.0 * conditioned + u * shift * shift * n / freedom
+
+    shift_variance = growth_variance * (mean * mean / 3.0 + square / (2.0 * n)) + mean * mean / 3.0
+    expected = growth_variance * (y * y / 3.0 + squares / 2.0) + 2.0 * squares + 2.0 * y * y
+    expected = expected + 4.0 * conditioned * conditioned + 3.0 * (u * shift_variance * n / freedom) ** 2
+    return (ErrorBudget(rows.placed(worst[..., 0]), rows.placed(expected[..., 0])),)
+
+
+@quiet
+def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the powers, the sum and the root, relative to the result y, first order, in units of u.
+
+    - p = 1: the sum, ``4√n``;
+    - p = 2: squares and their sum over 2, √ (3 ulp), and a scale divided out before and multiplied in after:
+      ``2√n + 10``;
+    - p = ±inf, 0: nothing;
+    - any other p: ``(4√n + 33)/|p| + |ln y| + 33``: both powers are pow (16 ulp), 1/p is rounded.
+
+    Squares and powers below the smallest normal number of float32 may vanish, e = n·2⁻¹²⁶ in all, which takes
+    ``min(e/(p·y^(p−1)), e^(1/p))`` from y. Where a row repeats few values, n takes the place of 4√n.
+    """
+    array = np.asarray(inputs[0])
+    rows = rows_of(np.abs(as_float64(array)), attributes)
+    p = attributes.get("p", 2.0)
+    if p in (0.0, inf, -inf) or not rows.count:
+        nothing = rows.placed(np.zeros(rows.values.shape[:-1]))
+        return (ErrorBudget(nothing, nothing),)
+    powers = rows.values**p
+    total = powers.sum(-1)
+    y = total ** (1.0 / p)
+    growth, spread = _relative_growth(rows, powers, total)
+    own = 0.0 if p == 1 else 10.0 if p == 2 else 33.0 / abs(p) + 33.0 + np.abs(np.log(y))
+    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.count)
+    worst = y * (growth / abs(p) + own) + vanished
+    variance = y * y * (spread / (p * p) + own * own / 3.0) + vanished * vanished
+    certain = (total == 0.0) | np.isinf(total)  # of zeros: 0, for negative p by way of infinity
+    worst, variance = np.where(certain, vanished, worst), np.where(certain, vanished * vanished, variance)
+    return (ErrorBudget(rows.placed(worst), rows.placed(variance)),)
+
+
+def _relative_growth(rows: Rows, powers: Array, total: Array) -> tuple[Array, Array]:
+    """How much of itself a sum of terms of one sign loses, at worst and in variance."""
+    worst, variance = growth_of_sum(powers, float(rows.count), (powers.ndim - 1,))
+    squares = (powers * powers).sum(-1) / (total * total)
+    return worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
+
+
+def _vanished(y: Array, p: float, count: int) -> Array:
+    lost = count * 2.0**-126
+    return np.asarray(np.fmin(lost / p / y ** (p - 1.0), lost ** (1.0 / p)) / 2.0**-24)
+
+
+@quiet
+def logsumexp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the sum of exp(x − max), its logarithm (3 ulp) and the sum with the maximum, first order.
+
+    With d = x − max, share = exp(d)/Σ and n elements in a row, in units of u: the sum is off by
+    ``Σ share·(2|d| + 6) + 4√n + v`` of itself (see softmax), which is the absolute error of its logarithm L; log adds
+    ``6·L``, the last sum ``|y|``. Where a row repeats few values, n takes the place of 4√n.
+    """
+    array = np.asarray(inputs[0])
+    rows = rows_of(as_float64(array), attributes)
+    if not rows.values.size:
+        nothing = rows.placed(np.zeros(rows.values.shape[:-1]))
+        return (ErrorBudget(nothing, nothing),)
+    found = exponential_sum(rows.values, rows.values.ndim - 1, double=is_double(array))
+    logarithm = np.log(found.total)
+    y = np.abs(found.largest + logarithm)
+    worst = found.worst + 6.0 * logarithm + y
+    variance = found.variance + 12.0 * logarithm * logarithm + y * y / 3.0
+    return (ErrorBudget(rows.placed(worst[..., 0]), rows.placed(variance[..., 0])),)

@@ -1,0 +1,89 @@
+"""What error budgets of several families are made of: how errors of sums grow, and what sums of exponentials lose.
+
+All numbers are in units of the unit roundoff of the arithmetic, variances in units of its square.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from optest.operators.arrays import Array, is_double
+
+__all__ = ["SUBNORMAL", "ExponentialSum", "exponential_sum", "growth_of_sum", "unit_roundoff"]
+
+_FLOAT32_U = 2.0**-24
+_FLOAT64_U = 2.0**-53
+SUBNORMAL = 4.0 * 2.0**-125
+"""Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
+_VANISHING = 0.5 * _FLOAT32_U
+
+
+def unit_roundoff(array: Array) -> float:
+    """u of the arithmetic that the input is computed in, for terms of second order: float64's or float32's."""
+    return _FLOAT64_U if is_double(array) else _FLOAT32_U
+
+
+def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Array, Array]:
+    """How errors of a sum of ``count`` values grow, at worst and in variance: 4√n and n.
+
+    Where a row repeats few values, roundings repeat and add up: n and n²/4.
+    """
+    if not x.size:
+        shape = tuple(1 if i in dims else size for i, size in enumerate(x.shape))
+        return np.full(shape, 4.0 * np.sqrt(count)), np.full(shape, count)
+    repeats = x.max(dims, keepdims=True) == x.min(dims, keepdims=True)
+    if count > 16 and _has_few_values(x):
+        repeats = np.ones_like(repeats)
+    worst = np.where(repeats, np.maximum(count, 4.0 * np.sqrt(count)), 4.0 * np.sqrt(count))
+    return worst, np.where(repeats, np.maximum(count * count / 4.0, count), count)
+
+
+def _has_few_values(x: Array) -> bool:
+    """Fewer than 16 distinct values among 4,096 elements, evenly spread."""
+    flat = x.reshape(-1)
+    return np.unique(flat[:: max(1, flat.size // 4096)]).size < 16
+
+
+class ExponentialSum(NamedTuple):
+    """The sum of exp(x − max) over a dimension, which is kept with size 1, and what it loses of itself."""
+
+    shifted: Array
+    """x − max, shaped like x."""
+    shares: Array
+    """exp(x − max) / Σ, shaped like x."""
+    total: Array
+    """Σ exp(x − max), 1 and more."""
+    largest: Array
+    """The maximum."""
+    weighted: Array
+    """share · (2|x − max| + 6): what rounding the shift and exp lose of each share, shaped like x."""
+    worst: Array
+    """Largest relative error of the sum."""
+    variance: Array
+    """Expected squared relative error of the sum."""
+
+
+def exponential_sum(row: Array, dim: int, *, double: bool) -> ExponentialSum:
+    """Errors of the shift, of exp (3 ulp) and of the sum, first order.
+
+    With d = x − max, exp(d) is off by ``2|d| + 6`` of itself: d is rounded once, and once more on the way to base 2.
+    The sum is off by ``Σ share·(2|d| + 6) + 4√n + v`` of itself; v is what vanishes when terms are added one by one,
+    which are below u/2 of the sum.
+    """
+    count = float(row.shape[dim])
+    largest = row.max(dim, keepdims=True)
+    d = row - largest
+    e = np.exp(d)
+    total = e.sum(dim, keepdims=True)
+    y = e / total
+    weighted = y * (2.0 * np.minimum(-d, 1000.0) + 6.0)  # beyond, exp(d) is 0 without any error
+
+    growth, growth_variance = growth_of_sum(row, count, (dim,))
+    squares = (y * y).sum(dim, keepdims=True)
+    lost = 0.0 if double else np.where(y < _VANISHING, y, 0.0).sum(dim, keepdims=True) / _FLOAT32_U
+    worst = weighted.sum(dim, keepdims=True) + growth + lost
+    own_variance = (weighted * weighted / 3.0).sum(dim, keepdims=True)
+    variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + own_variance + lost * lost
+    return ExponentialSum(d, y, total, largest, weighted, worst, variance)

@@ -1,0 +1,44 @@
+"""The attributes and case sets that the reductions share."""
+
+from __future__ import annotations
+
+from optest.spec import Attribute
+
+__all__ = ["DIMS", "EVERY_SET", "EXACT_SETS", "KEEPDIM", "ONE_DIM"]
+
+DIMS = Attribute(
+    name="dim",
+    type="ints",
+    default=None,
+    aliases=("axis", "axes"),
+    description="Dimensions to reduce; none means all.",
+)
+ONE_DIM = Attribute(
+    name="dim",
+    type="int",
+    default=None,
+    aliases=("axis",),
+    description="Dimension to reduce; none means all.",
+)
+KEEPDIM = Attribute(
+    name="keepdim",
+    type="bool",
+    default=False,
+    aliases=("keepdims",),
+    description="Keep reduced dimensions with size 1.",
+)
+
+EXACT_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "long", "ties", "empty", "refused")
+EVERY_SET = (
+    "ordinary",
+    "dtypes",
+    "layouts",
+    "sizes",
+    "special",
+    "attributes",
+    "long",
+    "integer-exact",
+    "zero-mean",
+    "empty",
+    "refused",
+)

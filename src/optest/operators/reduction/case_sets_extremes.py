@@ -1,0 +1,191 @@
+"""The calls by which extremes, their places and truth are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim
+from optest.operators.samples import SIZES, call, in_every_layout, refused, standard, variations
+from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.spec import Sample, Tier
+
+__all__ = [
+    "all_samples",
+    "amax_samples",
+    "amin_samples",
+    "any_samples",
+    "argmax_samples",
+    "argmin_samples",
+    "max_samples",
+    "min_samples",
+]
+
+_HALVES = ("float32", "float16", "bfloat16")
+_ONE_DIM = (0, 1, -1, -2, -3)
+
+
+def max_samples() -> Iterator[Sample]:
+    yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
+
+
+def min_samples() -> Iterator[Sample]:
+    yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
+
+
+def argmax_samples() -> Iterator[Sample]:
+    yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
+
+
+def argmin_samples() -> Iterator[Sample]:
+    yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
+
+
+def amax_samples() -> Iterator[Sample]:
+    yield from _several_dims()
+
+
+def amin_samples() -> Iterator[Sample]:
+    yield from _several_dims()
+
+
+def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
+    calls = [call({"dim": 1}, input=(4, 37)), call(input=(3, 5, 7)), call({"dim": 0}, input=(33, 5))]
+    yield from standard(
+        calls, variants, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
+    )
+    for dim in _ONE_DIM:
+        for keepdim in (False, True):
+            yield from variations("attributes", [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))])
+    yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())])
+    if keeps_all:
+        yield from variations("attributes", [call({"keepdim": True}, input=(2, 3, 5))])
+    yield from _values(calls)
+    yield from refused(
+        [
+            call({"dim": 2}, input=(3, 4)),
+            call({"dim": 1}, input=(3, 0)),
+            call(input=(0,)),
+            *([] if keeps_all else [call({"keepdim": True}, input=(3, 4))]),
+        ]
+    )
+
+
+def _nothing() -> dict[str, Any]:
+    """A dimension without elements has no extreme; another one of the tensor may be empty."""
+    return call({"dim": 1}, input=(0, 3))
+
+
+def _several_dims() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call(input=(3, 5, 7)),
+        call({"dim": [0, 2], "keepdim": True}, input=(3, 5, 7)),
+    ]
+    yield from standard(
+        calls,
+        (*FLOATS, *INTEGERS, *BOOL),
+        sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(),
+        special=False,
+    )
+    yield from variations("attributes", every_dim(), dtypes=("float32",))
+    yield from _values(calls)
+    yield from refused(
+        [
+            call({"dim": 2}, input=(3, 4)),
+            call({"dim": [0, -2]}, input=(3, 4)),
+            call({"dim": 1}, input=(3, 0)),
+            call(input=(0,)),
+        ]
+    )
+
+
+def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
+    """Signs, NaN, infinities, ties: what a kernel that starts at 0 or compares in another order gets wrong."""
+    negative = {"fill": "uniform", "low": -9.0, "high": -1.0}
+    positive = {"fill": "uniform", "low": 1.0, "high": 9.0}
+    for fill in (negative, positive):
+        yield from variations("special", [{**calls[0], "generator": fill}], dtypes=_HALVES)
+    yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=_HALVES)
+    yield from variations("special", [_largest()], dtypes=_HALVES)
+    few = {"fill": "randint", "low": -3, "high": 4}
+    tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
+    yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
+    yield from variations("ties", [data([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
+    extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
+    yield from variations("special", [data(extremes, {"dim": 1}, dtype="int64")])
+    yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32",))
+    yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
+    yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
+
+
+def _placed_specials(dim: int) -> dict[str, Any]:
+    """NaN first, in the middle, last and twice; infinities alone and beside it; nothing but one of them."""
+    rows = [
+        ["nan", 1.0, 2.0, 3.0, 4.0],
+        [1.0, "nan", 2.0, -3.0, "nan"],
+        [1.0, 2.0, 3.0, 4.0, "nan"],
+        ["inf", "nan", "-inf", 0.0, 1.0],
+        ["-inf", 1.0, "inf", 2.0, "inf"],
+        ["-inf", "-inf", "-inf", "-inf", "-inf"],
+        ["inf", "inf", "inf", "inf", "inf"],
+        [-1.0, "-inf", -2.0, -3.0, -4.0],
+        [0.0, -0.0, -0.0, 0.0, -0.0],
+    ]
+    values = rows if dim else [list(column) for column in zip(*rows, strict=True)]
+    return data(values, {"dim": dim})
+
+
+def _largest() -> dict[str, Any]:
+    """Neighbours at the ends of float16, which a lower precision would make equal."""
+    return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
+
+
+def all_samples() -> Iterator[Sample]:
+    yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
+
+
+def any_samples() -> Iterator[Sample]:
+    yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
+
+
+def _truth(rows: list[list[int]]) -> Iterator[Sample]:
+    """Rows of which some are all true, some all false, and most of which one element decides."""
+    variants = (*FLOATS, *INTEGERS, *BOOL)
+    small = data(rows, {"dim": 1})
+    calls = [small, data(rows, {}), data(rows, {"dim": [0, 1], "keepdim": True})]
+    yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=("float32", "bool"))
+    yield from variations("dtypes", calls[:1], dtypes=[variant[0] for variant in variants])
+    yield from _truth_of_many()
+    yield from variations("special", [_odd_truths()], dtypes=_HALVES)
+    yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
+    yield from variations("special", [data([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtype="int64")])
+    for dim in DIMS_OF_THREE:
+        for keepdim in (False, True):
+            yield from variations(
+                "attributes",
+                [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5), generator=_MIXED)],
+                dtypes=("bool", "uint8"),
+            )
+    yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call(input=(0,)), call({"dim": 0}, input=(3, 0))])
+    yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4))])
+
+
+_MIXED = {"fill": "randint", "low": 0, "high": 2}
+
+
+def _truth_of_many() -> Iterator[Sample]:
+    """Rows of nothing but ones or zeros, and rows whose first or last element is the only other one."""
+    for size in SIZES[1:]:
+        ones, zeros = [1] * size, [0] * size
+        rows = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
+        yield from variations("sizes", [data(rows, {"dim": 1})], dtypes=("bool", "float32"))
+    yield from in_every_layout([call({"dim": 1}, input=(4, 3), generator=_MIXED)])
+    for fill in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
+        yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
+
+
+def _odd_truths() -> dict[str, Any]:
+    return data([["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]], {"dim": 1})
