@@ -11,7 +11,7 @@ import numpy as np
 from optest.errors import UnknownName
 from optest.spec import DTYPES, DType, dtype_names
 
-__all__ = ["Array", "bits", "dtype_of", "numpy_dtype", "widen"]
+__all__ = ["Array", "bits", "dtype_of", "is_known", "numpy_dtype", "widen"]
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -48,6 +48,11 @@ def dtype_of(dtype: np.dtype[Any]) -> DType:
     if found is None:
         raise UnknownName("dtype", np.dtype(dtype).name, dtype_names())
     return found
+
+
+def is_known(dtype: np.dtype[Any]) -> bool:
+    """Whether optest knows an element type of this NumPy dtype."""
+    return dtype in _OURS
 
 
 def bits(array: Array) -> Array:
