@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from optest.backends.torch_operators import activation, contraction, elementwise, movement, normalization, reduction
+from optest.backends.torch_operators import (
+    activation,
+    contraction,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+)
 from optest.backends.torch_operators.calls import TorchCall
 
 __all__ = ["TORCH_OPERATORS"]
 
 TORCH_OPERATORS: dict[str, TorchCall] = {
     name: call
-    for family in (elementwise, activation, reduction, normalization, contraction, movement)
+    for family in (elementwise, activation, reduction, normalization, contraction, pooling, movement, indexing)
     for name, call in family.CALLS.items()
 }
 """By canonical name."""

@@ -1,0 +1,1 @@
+"""The poolings: descriptors, inference, references, error terms and case sets."""
