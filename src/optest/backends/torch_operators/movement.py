@@ -22,10 +22,8 @@ def _roll(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 def _split(tensors: Tensors, attributes: Attributes) -> list[torch.Tensor]:
-    sizes = attributes.get("sections")
-    parts = torch.split(
-        tensors[0], attributes["split_size"] if sizes is None else list(sizes), dim=attributes.get("dim", 0)
-    )
+    sizes = attributes["split_size_or_sections"]
+    parts = torch.split(tensors[0], sizes if isinstance(sizes, int) else list(sizes), dim=attributes.get("dim", 0))
     return [part.contiguous() for part in parts]
 
 

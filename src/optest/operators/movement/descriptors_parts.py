@@ -40,17 +40,10 @@ PARTS: tuple[OperatorDescriptor, ...] = (
         signature="input -> *out",
         attributes=(
             Attribute(
-                name="split_size",
-                type="int",
-                default=None,
-                description="Size of each part; the last may be smaller. Either this or sections is stated.",
-            ),
-            Attribute(
-                name="sections",
-                type="ints",
-                default=None,
-                aliases=("split",),
-                description="Size of each part in order.",
+                name="split_size_or_sections",
+                type="int|ints",
+                aliases=("split_size", "sections", "split"),
+                description="Size of each part, of which the last may be smaller; or a list of the sizes in order.",
             ),
             _FIRST_DIM,
         ),
@@ -60,7 +53,7 @@ PARTS: tuple[OperatorDescriptor, ...] = (
         samples=_SAMPLES + "split_samples",
         case_sets=_SETS,
         rule=_RULE,
-        description="Parts of a tensor along a dimension; torch's split_size_or_sections as two attributes.",
+        description="Parts of a tensor along a dimension.",
     ),
     OperatorDescriptor(
         name="slice",

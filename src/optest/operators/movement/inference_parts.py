@@ -64,25 +64,24 @@ def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int,
     """The dimension that is split, and the size of each part along it.
 
     Raises:
-        UnfitArguments: where torch.split refuses; and unless one of split_size and sections is stated.
+        UnfitArguments: where torch.split refuses.
     """
     if not shape:
         raise UnfitArguments("input is a scalar, but should have a dimension to be split along")
     dim = normalize_dim(attributes.get("dim", 0), len(shape))
-    size, sections, chunk = shape[dim], attributes.get("sections"), attributes.get("split_size")
-    if sections is not None and chunk is None:
-        if sum(sections) != size or any(section < 0 for section in sections):
+    size, stated = shape[dim], attributes["split_size_or_sections"]
+    if not isinstance(stated, int):
+        if sum(stated) != size or any(section < 0 for section in stated):
             raise UnfitArguments(
-                f"sections is {list(sections)}, but should hold sizes that add up to {size}, that of dimension {dim}"
+                f"split_size_or_sections is {list(stated)}, but should hold sizes that add up to {size}, "
+                f"that of dimension {dim}"
             )
-        return dim, tuple(sections)
-    if chunk is None or sections is not None:
-        raise UnfitArguments("split needs either the attribute split_size or the attribute sections")
-    if chunk < 0 or (chunk == 0 and size):
-        raise UnfitArguments(f"split_size is {chunk}, but should be 1 or more")
+        return dim, tuple(stated)
+    if stated < 0 or (stated == 0 and size):
+        raise UnfitArguments(f"split_size_or_sections is {stated}, but should be 1 or more")
     if size == 0:
         return dim, (0,)
-    return dim, tuple(min(chunk, size - begin) for begin in range(0, size, chunk))
+    return dim, tuple(min(stated, size - begin) for begin in range(0, size, stated))
 
 
 def infer_slice(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:

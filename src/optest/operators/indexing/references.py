@@ -1,0 +1,79 @@
+"""What the operators that look up and add up by index compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet, spec_of, widen
+from optest.operators.indexing.inference import infer_embedding, infer_gather, infer_scatter_add
+from optest.spec import UnfitArguments
+
+__all__ = [
+    "embedding_reference",
+    "gather_reference",
+    "scatter_add_reference",
+    "scatter_places",
+]
+
+
+def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
+    infer_gather((spec_of(array), spec_of(index)), attributes)
+    if not index.size:
+        return (np.empty(index.shape, array.dtype),)
+    rows = np.atleast_1d(array)
+    places = scatter_places(rows.shape, np.atleast_1d(index), attributes["dim"])
+    return (rows[places].reshape(index.shape),)
+
+
+def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    weight, indices = np.asarray(inputs[0]), np.asarray(inputs[1])
+    infer_embedding((spec_of(weight), spec_of(indices)), attributes)
+    _require_range(indices, weight.shape[0], "indices")
+    return (weight[indices.astype(np.int64)],)
+
+
+@quiet
+def scatter_add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Integers wrap, bool is logical or; float64 adds up in long double where there is one."""
+    array, index, src = (np.asarray(each) for each in inputs)
+    infer_scatter_add((spec_of(array), spec_of(index), spec_of(src)), attributes)
+    wide = widen(array)
+    total = np.atleast_1d(wide).astype(np.longdouble if is_double(array) else wide.dtype)
+    if index.size:
+        places, terms = scattered(array, index, src, attributes["dim"])
+        np.add.at(total, places, widen(terms))
+    return (total.astype(wide.dtype).reshape(array.shape),)
+
+
+def scattered(array: Array, index: Array, src: Array, dim: int) -> tuple[tuple[Array, ...], Array]:
+    """Where each term goes, and the terms: the corner of src that index covers."""
+    rows = np.atleast_1d(index)
+    terms = np.atleast_1d(src)[tuple(slice(size) for size in rows.shape)]
+    return scatter_places(np.atleast_1d(array).shape, rows, dim), terms
+
+
+def scatter_places(shape: tuple[int, ...], index: Array, dim: int) -> tuple[Array, ...]:
+    """For each element of ``index`` its own coordinates, with the index itself in place of that along ``dim``.
+
+    Raises:
+        UnfitArguments: for an index that is not in ``shape``; negative ones are not counted from the end.
+    """
+    _require_range(index, shape[dim], "index")
+    places: list[Any] = list(np.indices(index.shape, sparse=True))
+    places[dim] = index.astype(np.int64)
+    return tuple(places)
+
+
+def _require_range(index: Array, size: int, name: str) -> None:
+    outside = (index < 0) | (index >= size)
+    if not outside.any():
+        return
+    place = np.unravel_index(int(np.argmax(outside)), outside.shape)
+    raise UnfitArguments(
+        f"{name} is {index[place]} at {[int(each) for each in place]}, but should be 0 to {size - 1}"
+        if size
+        else f"{name} has elements, but should have none: the dimension is empty"
+    )
