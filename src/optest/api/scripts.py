@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import numpy as np
 
 from optest.backends import BackendDriver, ScriptInput
 from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
-from optest.reporting.explain import headline
+from optest.reporting.explain import explain
 from optest.reporting.typography import clip
 from optest.spec import CaseResult, Evidence, Measure, Status, TestCase, dtype
 
@@ -84,15 +85,16 @@ def _through_optest(
 ) -> WrittenScript:
     """The driver is asked through optest; the script says why."""
     count = max(1, len(result.verdict.measures), len(case.outputs))
+    told = f", options={dict(options)!r}" if options else ""
     lines = [
         *_docstring(result, f"It needs optest, since {why}."),
         "import os",
         "from pathlib import Path",
         "",
-        *((f'os.environ.setdefault("OPTEST_PLUGINS", {",".join(plugins)!r})',) if plugins else ()),
+        *((f'os.environ.setdefault("OPTEST_PLUGINS", {_quoted(",".join(plugins))})',) if plugins else ()),
         "from optest.api.saving import ask_again",
         "",
-        f"outputs = ask_again(Path(__file__).with_name({file_name!r}), options={dict(options)!r})",
+        f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){told})",
         *_comparison(result, [f"outputs[{place}]" for place in range(count)]),
     ]
     if not plugins:
@@ -101,16 +103,23 @@ def _through_optest(
 
 
 def _docstring(result: CaseResult, how: str) -> list[str]:
-    title = _one_line(clip(headline(result), 160))
-    return [f'"""{title}', "", _one_line(how), '"""', ""]
+    """The first lines of the failure block, and what the script needs."""
+    title, *more = explain(result)
+    told = next((line.strip() for line in more if not line.strip().startswith(("case: ", "again: "))), "")
+    return [f'"""{_one_line(title)}', *([_one_line(told)] if told else []), "", _one_line(how), '"""', ""]
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).replace("\\", "\\\\").replace('"""', "'''")
+    return clip(" ".join(text.split()), 200).replace("\\", "/").replace('"""', "'''")
+
+
+def _quoted(text: str) -> str:
+    """A literal as ruff writes it."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _load(file_name: str) -> str:
-    return f"saved = np.load(Path(__file__).with_name({file_name!r}))"
+    return f"saved = np.load(Path(__file__).with_name({_quoted(file_name)}))"
 
 
 def _fits_inline(archive: Archive, case: TestCase) -> bool:
@@ -153,13 +162,23 @@ def _comparison(result: CaseResult, outputs: Sequence[str]) -> list[str]:
     told = f'print(f"{measure.output}[{index}]: got {{got}}, but should be {{expected}} ± {{allowed}}")'
     lines = [got, wanted, told]
     if measure.mismatched == 0:
-        z = (
-            f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
-            if (measure.statistic is not None and measure.statistic_limit is not None)
-            else _what_was_wrong(result)
-        )
-        return [*lines, f"# Each element is within its own bound; all of them together are not: {z}."]
-    return [*lines, "assert got == expected or abs(got - expected) <= allowed or (got != got and expected != expected)"]
+        return [*lines, f"# Each element is within its own bound, but not all of them together: {_statistic(measure)}."]
+    return [*lines, f"assert {_right(measure)}"]
+
+
+def _right(measure: Measure) -> str:
+    """When the worst element would be right; NaN is equal to nothing, infinity has no distance."""
+    expected = measure.worst_expected
+    value = float(expected) if isinstance(expected, (int, float)) or expected in ("nan", "inf", "-inf") else 0.0
+    if math.isnan(value):
+        return "got != got"
+    return "abs(got - expected) <= allowed" if math.isfinite(value) and measure.worst_bound else "got == expected"
+
+
+def _statistic(measure: Measure) -> str:
+    if measure.statistic is None or measure.statistic_limit is None:
+        return "the rule looks at the whole tensor"
+    return f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
 
 
 def _worst(result: CaseResult, outputs: Sequence[str]) -> tuple[Measure | None, str]:

@@ -105,10 +105,11 @@ class TorchBackend(BackendDriver):
             )
             output = self._recorded(recording, case, tensors)
             outputs = None if output is None else output if isinstance(output, (tuple, list)) else (output,)
+            calls, expressions = recording.lines(outputs)
             return Script(
                 imports=("import torch", *(f"import {name}" for name in self._vendor_modules())),
-                lines=[*(self._loaded_in_script(each) for each in inputs), *recording.lines(outputs)],
-                outputs=() if outputs is None else [recording.expression(each) for each in outputs],
+                lines=[*(self._loaded_in_script(each) for each in inputs), *calls],
+                outputs=expressions,
                 needs=("torch", *self._vendor_modules()),
             )
         except (Inexpressible, Unwritable) as error:

@@ -53,26 +53,27 @@ class Recording:
         with _Watch(self):
             return function()
 
-    def lines(self, outputs: Sequence[Any] | None) -> list[str]:
-        """The calls that ``outputs`` need, one line each; None is for a last call that raised.
+    def lines(self, outputs: Sequence[Any] | None) -> tuple[list[str], list[str]]:
+        """The calls that ``outputs`` need, one line each, and an expression for each of them.
+
+        None stands for a last call that raised; there are no expressions then.
 
         Raises:
             Unwritable: if an argument cannot be written as an expression.
         """
-        if outputs is None:
-            if not self.calls:
-                raise Unwritable("torch was not asked for anything before the error")
-            wanted = set(self.calls[-1].uses)
-            needed = [self.calls[-1]]
-            before = self.calls[:-1]
-        else:
-            wanted = {root for each in outputs for root in _roots(self.expression(each))}
-            needed, before = [], self.calls
-        for call in reversed(before):
+        expressions = [self.expression(each) for each in outputs or ()]
+        if outputs is None and not self.calls:
+            raise Unwritable("torch was not asked for anything before the error")
+        needed = [] if outputs is not None else [self.calls[-1]]
+        wanted = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
+        for call in reversed(self.calls if outputs is not None else self.calls[:-1]):
             if call.variable in wanted or (call.changes and call.uses & wanted):
                 needed.append(call)
                 wanted |= call.uses
-        return [self._line(call) for call in reversed(needed)]
+        lines = [self._line(call) for call in reversed(needed)]
+        if len(expressions) == 1 and lines and lines[-1].startswith(f"{expressions[0]} = "):
+            return [*lines[:-1], f"out{lines[-1].removeprefix(expressions[0])}"], ["out"]
+        return lines, expressions
 
     def expression(self, value: Any) -> str:
         """Python for a value, tensors by name.
@@ -107,7 +108,7 @@ class Recording:
 
     def _begin(self, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Call:
         """Written before the call, since one that raises or kills is the one that matters."""
-        call = _Call(resolve_name(function) or "", arguments, options)
+        call = _Call(_public_name(function), arguments, options)
         with suppress(Unwritable):  # said when it turns out that the call is needed
             call.text, call.uses = self._text(call), frozenset(self._used((arguments, list(options.values()))))
         self.calls.append(call)
@@ -167,6 +168,14 @@ class Recording:
         if method == "__setitem__":
             return f"{arguments[0]}[{arguments[1]}] = {arguments[2]}"
         return f"{arguments[0]}.{method}({', '.join([*arguments[1:], *options])})"
+
+
+def _public_name(function: Callable[..., Any]) -> str:
+    """The path below ``torch`` by which anybody can call the function, "" if there is none."""
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return f"torch.ops.{function}"
+    name = resolve_name(function) or ""
+    return name if name.startswith("torch.") else ""
 
 
 class _Watch(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed

@@ -1,0 +1,58 @@
+"""Which results of a journal are meant by what a user types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from optest.api.replaying import find_results
+from optest.errors import NothingSelected, UsageError
+from optest.spec import CaseResult, Evidence, Reason, Status, Verdict
+from optest.store import Journal
+
+
+def result(name: str, key: str, status: Status = Status.PASSED, **more: Any) -> CaseResult:
+    reason = Reason.VALUE if status in (Status.FAILED, Status.ERROR) else None
+    evidence = Evidence.REFUSED_AS_EXPECTED if status is Status.PASSED else None
+    verdict = Verdict(status=status, reason=reason, evidence=evidence)
+    base = {"operator": "add", "target": "x", "reference": "numpy", "mode": "forward", "seed": 0}
+    return CaseResult(id=name, key=key, verdict=verdict, **{**base, **more})
+
+
+JOURNAL = Journal(
+    results=(
+        result("b", "k1:bb01", Status.FAILED, where="p.yaml:9"),
+        result("a", "k1:aa01", where="p.yaml:2"),
+        result("mat/1", "k1:cc01", Status.ERROR, where="p.yaml:4"),
+        result("mat/2", "k1:cc02", Status.SUSPECT, where="p.yaml:5"),
+        result("skip", "k1:dd01", Status.SKIPPED, where="p.yaml:6"),
+        result("b", "k1:bb01", Status.FAILED, where="p.yaml:9", round=1),
+    )
+)
+
+
+def names(*wanted: str) -> list[str]:
+    return [each.id for each in find_results(JOURNAL, wanted, "run r1")]
+
+
+def test_ids_numbers_keys_and_globs() -> None:
+    assert names("a") == ["a"]
+    assert names("2") == ["a"]
+    assert names("k1:aa") == ["a"]
+    assert names("mat/*") == ["mat/1", "mat/2"]
+    assert names("b", "a", "2") == ["a", "b"]
+
+
+@pytest.mark.parametrize("wanted", [(), ("latest",), ("last",)])
+def test_all_failures_in_the_order_of_the_plan(wanted: tuple[str, ...]) -> None:
+    assert names(*wanted) == ["mat/1", "mat/2", "b"]
+
+
+def test_what_is_not_there_is_said() -> None:
+    with pytest.raises(UsageError, match=r"unknown result 'mat/3'; did you mean 'mat/\d'\?(.|\n)*at run r1"):
+        names("mat/3")
+    with pytest.raises(UsageError, match="fits 2 cases: mat/1, mat/2"):
+        names("k1:cc")
+    with pytest.raises(NothingSelected, match="no case failed"):
+        find_results(Journal(results=JOURNAL.results[1:2]), (), "run r1")

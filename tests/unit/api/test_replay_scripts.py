@@ -1,0 +1,329 @@
+"""Scripts of failures: at most thirty lines, and the same wrong value at the same place without optest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from user_shell import user_environment
+
+from optest.api import run
+from optest.api.replaying import replay
+from optest.api.running import RunOutcome
+from optest.api.saving import load_saved
+from optest.spec import CaseResult, Status
+
+WITHOUT_OPTEST = "import runpy, sys; sys.modules['optest'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+
+FAILING = """
+version: 1
+defaults: {{tolerance: {{rtol: 0, atol: 0}}}}
+cases:
+{cases}
+"""
+
+TORCH_CASES = {
+    "exp": "{op: exp, dtypes: float32, shapes: {input0: 40x30}}",
+    "inline": "{op: exp, dtypes: float32, shapes: {input0: 6}}",
+    "scalar": "{op: exp, dtypes: float64, shapes: {input0: scalar}, seed: 3}",
+    "bfloat16": "{op: matmul, dtypes: bfloat16, shapes: {input0: 5x7, input1: 7x9}}",
+    "strided": (
+        "{op: matmul, dtypes: float16, shapes: {input0: {shape: [5, 7], strides: [1, 5], offset: 3}, "
+        "input1: {shape: [7, 9], strides: [20, 2], offset: 1}}}"
+    ),
+    "repeated": "{op: div, dtypes: bfloat16, shapes: {input0: 6x5, input1: {shape: [6, 5], strides: [0, 1]}}}",
+    "gemm": (
+        "{op: gemm, dtypes: float32, shapes: {input0: 7x5, input1: 7x9, input2: 5x9}, "
+        "attributes: {alpha: 0.3, beta: 0.7, trans_a: true}}"
+    ),
+    "gemm without c": "{op: gemm, dtypes: float16, shapes: {input0: 5x7, input1: 7x9}, attributes: {alpha: 0.3}}",
+    "softmax": "{op: softmax, dtypes: float32, shapes: {input0: 8x33}, attributes: {dim: 0}}",
+    "layer_norm": (
+        "{op: layer_norm, dtypes: float16, shapes: {input0: 8x33, input1: 33, input2: 33}, "
+        "attributes: {normalized_shape: [33]}}"
+    ),
+    "gelu": "{op: gelu, dtypes: float32, shapes: {input0: 100}, attributes: {approximate: tanh}}",
+    "alpha": "{op: add, dtypes: float32, shapes: {input0: 50, input1: 50}, attributes: {alpha: 0.1}}",
+    "sum": "{op: sum, dtypes: float16, shapes: {input0: 4x1000}, attributes: {dim: [1]}}",
+}
+
+
+def failing(folder: Path, cases: dict[str, str], **options: Any) -> RunOutcome:
+    """Run cases whose tolerance is too tight for them."""
+    lines = [f"  - {{name: {name}, {case.strip()[1:]}" for name, case in cases.items()]
+    (folder / "plan.yaml").write_text(FAILING.format(cases="\n".join(lines)))
+    return run(plan="plan.yaml", quiet=2, **options)
+
+
+def alone(script: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script where optest cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_OPTEST, script.name],
+        cwd=script.parent,
+        env=user_environment(OMP_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def got_in(text: str) -> tuple[tuple[int, ...], float]:
+    """Index and value of ``out[1, 2]: got 0.5, but should be …``."""
+    found = re.search(r"^\w+\[(.*?)\]: got (\S+), but should be", text, re.M)
+    assert found is not None, text
+    index = tuple(int(each) for each in found[1].split(",") if each.strip().isdigit())
+    return index, float(found[2])
+
+
+def assert_shows_the_failure(script: Path, result: CaseResult) -> None:
+    text = script.read_text()
+    assert len(text.splitlines()) <= 30
+    assert "but not optest" in text
+    ended = alone(script)
+    measure = result.verdict.measures[0]
+    assert got_in(ended.stdout) == (measure.worst_index, measure.worst_actual), ended.stderr
+    assert ended.returncode == 1
+    assert "AssertionError" in ended.stderr
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.torch
+def test_torch_without_optest(here: Path) -> None:
+    failing(here, TORCH_CASES, backend="torch")
+    outcome = replay([], "latest", {"quiet": 2}, script="scripts")
+    by_name = {each.id: each for each in outcome.results}
+    assert set(by_name) == set(TORCH_CASES), "each of these cases fails by its tolerance"
+    for name, result in by_name.items():
+        assert_shows_the_failure(here / "scripts" / f"{name.replace(' ', '-')}.py", result)
+    files = {each.name for each in (here / "scripts").iterdir()}
+    assert "inline.npz" not in files, "six numbers stand in the script itself"
+    assert "exp.npz" in files
+    strided = (here / "scripts" / "strided.py").read_text()
+    assert "as_strided((5, 7), (1, 5), 3)" in strided
+    gemm = (here / "scripts" / "gemm.py").read_text()
+    assert "t0 = input0.t()\nout = torch.addmm(input2, t0, input1, alpha=0.3, beta=0.7)" in gemm
+
+
+@pytest.mark.torch
+def test_a_right_answer_passes_the_script(here: Path) -> None:
+    failing(here, {"exp": TORCH_CASES["exp"]}, backend="torch")
+    replay(["exp"], "latest", {"quiet": 2}, script="exp.py")
+    path = here / "exp.py"
+    assert alone(path).returncode == 1
+    right = path.read_text().replace("out = torch.exp(input0)", "out = torch.exp(input0.double())")
+    path.write_text(re.sub(r"allowed = (.*), 0\.0", r"allowed = \1, 1e-12", right).replace("got == e", "abs(got-e"))
+    assert "but should be" in alone(path).stdout
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
+def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
+    """The recorded calls, executed by themselves, give the bits that the backend gives."""
+    from optest.api.checking import checked
+    from optest.backends import Script, ScriptInput, backend_manager
+    from optest.core.inputs import make_inputs
+    from optest.core.tensor_archive import spec_of
+    from optest.numerics import bits, private_copy
+    from optest.spec import Fault
+
+    driver = backend_manager.get("torch")
+    cases = [case for case in checked({"backend": "torch", "tier": "smoke"}).asked.cases if case.expects_error is None]
+    recorded, not_written = set(), {}
+    for case in cases:
+        if driver.unsupported(case):
+            continue
+        inputs, _ = make_inputs(case)
+        try:
+            wanted = driver.run(case, [private_copy(each) for each in inputs])
+        except Fault:
+            continue
+        given = [
+            ScriptInput(name=argument.path, source=f"given[{place}]", spec=spec_of(array), array=private_copy(array))
+            for place, (argument, array) in enumerate(zip(case.inputs, inputs, strict=True))
+        ]
+        if not all(each.spec.is_dense for each in given):
+            continue
+        script = driver.script(case, given, may_run=with_values)
+        if not isinstance(script, Script):
+            not_written[case.id] = script
+            continue
+        stored = [each.array if each.array.dtype.isbuiltin == 1 else bits(each.array) for each in given]
+        names: dict[str, Any] = {"np": np, "given": [each.copy() for each in stored]}
+        exec("\n".join([*script.imports, *script.lines]), names)
+        for expression, want in zip(script.outputs, wanted, strict=True):
+            got = eval(expression, names)
+            got = got.contiguous().view(got.dtype) if want.dtype.isbuiltin == 1 else got
+            as_numbers = got.float().numpy() if want.dtype.isbuiltin != 1 else got.resolve_conj().numpy()
+            np.testing.assert_array_equal(
+                as_numbers, want.astype(np.float32) if want.dtype.isbuiltin != 1 else want, err_msg=case.id
+            )
+        recorded.add(case.descriptor.name)
+    if not cases:
+        pytest.skip("no operator has samples")
+    assert recorded, not_written
+    if with_values:
+        assert not_written == {}
+    else:
+        assert len(not_written) <= len(cases) // 20, not_written
+
+
+COMMAND = """
+version: 1
+backend: command
+defaults: {tolerance: {rtol: 0, atol: 0}}
+cases:
+  - op: add
+    name: adds
+    dtypes: [DTYPE]
+    shapes: {input0: SHAPE, input1: [3, 4]}
+    backend_config:
+      command:
+        command: [PYTHON, add.py, "{input0}", "{input1}", "{output0}"]
+        prepare: [PYTHON, -c, "open('prepared', 'w').write('x')"]
+        cleanup: [PYTHON, -c, "open('cleaned', 'a').write('x')"]
+        env: {STEP: "{case} 1.5"}
+"""
+ADD = """
+import os, sys
+import numpy as np
+a, b = (np.fromfile(path, TYPE)CONVERT for path in sys.argv[1:3])
+out = (a + b)CONVERT
+out[5] += np.float64(os.environ["STEP"].split()[1])
+assert open("prepared").read() == "x"
+out.astype(OUTTYPE).tofile(sys.argv[3])
+"""
+
+
+@pytest.mark.parametrize("layout", ["[3, 4]", "{shape: [3, 4], strides: [1, 3]}"], ids=["dense", "strided"])
+def test_a_command_without_optest(layout: str, here: Path) -> None:
+    plan = COMMAND.replace("PYTHON", sys.executable).replace("DTYPE", "float32").replace("SHAPE", layout)
+    (here / "plan.yaml").write_text(plan)
+    code = ADD.replace("OUTTYPE", '"float32"').replace("TYPE", '"float32"').replace("CONVERT", "")
+    (here / "add.py").write_text(code)
+    run(plan="plan.yaml", quiet=2)
+    (here / "prepared").unlink()
+    outcome = replay([], "latest", {"quiet": 2}, script="out")
+    (result,) = outcome.results
+    assert result.status is Status.FAILED
+    (here / "prepared").unlink()
+    before = (here / "cleaned").read_text()
+    assert_shows_the_failure(here / "out" / "adds.py", result)
+    assert (here / "cleaned").read_text() == before + "x"
+
+
+def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
+    plan = COMMAND.replace("PYTHON", sys.executable).replace("DTYPE", "float32").replace("SHAPE", "[3, 4]")
+    (here / "plan.yaml").write_text(plan)
+    (here / "add.py").write_text("import sys; sys.exit(42)")
+    run(plan="plan.yaml", quiet=2)
+    replay([], "latest", {"quiet": 2}, script="out")
+    ended = alone(here / "out" / "adds.py")
+    assert "returned non-zero exit status 42" in ended.stderr
+    assert (here / "cleaned").exists()
+
+
+PLUGIN = """
+import numpy as np
+from optest.backends import BackendDriver, backend_manager
+
+class Mine(BackendDriver):
+    kind = "gpu"
+    name = "mine"
+    def run(self, case, inputs):
+        if case.attributes.get("alpha") == 2:
+            raise ValueError("no such alpha")
+        if case.attributes.get("alpha") == 3:
+            import os
+            os.abort()
+        out = np.add(*inputs)
+        out[2, 1] += 1
+        return (out,)
+
+backend_manager.register(Mine())
+"""
+
+
+def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=user_environment(OPTEST_PLUGINS="mine_plugin"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_driver_that_cannot_say_is_asked_through_optest(here: Path) -> None:
+    (here / "mine_plugin.py").write_text(PLUGIN)
+    add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-q")
+    assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
+    ended = in_shell(here, "-m", "optest", "replay", "latest", "--script", "bad.py")
+    why = "backend mine does not say how a case runs without optest"
+    assert f"script: bad.py (needs optest: {why}, reads bad.npz)" in ended.stdout, ended.stdout + ended.stderr
+    text = (here / "bad.py").read_text()
+    assert f"It needs optest, since {why}." in text
+    assert len(text.splitlines()) <= 30
+    again = subprocess.run(
+        [sys.executable, "bad.py"], cwd=here, env=user_environment(PYTHONPATH="."), capture_output=True, text=True
+    )
+    index, _ = got_in(again.stdout)
+    assert index == (2, 1), again.stderr
+    assert "AssertionError" in again.stderr
+
+
+def test_a_crash_leaves_inputs_and_expected(here: Path) -> None:
+    (here / "mine_plugin.py").write_text(PLUGIN)
+    add = ("run", "--op", "add", "--dtype", "float32", "--shape", "input0=4x5", "--shape", "input1=4x5", "-qq")
+    assert in_shell(here, "-m", "optest", *add, "--backend", "mine", "--attr", "alpha=3").returncode == 1
+    ended = in_shell(here, "-m", "optest", "replay", "latest", "--save", "saved")
+    assert "CRASHED" in ended.stdout
+    saved = re.search(r"saved: (\S+) \((.*)\)", ended.stdout)
+    assert saved is not None, ended.stdout + ended.stderr
+    assert saved[2] == "input0, input1, output0.expected"
+    kept = load_saved(here / saved[1])
+    assert kept.actual == {}
+    np.testing.assert_array_equal(
+        kept.expected["output0"], kept.inputs["input0"].astype(float) + 3 * kept.inputs["input1"].astype(float)
+    )
+    assert kept.facts["status"] == "crashed"
+
+
+def test_saved_tensors_are_those_of_the_run(here: Path) -> None:
+    (here / "mine_plugin.py").write_text(PLUGIN)
+    add = ("run", "--op", "add", "--dtype", "bfloat16", "--shape", "input0=4x5", "--shape", "input1=4x5", "-qq")
+    assert in_shell(here, "-m", "optest", *add, "--backend", "mine").returncode == 1
+    for isolate in ("none", "worker", "case"):
+        ended = in_shell(here, "-m", "optest", "replay", "--isolate", isolate, "--save", isolate)
+        assert ended.returncode == 1, ended.stderr
+        names = "input0.bfloat16, input1.bfloat16, output0.expected, output0.actual.bfloat16, output0.error"
+        assert f"({names})" in ended.stdout
+        (path,) = (here / isolate).glob("*.npz")
+        saved = load_saved(path)
+        exact = saved.inputs["input0"].astype(float) + saved.inputs["input1"].astype(float)
+        np.testing.assert_array_equal(saved.expected["output0"], exact)
+        assert saved.actual["output0"].dtype == saved.inputs["input0"].dtype
+        assert np.unravel_index(saved.error["output0"].argmax(), (4, 5)) == (2, 1)
+        error = np.abs(saved.actual["output0"].astype(float) - exact)
+        np.testing.assert_array_equal(saved.error["output0"], error)
+
+
+def test_one_file_is_not_for_two_scripts(here: Path) -> None:
+    from optest.errors import UsageError
+
+    cases = {name: f"{{op: exp, dtypes: float16, shapes: {{input0: {size}}}}}" for name, size in (("a", 8), ("b", 9))}
+    failing(here, cases)
+    with pytest.raises(UsageError, match=r"--script is the file x\.py, but should be a folder for 2 results"):
+        replay(["a", "b"], "latest", {"quiet": 2}, script="x.py")
