@@ -10,7 +10,7 @@ from typing_extensions import Required, TypedDict
 from optest.plan import axes, forms
 from optest.spec import DType, ExpectedError, Skip, Xfail, dtype_names
 
-__all__ = ["CASE_PART", "STRICT", "CaseEntry", "Defaults", "Name", "Seed", "Version"]
+__all__ = ["CASE_PART", "STRICT", "CaseEntry", "Defaults", "IncludeForm", "Name", "Seed", "Version"]
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 _INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -108,6 +108,12 @@ ProductForm = Annotated[
     "tuple[axes.Axis, ...]",
     PlainValidator(axes.read_axes),
     WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
+]
+_FILE = {"type": "string", "minLength": 1}
+IncludeForm = Annotated[
+    "tuple[str, ...]",
+    PlainValidator(forms.read_include),
+    WithJsonSchema({"anyOf": [_FILE, {"type": "array", "items": _FILE, "minItems": 1}]}),
 ]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Version = Annotated[int, PlainValidator(forms.read_version), WithJsonSchema({"const": 1})]

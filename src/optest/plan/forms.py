@@ -23,6 +23,7 @@ __all__ = [
     "read_dtypes",
     "read_expects_error",
     "read_generator",
+    "read_include",
     "read_shape",
     "read_skip",
     "read_tolerance",
@@ -128,6 +129,21 @@ def read_version(value: Any) -> int:
     """Read the version of the plan format; True, which equals 1 in Python, is none."""
     if type(value) is not int or value != 1:
         raise _wanted("version", value, "1")
+    return value
+
+
+def read_include(value: Any) -> tuple[str, ...]:
+    """Read one file or a list of files."""
+    if isinstance(value, str) and value:
+        return (value,)
+    if not isinstance(value, list) or not value:
+        raise _wanted("include", value, "a file or a list of files", hint="include: [common.yaml]")
+    return tuple(_each(_file, enumerate(value)))
+
+
+def _file(value: Any, path: tuple[str | int, ...]) -> str:
+    if not isinstance(value, str) or not value:
+        raise _wanted(f"item {path[-1]} of include", value, "the name of a file", path=path)
     return value
 
 

@@ -13,7 +13,8 @@ from typing_extensions import TypedDict
 
 from optest.errors import PlanError, Problem
 from optest.plan.combining import Draft, draft_of, product_of
-from optest.plan.entries import STRICT, CaseEntry, Defaults, Seed, Version
+from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
+from optest.plan.includes import follow_includes, without_detours
 from optest.plan.misfits import nearest_key, problems_of
 from optest.plan.products import MAPPINGS, Product
 from optest.plan.source import Path, Source, all_at_once, collection_paused, parse_source
@@ -46,6 +47,9 @@ class PlanDocument(BaseModel):
     fail_fast: bool = Field(default=False, description="Stop at the first case that is not well.")
     base_dir: str = Field(default="", description="Folder that relative paths start from, instead of the plan's own.")
     report: ReportOptions = Field(default_factory=lambda: ReportOptions(), description="Report to write.")
+    include: IncludeForm = Field(
+        default=(), description="Plans whose cases come before the own ones: files, relative to this one."
+    )
     defaults: Defaults = Field(
         default_factory=lambda: Defaults(), description="What holds for every case that does not state it."
     )
@@ -55,6 +59,7 @@ class PlanDocument(BaseModel):
     _sha256: str = PrivateAttr()
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
+    _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
 
     @property
@@ -74,8 +79,11 @@ class PlanDocument(BaseModel):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What could not be read; the document is what is left. A case keeps its index, one without operator is {}."""
-        return self._problems
+        """What could not be read of it and of what it includes; the document is what is left.
+
+        A case keeps its index, one without operator is {}.
+        """
+        return tuple(problem for document in self.family() for problem in document._problems)
 
     def unread(self, path: Path) -> Collection[str]:
         """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
@@ -87,8 +95,14 @@ class PlanDocument(BaseModel):
         return bool(self._unread)
 
     def family(self) -> list[PlanDocument]:
-        """The plans that this one includes, in order, and itself as the last."""
-        return [self]
+        """The plans that this one includes, each after those that it includes itself, and this one as the last."""
+        return [*(each for included in self._included for each in included.family()), self]
+
+    def included_files(self) -> list[tuple[Path, str]]:
+        """The files as they are written, each with its path in the plan."""
+        if isinstance(self._source.data.get("include"), str):
+            return [(("include",), self.include[0])] if self.include else []
+        return [(("include", index), name) for index, name in enumerate(self.include)]
 
     def is_product(self, index: int) -> bool:
         """Whether a case stands for many."""
@@ -120,16 +134,18 @@ def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
     """Read a plan file that has to be right.
 
     Raises:
-        PlanError: with every fault of the file's form, each with line and path.
+        PlanError: with every fault of the file's form and of the files that it includes, each with line and path.
     """
     document = open_plan(path)
     if document.problems:
-        raise PlanError(all_at_once(document.problems))
+        raise PlanError(all_at_once(document.problems, [each.path for each in document.family()]))
     return document
 
 
-def open_plan(path: str | os.PathLike[str]) -> PlanDocument:
+def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False) -> PlanDocument:
     """Read a plan file as far as it can be read, for ``build_cases``, which says all that is wrong with it at once.
+
+    An ``untrusted`` plan may include only what lies in its own folder or below.
 
     Raises:
         PlanError: if nothing of the file can be read.
@@ -139,27 +155,33 @@ def open_plan(path: str | os.PathLike[str]) -> PlanDocument:
         raw = FilePath(file).read_bytes()
     except OSError as error:
         raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
-    return parse_plan(raw, _without_detours(file))
+    return parse_plan(raw, without_detours(file), untrusted=untrusted)
 
 
-def _without_detours(file: str) -> str:
-    """``examples/x.yaml`` for ``n/../examples/x.yaml``, unless a link makes these two files."""
-    short = os.path.normpath(file)
-    return short if os.path.exists(short) and os.path.samefile(short, file) else file
+def parse_plan(raw: bytes, file: str, *, untrusted: bool = False) -> PlanDocument:
+    """Read the bytes of a plan, and the files that it includes, as far as they can be read.
 
-
-def parse_plan(raw: bytes, file: str) -> PlanDocument:
-    """Read the bytes of a plan as far as they can be read; what cannot is in ``problems``.
-
-    ``file`` is its name in messages and the place that relative paths start from.
+    What cannot is in ``problems``. ``file`` is the plan's name in messages and the place that relative paths start
+    from.
 
     Raises:
         PlanError: if nothing can be read: the text is no YAML, or no mapping.
     """
+    document = _parse_one(raw, file)
+    if document.include:
+        below = os.path.dirname(file) if untrusted else None
+        document._problems = (*document._problems, *follow_includes(document, _parse_one, below=below))
+    return document
+
+
+def _parse_one(raw: bytes, file: str) -> PlanDocument:
+    """One plan without those that it includes."""
     unread: Mapping[Path, Collection[str]] = {}
     found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
+        if "include" in source.data:
+            source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
         try:
             document = PlanDocument.model_validate(source.data)
@@ -257,7 +279,9 @@ def _readable_part(
 def plan_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the plan file, for editors."""
     schema = PlanDocument.model_json_schema()
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    del schema["required"]
+    either = [{"required": ["cases"]}, {"required": ["include"]}]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "anyOf": either}
 
 
 def _known_keys(path: Path) -> list[str]:

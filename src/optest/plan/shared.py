@@ -65,6 +65,8 @@ def gather_shared(
         flag_tolerance = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=request.tolerance, where="--tolerance")
     with ledger.reading(document.source if document is not None else None):
         target = _target(document, request, ledger, target_of)
+    for plan in document.family()[:-1] if document is not None else ():
+        _require_same_target(plan, document, request, ledger)
     flag_origins = _flag_origins(request)
 
     def of(plan: PlanDocument | None) -> Shared:
@@ -137,6 +139,18 @@ def _target(
             message, _, hint = str(error).partition("\n")
             ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
     return None
+
+
+def _require_same_target(plan: PlanDocument, asked: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
+    """A run asks one backend: a plan that is included may name it, but no other."""
+    assert asked is not None
+    for key in ("backend", "chip"):
+        own, wanted = getattr(plan, key), getattr(asked, key) or ("numpy" if key == "backend" else "")
+        if key in plan.model_fields_set and own != wanted and not getattr(request, key):
+            with ledger.reading(plan.source):
+                said = f"is {wanted!r}" if wanted else "is not stated"
+                message = f"{key} is {own!r}, but {said} in {asked.path}, and a run asks one {key}"
+                ledger.problem((key,), message, f"write {key}: {own} in {asked.path}, or give --{key}")
 
 
 def _default_origins(plan: PlanDocument | None, asked: PlanDocument | None) -> dict[str, str]:

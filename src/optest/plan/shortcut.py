@@ -20,7 +20,8 @@ from optest.plan.making import Maker
 from optest.plan.operands import input_dtypes, input_specs, places_for, read_layouts
 from optest.plan.products import Product, Rows, Unit
 from optest.plan.statement import KnownOperator, Statement
-from optest.spec import Argument, DType, Fill, TensorSpec, TestCase
+from optest.spec import Argument, DType, Fill, TensorSpec, TestCase, format_shape
+from optest.spec.case import argument_text, attribute_words, canonical_json, identifier_of, key_of, signature_of
 
 __all__ = ["Shortcut"]
 
@@ -58,12 +59,18 @@ _SETTERS: Mapping[str, Callable[[TestCase, Any], None]] = {
 _new = TestCase.__new__
 _set_inputs, _set_outputs = _SETTERS["inputs"], _SETTERS["outputs"]
 _set_attributes, _set_generator = _SETTERS["attributes"], _SETTERS["generator"]
-_OWN = frozenset(("inputs", "outputs", "attributes", "generator"))
+_set_key, _set_identifier = _SETTERS["_key"], _SETTERS["_identifier"]
+_OWN = frozenset(("inputs", "outputs", "attributes", "generator", "_key", "_identifier"))
 
-_Arguments: TypeAlias = "tuple[str | None, Sequence[Argument], bool]"
-"""A generator's path or None, the arguments, and whether a fill of theirs waits for the length of the sums."""
+_Input: TypeAlias = "tuple[Argument, str, str, str]"
+"""An argument, its text in the signature, its dtype and its word in the identifier."""
+_Inputs: TypeAlias = "tuple[str | None, Sequence[_Input], bool]"
+"""A generator's path or None, the inputs, and whether a fill of theirs waits for the length of the sums."""
+_Attributes: TypeAlias = "tuple[dict[str, Any], str, list[str]]"
+"""Attributes, their text in the signature, their words in the identifier."""
 _Fills: TypeAlias = "tuple[str | None, list[Fill], bool]"
-_Rest: TypeAlias = "list[tuple[Callable[[TestCase, Any], None], Any]]"
+_Rest: TypeAlias = "tuple[int, list[tuple[Callable[[TestCase, Any], None], Any]]]"
+"""The seed, and what each slot is."""
 _TENSORS = frozenset(("op", "shapes", "dtypes", "attributes", "generator"))
 
 
@@ -82,21 +89,21 @@ class Shortcut:
         self._rest = _Part(rest, self._state_rest)
         self._present = sorted(index for _, index in read_layouts(first))
         self._places = places_for(operator, self._present)
-        self._arguments: Callable[[Rows], _Arguments | None]
+        self._inputs: Callable[[Rows], _Inputs | None]
         if any(unit.target == ("shapes",) for unit in product.units):
-            self._arguments = _Part((*shapes, *dtypes, *generator), self._all_arguments)
+            self._inputs = _Part((*shapes, *dtypes, *generator), self._all_inputs)
         else:
             self._dtypes = _Part(dtypes, self._read_dtypes)
             self._fills = _Part(generator, self._choose_fills)
             sources = _layout_sources(operator, product, self._present)
             self._slots = [
-                _Part((*source.axes, *dtypes, *generator), partial(self._argument, place, source))
+                _Part((*source.axes, *dtypes, *generator), partial(self._input, place, source))
                 for place, source in enumerate(sources)
             ]
-            self._arguments = self._slot_by_slot
+            self._inputs = self._slot_by_slot
         used = {*shapes, *dtypes, *attributes}
         others = [axis for index, axis in enumerate(product.axes) if index not in used]
-        self._outputs: Callable[[Rows, Sequence[Argument], Mapping[str, Any]], tuple[TensorSpec, ...] | None]
+        self._outputs: Callable[[Rows, Sequence[_Input], Mapping[str, Any]], tuple[TensorSpec, ...] | None]
         self._outputs = self._infer
         if any(len(axis.rows) > 1 for axis in others):
             self._known_outputs: dict[Any, tuple[TensorSpec, ...] | None] = {}
@@ -122,30 +129,42 @@ class Shortcut:
 
     def case(self, rows: Rows) -> TestCase | None:
         """The case of a combination; None if it has to be made the long way."""
-        attributes, rest, found = self._attributes(rows), self._rest(rows), self._arguments(rows)
+        attributes, rest, found = self._attributes(rows), self._rest(rows), self._inputs(rows)
         if attributes is None or rest is None or found is None:
             return None
-        generator, arguments, are_untold = found
-        outputs = self._outputs(rows, arguments, attributes)
+        generator, inputs, are_untold = found
+        outputs = self._outputs(rows, inputs, attributes[0])
         if outputs is None:
             return None
         if are_untold:
-            by_index = dict(zip(self._present, arguments, strict=True))
-            arguments = told(self._operator.descriptor, by_index, outputs, attributes)
+            inputs = self._told(inputs, outputs, attributes[0])
+        arguments, texts, dtypes, words = zip(*inputs, strict=True) if inputs else ((), (), (), ())
+        seed, slots = rest
         case: TestCase = _new(TestCase)
-        for put, value in rest:
+        for put, value in slots:
             put(case, value)
-        _set_inputs(case, tuple(arguments))
+        _set_inputs(case, arguments)
         _set_outputs(case, outputs)
-        _set_attributes(case, attributes)
+        _set_attributes(case, attributes[0])
         _set_generator(case, generator)
+        _set_key(case, key_of(seed, signature_of(case, attributes[1], texts)))
+        _set_identifier(case, identifier_of(self._operator.name, dtypes, (*words, *attributes[2])))
         return case
+
+    def _told(
+        self, inputs: Sequence[_Input], outputs: Sequence[TensorSpec], attributes: Mapping[str, Any]
+    ) -> list[_Input]:
+        by_index = {index: each[0] for index, each in zip(self._present, inputs, strict=True)}
+        return [_input_of(each) for each in told(self._operator.descriptor, by_index, outputs, attributes)]
 
     def _statement(self, rows: Rows) -> Statement:
         return self._maker.statement(self._operator, self._product.entry(rows), self._product.path)
 
-    def _bind(self, rows: Rows) -> dict[str, Any] | None:
-        return bind_attributes(self._statement(rows), self._maker.shared.attributes)
+    def _bind(self, rows: Rows) -> _Attributes | None:
+        bound = bind_attributes(self._statement(rows), self._maker.shared.attributes)
+        if bound is None:
+            return None
+        return bound, canonical_json(bound), attribute_words(self._operator.descriptor, bound)
 
     def _state_rest(self, rows: Rows) -> _Rest | None:
         """Slots with their values; None if a tolerance may be missing, which depends on the outputs."""
@@ -153,18 +172,18 @@ class Shortcut:
         rest = self._maker.rest(self._statement(rows))
         if descriptor.rule is None and not any(layer.output is None for layer in rest["tolerances"]):
             return None
-        values = {**rest, "descriptor": descriptor, "_key": ""}
-        return [(put, values[name]) for name, put in _SETTERS.items() if name not in _OWN]
+        values = {**rest, "descriptor": descriptor}
+        return rest["seed"], [(put, values[name]) for name, put in _SETTERS.items() if name not in _OWN]
 
-    def _slot_by_slot(self, rows: Rows) -> _Arguments | None:
+    def _slot_by_slot(self, rows: Rows) -> _Inputs | None:
         path, _, are_untold = self._fills(rows)
-        arguments = []
+        inputs = []
         for slot in self._slots:
-            argument = slot(rows)
-            if argument is None:
+            found = slot(rows)
+            if found is None:
                 return None
-            arguments.append(argument)
-        return path, arguments, are_untold
+            inputs.append(found)
+        return path, inputs, are_untold
 
     def _read_dtypes(self, rows: Rows) -> tuple[DType, ...] | None:
         return input_dtypes(self._statement(rows), self._present)
@@ -174,7 +193,7 @@ class Shortcut:
         chosen = [by_index.get(index, every) for index in self._present]
         return path, chosen, any(map(is_untold, chosen))
 
-    def _argument(self, place: int, source: _Source, rows: Rows) -> Argument | None:
+    def _input(self, place: int, source: _Source, rows: Rows) -> _Input | None:
         dtypes = self._dtypes(rows)
         if dtypes is None:
             return None
@@ -185,11 +204,10 @@ class Shortcut:
             spec = TensorSpec(dtype=dtypes[place], shape=layout.shape, strides=layout.strides, offset=layout.offset)
         except ValueError:
             return None
-        return Argument(
-            name=self._operator.descriptor.tensors.input_name(index), path=f"input{index}", spec=spec, fill=fill
-        )
+        name = self._operator.descriptor.tensors.input_name(index)
+        return _input_of(Argument(name=name, path=f"input{index}", spec=spec, fill=fill))
 
-    def _all_arguments(self, rows: Rows) -> _Arguments | None:
+    def _all_inputs(self, rows: Rows) -> _Inputs | None:
         """All at once, where the inputs that are there may differ from row to row."""
         statement = self._statement(rows)
         layouts = read_layouts(statement)
@@ -204,15 +222,13 @@ class Shortcut:
             Argument(name=name(index), path=f"input{index}", spec=spec, fill=by_index.get(index, every))
             for index, spec in inputs
         ]
-        return path, arguments, any(is_untold(each.fill) for each in arguments)
+        return path, list(map(_input_of, arguments)), any(is_untold(each.fill) for each in arguments)
 
-    def _infer(
-        self, _: Rows, arguments: Sequence[Argument], attributes: Mapping[str, Any]
-    ) -> tuple[TensorSpec, ...] | None:
+    def _infer(self, _: Rows, inputs: Sequence[_Input], attributes: Mapping[str, Any]) -> tuple[TensorSpec, ...] | None:
         """What the operator makes of these; None if it does not take them, which the long way says."""
         infer = self._operator.infer
         assert infer is not None
-        specs: list[TensorSpec | None] = [each.spec for each in arguments]
+        specs: list[TensorSpec | None] = [each[0].spec for each in inputs]
         if len(specs) < len(self._places):
             by_index = dict(zip(self._present, specs, strict=True))
             specs = [by_index.get(index) for index in self._places]
@@ -222,12 +238,17 @@ class Shortcut:
             return None
 
     def _infer_once(
-        self, rows: Rows, arguments: Sequence[Argument], attributes: Mapping[str, Any]
+        self, rows: Rows, inputs: Sequence[_Input], attributes: Mapping[str, Any]
     ) -> tuple[TensorSpec, ...] | None:
         key = self._outputs_key(rows)
         if key not in self._known_outputs:
-            self._known_outputs[key] = self._infer(rows, arguments, attributes)
+            self._known_outputs[key] = self._infer(rows, inputs, attributes)
         return self._known_outputs[key]
+
+
+def _input_of(argument: Argument) -> _Input:
+    spec = argument.spec
+    return argument, argument_text(argument), spec.dtype.name, format_shape(spec.shape)
 
 
 def _axes_by_key(units: Iterable[Unit]) -> dict[str, tuple[int, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -30,7 +30,12 @@ __all__ = [
     "Tolerance",
     "ToleranceLayer",
     "Xfail",
+    "argument_text",
+    "attribute_words",
     "canonical_json",
+    "identifier_of",
+    "key_of",
+    "signature_of",
 ]
 
 
@@ -242,6 +247,7 @@ class TestCase:
     base_dir: str = field(default="", compare=False)
     origins: Mapping[str, str] = field(default_factory=dict)
     _key: str = field(default="", init=False, repr=False, compare=False)
+    _identifier: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -258,18 +264,13 @@ class TestCase:
 
     def identifier(self) -> str:
         """``gemm[float16](64x128, 128x32, alpha=2.0)``: operator, dtypes, shapes, attributes off their default."""
-        names = [argument.spec.dtype.name for argument in self.inputs]
-        dtypes = names[0] if names and names.count(names[0]) == len(names) else ",".join(names)
-        words = [format_shape(argument.spec.shape) for argument in self.inputs]
-        stated = self.attributes
-        if stated:
-            defaults = {attribute.name: attribute.default for attribute in self.descriptor.attributes}
-            words += [
-                f"{name}={_short(value)}"
-                for name, value in stated.items()
-                if name not in defaults or value != defaults[name]
-            ]
-        return f"{self.descriptor.name}[{dtypes}]({', '.join(words)})"
+        if not self._identifier:
+            names = [argument.spec.dtype.name for argument in self.inputs]
+            words = [format_shape(argument.spec.shape) for argument in self.inputs]
+            if self.attributes:
+                words += attribute_words(self.descriptor, self.attributes)
+            object.__setattr__(self, "_identifier", identifier_of(self.descriptor.name, names, words))
+        return self._identifier
 
     def signature(self) -> dict[str, Any]:
         """What is computed, as plain data: not the name, tags, tolerance or backend."""
@@ -285,11 +286,31 @@ class TestCase:
     def key(self) -> str:
         """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
         if not self._key:
-            seed = str(self.seed) if type(self.seed) is int else canonical_json(self.seed)
-            text = f'{{"seed":{seed},"signature":{_signature_text(self)}}}'
-            digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-            object.__setattr__(self, "_key", f"k1:{digest}")
+            object.__setattr__(self, "_key", key_of(self.seed, _signature_text(self)))
         return self._key
+
+
+def identifier_of(operator: str, dtypes: Sequence[str], words: Sequence[str]) -> str:
+    """Dtypes that are all alike are written once."""
+    alike = dtypes and dtypes.count(dtypes[0]) == len(dtypes)
+    return f"{operator}[{dtypes[0] if alike else ','.join(dtypes)}]({', '.join(words)})"
+
+
+def attribute_words(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> list[str]:
+    """``alpha=2.0`` for each attribute off its default."""
+    defaults = {attribute.name: attribute.default for attribute in descriptor.attributes}
+    return [
+        f"{name}={_short(value)}"
+        for name, value in attributes.items()
+        if name not in defaults or value != defaults[name]
+    ]
+
+
+def key_of(seed: int, signature: str) -> str:
+    """The key of a seed and the canonical JSON of a signature."""
+    number = str(seed) if type(seed) is int else canonical_json(seed)
+    text = f'{{"seed":{number},"signature":{signature}}}'
+    return f"k1:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
 
 
 def _spec_signature(spec: TensorSpec) -> list[Any]:
@@ -307,17 +328,22 @@ def _argument_signature(argument: Argument) -> list[Any]:
 
 def _signature_text(case: TestCase) -> str:
     """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
-    inputs = ",".join([_argument_text(argument) for argument in case.inputs])
-    outputs = ",".join([f"[{_spec_text(spec)}]" for spec in case.outputs])
     attributes = canonical_json(dict(case.attributes)) if case.attributes else "{}"
+    return signature_of(case, attributes, [argument_text(argument) for argument in case.inputs])
+
+
+def signature_of(case: TestCase, attributes: str, arguments: Sequence[str]) -> str:
+    """The canonical JSON of a signature from that of its attributes and arguments."""
+    outputs = ",".join([f"[{_spec_text(spec)}]" for spec in case.outputs])
     generator = "null" if case.generator is None else _quoted(case.generator)
     return (
-        f'{{"attributes":{attributes},"generator":{generator},"inputs":[{inputs}],'
+        f'{{"attributes":{attributes},"generator":{generator},"inputs":[{",".join(arguments)}],'
         f'"op":{_quoted(case.descriptor.name)},"outputs":[{outputs}]}}'
     )
 
 
-def _argument_text(argument: Argument) -> str:
+def argument_text(argument: Argument) -> str:
+    """An argument as a signature has it, in canonical JSON."""
     fill = argument.fill
     kind = _quoted(fill.kind)
     if fill.parameters:

@@ -1,0 +1,88 @@
+"""The plans that a plan includes: found beside it, read once each, their faults told with its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
+
+from optest.errors import PlanError, Problem
+from optest.plan.source import Path, format_path
+
+if TYPE_CHECKING:
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["follow_includes", "without_detours"]
+
+MAX_INCLUDED = 1000
+
+
+def follow_includes(
+    document: PlanDocument, parse: Callable[[bytes, str], PlanDocument], *, below: str | None
+) -> Iterator[Problem]:
+    """Read what ``document`` includes, and so on, and yield what is wrong with the files as such.
+
+    ``parse`` reads the text of one plan. With ``below``, only files in that folder and below it are opened: an
+    untrusted plan could otherwise show what stands in any file that its user may read.
+    """
+    reader = _Reader(parse, None if below is None else os.path.realpath(below or "."))
+    yield from reader.follow(document, (os.path.realpath(document.path),))
+
+
+class _Reader:
+    def __init__(self, parse: Callable[[bytes, str], PlanDocument], below: str | None) -> None:
+        self.parse = parse
+        self.below = below
+        self.first: dict[str, str] = {}
+        """Where each file was included first."""
+
+    def follow(self, document: PlanDocument, above: tuple[str, ...]) -> Iterator[Problem]:
+        """``above`` are the files that lead here, the document's own as the last."""
+        found: list[PlanDocument] = []
+        for place, name in document.included_files():
+            file = without_detours(os.path.join(os.path.dirname(document.path), name))
+            real = os.path.realpath(file)
+            message = self._objection(file, real, above)
+            raw = b""
+            if not message:
+                self.first[real] = document.where(place)
+                try:
+                    raw = FilePath(file).read_bytes()
+                except OSError as error:
+                    message = f"{file} cannot be read: {error.strerror}"
+            if message:
+                yield _problem(document, place, message)
+                continue
+            try:
+                included = self.parse(raw, file)
+            except PlanError as error:  # what cannot be read at all is told beside everything else
+                yield from error.problems
+                continue
+            found.append(included)
+            yield from self.follow(included, (*above, real))
+        document._included = tuple(found)
+
+    def _objection(self, file: str, real: str, above: tuple[str, ...]) -> str:
+        """Why a file is not opened."""
+        if self.below is not None and os.path.commonpath((self.below, real)) != self.below:
+            return f"--untrusted refuses to include {file}, which is not below the folder of the plan"
+        if real in above:
+            way = [os.path.basename(each) for each in (*above[above.index(real) :], real)]
+            return f"{file} includes itself: {' -> '.join(way)}"
+        if real in self.first:
+            return f"{file} is included twice, first at {self.first[real]}"
+        if len(self.first) >= MAX_INCLUDED:
+            return f"more than {MAX_INCLUDED} plans are included"
+        return ""
+
+
+def _problem(document: PlanDocument, place: Path, message: str) -> Problem:
+    line = document.source.line_of(place)
+    return Problem(message=message, file=document.path, line=line, path=format_path(place))
+
+
+def without_detours(file: str) -> str:
+    """``examples/x.yaml`` for ``n/../examples/x.yaml``, unless a link makes these two files."""
+    short = os.path.normpath(file)
+    return short if os.path.exists(short) and os.path.samefile(short, file) else file
