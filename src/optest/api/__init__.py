@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from optest.api.running import RunOutcome
     from optest.spec import TestCase
 
-__all__ = ["bootstrap", "cases", "run"]
+__all__ = ["bootstrap", "cases", "check", "run"]
 
 
 def bootstrap(plugins: Iterable[str] | None = None) -> None:
@@ -55,6 +55,17 @@ def run(**options: Any) -> RunOutcome:
     from optest.api.running import run as run_given
 
     return run_given(_known(options))
+
+
+def check(**options: Any) -> RunOutcome:
+    """Ask a backend the samples of all operators as ``optest check`` does.
+
+    Raises:
+        OptestError: for anything that keeps the check from starting.
+    """
+    from optest.api.checking import check as check_given
+
+    return check_given(_known(options))
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

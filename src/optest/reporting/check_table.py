@@ -169,9 +169,10 @@ class CheckReporter(TerminalReporter):
         self._page.lines([*zip(text, styles, strict=True), ("", "")])
 
     def _gap_reasons(self, lines: Sequence[OperatorLine]) -> None:
+        """Why cases were not run; an operator of which nothing ran says so in its own line."""
         reasons: dict[str, Counter[str]] = {}
         for line in lines:
-            for reason, count in line.gap_reasons.items():
+            for reason, count in line.gap_reasons.items() if line.ran else ():
                 reasons.setdefault(reason, Counter())[line.operator] += count
         if not reasons:
             return
@@ -212,7 +213,7 @@ class CheckReporter(TerminalReporter):
         idle = [line.operator for line in lines if not line.ran]
         parts = [f"{passed:,} passed" if passed else "nothing passed"]
         parts += [f"{failed:,} failed"] if failed else []
-        parts += [f"{expected:,} expected differences"] if expected else []
+        parts += [plural(expected, "expected difference")] if expected else []
         parts += [f"{unchecked:,} not compared"] if unchecked else []
         parts += [f"{missing:,} not run"] if missing > 0 else []
         took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""

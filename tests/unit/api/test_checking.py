@@ -1,0 +1,295 @@
+"""``check``: samples of operators asked of backends that behave in every way, in this process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.api import bootstrap, check
+from optest.api.checking import checked, listed, pairs_of_catalogue, write
+from optest.api.running import RunOutcome
+from optest.backends import BackendDriver, Fault, Reason, backend_manager
+from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
+from optest.operators import operators
+from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, Status, TensorSpec, Tier, UnfitArguments
+
+
+def infer(specs: Any, attributes: Any) -> tuple[TensorSpec, ...]:
+    if not specs[0].rank:
+        raise UnfitArguments("input is a scalar, but should have dimensions")
+    return (TensorSpec(dtype=specs[0].dtype, shape=specs[0].shape),)
+
+
+def reference(inputs: Any, attributes: Any) -> tuple[Any, ...]:
+    return (2 * np.asarray(inputs[0], np.float64),)
+
+
+def doubled_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [2, 3]}}, tier=Tier.SMOKE)
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [5]}, "dtypes": ["float16"]})
+    yield Sample(case_set="layouts", case={"shapes": {"input": {"shape": [2, 3], "strides": [1, 2]}}})
+    yield Sample(case_set="refused", case={"shapes": {"input": []}, "expects_error": {"type": "Exception"}})
+    yield Sample(case_set="sizes", case={"shapes": {"input": [1000]}}, tier=Tier.FULL)
+
+
+def broken_samples() -> Iterator[Sample]:
+    raise RuntimeError("no samples today")
+    yield
+
+
+DOUBLED = OperatorDescriptor(
+    name="doubled",
+    aliases=("twofold",),
+    signature="input -> out",
+    dtype_variants=(("float32",), ("float16",)),
+    infer=infer,
+    reference=reference,
+    samples=doubled_samples,
+    case_sets=("ordinary", "layouts", "refused", "sizes"),
+    rule=Rule(kind=RuleClass.ULP, source="exact"),
+)
+
+
+class Own(BackendDriver):
+    """Doubles as ``how`` says."""
+
+    kind = "own"
+    isolated = False
+
+    def __init__(self, name: str, how: Callable[[Any], Any], lacks: Callable[[Any], str | None] = lambda _: None):
+        self.name = name
+        self._how, self._lacks = how, lacks
+
+    def run(self, case: Any, inputs: Any) -> Any:
+        if not inputs[0].ndim:
+            raise ValueError("a scalar")
+        return [self._how(inputs[0]).astype(inputs[0].dtype)]
+
+    def unsupported(self, case: Any) -> str | None:
+        return self._lacks(case)
+
+
+def right(array: Any) -> Any:
+    return array * 2
+
+
+def wrong_in_float16(array: Any) -> Any:
+    return array * 2.5 if array.dtype == np.float16 else array * 2
+
+
+def unsupported_at_last(array: Any) -> Any:
+    raise Fault(Reason.UNSUPPORTED, "no kernel")
+
+
+@pytest.fixture(autouse=True)
+def own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator and the backends, for this test alone."""
+    bootstrap()
+    operators.names()
+    for registry in (operators._registry, backend_manager._registry):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
+    monkeypatch.setattr(backend_manager, "_kinds", dict(backend_manager._kinds))
+    operators.register(DOUBLED)
+    backend_manager.register(Own("right", right))
+    backend_manager.register(Own("wrong", wrong_in_float16))
+    backend_manager.register(Own("nothing", right, lambda _: "nothing is done here"))
+    backend_manager.register(
+        Own("no-float16", right, lambda case: "no float16" if "float16" in str(case.dtypes) else None)
+    )
+    backend_manager.register(Own("at-last", unsupported_at_last))
+
+
+def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[RunOutcome, str]:
+    from optest.api.checking import check as check_given
+
+    stream = io.StringIO()
+    given = {"op": ("doubled",), "runs_dir": str(tmp_path / "runs"), "backend": backend, **options}
+    outcome = check_given(given, stream=stream)
+    return outcome, stream.getvalue()
+
+
+def statuses(outcome: RunOutcome) -> dict[str, Status]:
+    return {result.id.partition("[")[0]: result.status for result in outcome.results}
+
+
+def test_a_right_backend_passes(tmp_path: Path) -> None:
+    outcome, text = asked(tmp_path, "right")
+    assert set(statuses(outcome)) == {
+        "doubled/ordinary/1",
+        "doubled/ordinary/2",
+        "doubled/layouts/1",
+        "doubled/refused/1",
+    }
+    assert set(statuses(outcome).values()) == {Status.PASSED}
+    assert outcome.exit_status == 0
+    assert "right was asked 4 cases of 1 operator, tier parity: 4 passed" in text
+
+
+def test_a_wrong_one_fails(tmp_path: Path) -> None:
+    outcome, text = asked(tmp_path, "wrong")
+    assert statuses(outcome)["doubled/ordinary/2"] is Status.FAILED
+    assert outcome.exit_status == 1
+    assert "failed in ordinary 1" in text
+    assert "again: optest run --op doubled --dtype float16" in text
+
+
+def test_gaps_are_no_passes(tmp_path: Path) -> None:
+    outcome, text = asked(tmp_path, "no-float16")
+    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.SKIPPED)
+    assert "3 passed" in text
+    assert "1 declared gap apart from these" in text
+    assert "1 × UNSUPPORTED: no float16 (doubled)" in text
+
+
+@pytest.mark.parametrize("backend", ["nothing", "at-last"])
+def test_nothing_but_gaps_is_not_well(tmp_path: Path, backend: str) -> None:
+    """A refused call that a backend does not support shows nothing either."""
+    if backend == "at-last":  # it refuses scalars by itself, before it says that it has no kernel
+        backend_manager.get(backend).run = lambda case, inputs: unsupported_at_last(inputs)  # type: ignore[method-assign]
+    outcome, text = asked(tmp_path, backend)
+    assert set(statuses(outcome).values()) == {Status.SKIPPED}
+    assert outcome.exit_status == 5
+    assert "nothing ran" in text
+    assert "nothing passed" in text
+
+
+def test_accepting_what_should_be_refused_is_a_failure(tmp_path: Path) -> None:
+    driver = backend_manager.get("right")
+    driver.run = lambda case, inputs: [inputs[0] * 2]  # type: ignore[method-assign]
+    outcome, _ = asked(tmp_path, "right")
+    (result,) = [each for each in outcome.results if each.status is not Status.PASSED]
+    assert result.reason is Reason.NOT_REFUSED
+
+
+def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> None:
+    def run(case: Any, inputs: Any) -> Any:
+        if not inputs[0].ndim:
+            raise Fault(Reason.OUT_OF_MEMORY, "full")
+        return [inputs[0] * 2]
+
+    backend_manager.get("right").run = run  # type: ignore[method-assign]
+    outcome, _ = asked(tmp_path, "right")
+    assert outcome.exit_status == 1
+    assert statuses(outcome)["doubled/refused/1"] is Status.ERROR
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({"tier": "smoke"}, ["ordinary/1"]),
+        ({"tier": "full"}, ["ordinary/1", "ordinary/2", "layouts/1", "refused/1", "sizes/1"]),
+        ({"case_set": ("layouts", "refused")}, ["layouts/1", "refused/1"]),
+        ({"dtype": "float16"}, ["ordinary/2"]),
+        ({"dtype": "float16,float32"}, ["ordinary/1", "ordinary/2", "layouts/1", "refused/1"]),
+        ({"keyword": "layouts or float16"}, ["ordinary/2", "layouts/1"]),
+        ({"case": ("doubled/ord*",)}, ["ordinary/1", "ordinary/2"]),
+        ({"tag": ("tier:smoke",)}, ["ordinary/1"]),
+        ({"skip_tag": ("set:ordinary",)}, ["layouts/1", "refused/1"]),
+        ({"op": ("twofold", "doubled")}, ["ordinary/1", "ordinary/2", "layouts/1", "refused/1"]),
+    ],
+)
+def test_what_is_asked(options: dict[str, Any], numbers: list[str]) -> None:
+    found = checked({"op": ("doubled",), "backend": "right", **options}).asked.cases
+    assert [case.id.partition("[")[0] for case in found] == [f"doubled/{number}" for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"op": ("doubld",)}, "did you mean 'doubled'"),
+        ({"case_set": ("layout",)}, "did you mean 'layouts'"),
+        ({"dtype": "float17"}, "float17"),
+        ({"case": ("nothing*",)}, "no case matches"),
+        ({"tag": ("set:none",)}, "unknown tag"),
+        ({"backend": ""}, "no backend is named"),
+        ({"backend": "rigth"}, "did you mean 'right'"),
+        ({"expectations": ("none.yaml",)}, "cannot read the expectations"),
+        ({"torch_device": "cpu"}, "--torch-device is not for backend right"),
+    ],
+)
+def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((UsageError, UnknownName, PlanError), match=message):
+        checked({"op": ("doubled",), "backend": "right", **options})
+
+
+def test_samples_that_cannot_be_made_are_named() -> None:
+    operators.override("doubled", samples=broken_samples)
+    with pytest.raises(UsageError, match="the samples of doubled raised RuntimeError: no samples today"):
+        checked({"op": ("doubled",), "backend": "right"})
+
+
+def test_an_operator_without_samples_is_named(tmp_path: Path) -> None:
+    operators.register(OperatorDescriptor(name="bare", reference=reference))
+    _, text = asked(tmp_path, "right", op=("doubled", "bare"))
+    assert "no case sets, so not asked: bare" in text
+    with pytest.raises(NothingSelected):
+        asked(tmp_path, "right", op=("bare",))
+
+
+LINE = "version: 1\nexpected:\n  - {op: doubled, dtype: float16, reason: VALUE, why: a known slip}\n"
+
+
+def test_an_expected_failure_is_excused_and_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "known.yaml").write_text(LINE)
+    outcome, text = asked(tmp_path, "wrong", expectations=(str(tmp_path / "known.yaml"),))
+    assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.XFAILED)
+    assert "3 passed, 1 expected difference" in text
+    assert "expectations: 1 lines for 1 of " in text
+
+
+def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
+    (tmp_path / "known.yaml").write_text(LINE)
+    known = {"expectations": (str(tmp_path / "known.yaml"),)}
+    outcome, text = asked(tmp_path, "right", **known)
+    assert outcome.exit_status == 1
+    assert "expected, but did not happen: doubled float16 VALUE" in text
+    for narrowed in ({"tier": "smoke"}, {"dtype": "float32"}, {"case_set": ("layouts",)}, {"keyword": "ordinary"}):
+        assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
+
+
+def test_what_would_be_asked_is_listed() -> None:
+    lines = list(listed({"op": ("doubled",), "backend": "right"}))
+    assert len(lines) == 4
+    assert lines[2].startswith("doubled/layouts/1[float32](2x3)")
+    assert "set:layouts, tier:parity" in lines[2]
+    assert lines[2].endswith("doubled_samples")
+
+
+def test_what_would_be_asked_is_written_as_a_plan(tmp_path: Path) -> None:
+    from optest.api import run
+
+    path = tmp_path / "plan.yaml"
+    given = {"op": ("doubled",), "backend": "right", "seed": 3}
+    assert "4 cases written" in write(given, str(path))
+    outcome = run(plan=str(path), runs_dir=str(tmp_path / "runs"), quiet=2)
+    assert outcome.exit_status == 0
+    assert [(each.id, each.key) for each in outcome.results] == [
+        (each.id, each.key) for each in checked(given).asked.cases
+    ]
+
+
+def test_a_check_can_be_resumed_by_its_name(tmp_path: Path) -> None:
+    first, _ = asked(tmp_path, "wrong", exitfirst=True, tier="full")
+    assert len(first.results) < 5
+    again = check(resume="latest", runs_dir=str(tmp_path / "runs"), quiet=2)
+    assert len(again.results) == 5
+    assert again.summary.by_status == {"passed": 4, "failed": 1}
+
+
+def test_a_run_is_no_check(tmp_path: Path) -> None:
+    from optest.api import run
+
+    run(op="relu", shape="input0=4", runs_dir=str(tmp_path / "runs"), quiet=2)
+    with pytest.raises(UsageError, match="is no check; go on with it by `optest run --resume"):
+        check(resume="latest", runs_dir=str(tmp_path / "runs"))
+
+
+def test_pairs_are_counted_by_the_dtype_that_leads() -> None:
+    descriptor = OperatorDescriptor(name="x", dtype_variants=(("float32",), ("bool", "float16"), ("int8", "int8")))
+    assert pairs_of_catalogue([descriptor]) == {("x", "float32"), ("x", "float16"), ("x", "int8")}
