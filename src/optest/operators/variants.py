@@ -13,6 +13,7 @@ __all__ = [
     "FLOATS",
     "INTEGERS",
     "MIXED",
+    "MIXED_NUMBERS",
     "OPENCL",
     "REAL",
 ]
@@ -39,6 +40,7 @@ MIXED = tuple(
     )
     for pair in ((a, b), (b, a))
 )
+MIXED_NUMBERS = tuple(pair for pair in MIXED if "bool" not in pair)
 FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2))
 
 OPENCL = "OpenCL C 3.0 §7.4 (full profile)"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall, factor
@@ -11,12 +14,45 @@ from optest.spec import dtype
 __all__ = ["CALLS"]
 
 
-def _add(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    left, right = tensors
-    alpha = attributes.get("alpha", 1.0)
-    if alpha == 1:
-        return torch.add(left, right)
-    return torch.add(left, right, alpha=factor(alpha, torch.result_type(left, right)))
+def _unary(function: Callable[[Any], torch.Tensor]) -> TorchCall:
+    return lambda tensors, _: function(tensors[0])
+
+
+def _binary(function: Callable[[Any, Any], torch.Tensor]) -> TorchCall:
+    return lambda tensors, _: function(tensors[0], tensors[1])
+
+
+def _scaled(function: Callable[..., torch.Tensor]) -> TorchCall:
+    def call(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+        left, right = tensors
+        alpha = attributes.get("alpha", 1.0)
+        if alpha == 1:
+            return function(left, right)
+        return function(left, right, alpha=factor(alpha, torch.result_type(left, right)))
+
+    return call
+
+
+def _div(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    return torch.div(tensors[0], tensors[1], rounding_mode=attributes.get("rounding_mode"))
+
+
+def _round(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    decimals = attributes.get("decimals", 0)
+    return torch.round(tensors[0], decimals=decimals) if decimals else torch.round(tensors[0])
+
+
+def _clip(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """Whole bounds of integers go in as int: a float one would make the result float32."""
+    bounds = {name: attributes.get(name) for name in ("min", "max")}
+    source = tensors[0]
+    if all(value is None or value == value // 1 for value in bounds.values()):
+        bounds = {name: value if value is None else factor(value, source.dtype) for name, value in bounds.items()}
+    return torch.clamp(source, **bounds)
+
+
+def _where(tensors: Tensors, _attributes: Attributes) -> torch.Tensor:
+    return torch.where(tensors[0], tensors[1], tensors[2])
 
 
 def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -27,9 +63,56 @@ def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return source.to(TORCH_DTYPES[target.name])
 
 
+_UNARY = (
+    "neg",
+    "abs",
+    "sign",
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tanh",
+    "erf",
+    "floor",
+    "ceil",
+    "trunc",
+    "logical_not",
+    "bitwise_not",
+)
+_BINARY = (
+    "mul",
+    "floor_divide",
+    "remainder",
+    "pow",
+    "maximum",
+    "minimum",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+)
+
 CALLS: dict[str, TorchCall] = {
-    "add": _add,
-    "div": lambda tensors, _: torch.div(tensors[0], tensors[1]),
-    "exp": lambda tensors, _: torch.exp(tensors[0]),
+    **{name: _unary(getattr(torch, name)) for name in _UNARY},
+    **{name: _binary(getattr(torch, name)) for name in _BINARY},
+    "add": _scaled(torch.add),
+    "sub": _scaled(torch.sub),
+    "div": _div,
+    "round": _round,
+    "clip": _clip,
+    "where": _where,
     "cast": _cast,
 }

@@ -1,4 +1,4 @@
-"""What the elementwise operators and conversion may lose."""
+"""What the elementwise operators and conversion may lose beyond their ceiling."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from optest.operators.arrays import (
     widen,
 )
 from optest.operators.elementwise.inference import infer_add
+from optest.operators.elementwise.references_math import round_reference
 from optest.spec import ErrorBudget
 
 __all__ = [
     "add_terms",
+    "round_terms",
 ]
 
 _FLOAT32_U = 2.0**-24
@@ -45,3 +47,14 @@ def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
         rounded = widen(round_to(read, result.dtype))
         worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
     return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
+
+
+def round_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
+    """Without decimals nothing is lost. With them, the whole number is divided by a power of ten: 2.5 ulp, 5·|out|.
+
+    Beyond 2^23 (float32) the input times the power of ten is a whole number already, whose rounding is one of the 5.
+    """
+    if not attributes.get("decimals", 0):
+        return (None,)
+    (result,) = round_reference(inputs, attributes)
+    return (ErrorBudget(np.minimum(5.0 * np.abs(as_float64(result)), np.finfo(np.float64).max)),)

@@ -1,62 +1,21 @@
-"""What the elementwise operators and conversion compute, in float64 from the inputs as they are stored."""
+"""Conversion to another dtype."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from optest.numerics import dtype_of, numpy_dtype
+from optest.numerics import numpy_dtype
 from optest.operators.arrays import (
     Array,
     Attributes,
     Inputs,
     converted,
     quiet,
-    spec_of,
     widen,
 )
-from optest.operators.elementwise.inference import infer_add, infer_div, infer_exp
 from optest.spec import DType, Fault, Kind, Reason, dtype
 
-__all__ = [
-    "add_reference",
-    "cast_reference",
-    "div_reference",
-    "exp_reference",
-]
-
-
-@quiet
-def add_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """input + alpha · other in the common dtype; bool is logical or, integers wrap."""
-    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    alpha = attributes.get("alpha", 1.0)
-    if alpha == 1 and left.dtype == right.dtype and dtype_of(left.dtype).is_inexact:
-        return (np.asarray(widen(left) + widen(right)),)  # the common case, without inference
-    (result,) = infer_add((spec_of(left), spec_of(right)), attributes)
-    a, b = converted(left, result.dtype), converted(right, result.dtype)
-    if result.dtype.kind is Kind.BOOL:
-        return (a | (b & bool(alpha)),)
-    if result.dtype.is_integer:
-        return (np.asarray(a + b * a.dtype.type(int(alpha))),)
-    if alpha == 1:
-        return (np.asarray(a + b),)
-    if result.dtype.name == "float64":  # rounded once and without overflow on the way, as fused operations do
-        return (np.asarray(a + np.longdouble(alpha) * b).astype(np.float64),)
-    return (np.asarray(a + alpha * b),)
-
-
-@quiet
-def div_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
-    (result,) = infer_div((spec_of(left), spec_of(right)), attributes)
-    return (np.asarray(converted(left, result.dtype) / converted(right, result.dtype)),)
-
-
-@quiet
-def exp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array = np.asarray(inputs[0])
-    (result,) = infer_exp((spec_of(array),), attributes)
-    return (np.asarray(np.exp(converted(array, result.dtype))),)
+__all__ = ["cast_reference"]
 
 
 @quiet

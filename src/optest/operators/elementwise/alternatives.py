@@ -1,0 +1,115 @@
+"""Which results beside the reference's are as right, where a function jumps: the other side of a step that the
+arithmetic cannot tell from this one. On the step itself (an exact tie) one answer alone is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optest.numerics import dtype_of, round_to, ulp, widen
+from optest.operators.arrays import Array, Attributes, Inputs
+from optest.operators.elementwise.operands import meet
+from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, trunc_quotient
+from optest.operators.real_functions import spacious
+from optest.spec import DType, dtype
+
+__all__ = ["div_alternatives", "floor_divide_alternatives", "remainder_alternatives", "round_alternatives"]
+
+_DIVISION_ULP = 2.5
+"""Of a quotient: OpenCL C 3.0 §7.4."""
+
+Masks = tuple[Array | None, ...]
+
+
+def _arithmetic(result: DType) -> DType:
+    return result if result.name == "float64" else dtype("float32")
+
+
+class _Step(NamedTuple):
+    """The whole number next to a quotient, and whether the quotient lies within its own bound of it but not on it."""
+
+    nearest: Array
+    is_near: Array
+
+
+def _step(result: DType, a: Array, b: Array) -> _Step:
+    left = np.fmod(a, b)
+    share = np.abs(left / b)
+    sign = np.sign(a) * np.sign(b)
+    nearest = np.rint((a - left) / b) + np.where(share > 0.5, sign, 0.0)
+    bound = _DIVISION_ULP * ulp(np.abs(a / b).astype(np.float64), _arithmetic(result))
+    return _Step(nearest, (left != 0) & (np.minimum(share, 1 - share) <= bound))
+
+
+def _operands(inputs: Inputs) -> tuple[DType, Array, Array] | None:
+    result, a, b = meet(inputs)
+    if not result.is_float:
+        return None
+    stored = tuple(np.asarray(each) for each in inputs[:2])
+    return result, spacious(a, *stored), spacious(b, *stored)
+
+
+def _holds(actual: Any, other: Array) -> Array:
+    """Where the output is ``other`` in its dtype."""
+    got = np.asarray(actual)
+    return np.asarray(widen(got) == widen(round_to(other.astype(np.float64), dtype_of(got.dtype))))
+
+
+def floor_divide_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
+    return div_alternatives(inputs, {**attributes, "rounding_mode": "floor"}, actual)
+
+
+def div_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
+    """The whole number on the other side of the step, where the quotient lies within 2.5 ulp of one."""
+    mode, operands = attributes.get("rounding_mode"), _operands(inputs)
+    if mode is None or operands is None:
+        return (None,)
+    with np.errstate(all="ignore"):
+        nearest, is_near = _step(*operands)
+        if mode == "floor":
+            other = 2 * nearest - 1 - floor_quotient(*operands[1:])
+        else:
+            other = 2 * nearest - np.sign(nearest) - trunc_quotient(*operands[1:])
+        return (is_near & _holds(actual[0], other),)
+
+
+def remainder_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Any]) -> Masks:
+    """One divisor more or less, where the quotient lies within 2.5 ulp of a whole number."""
+    operands = _operands(inputs)
+    if operands is None:
+        return (None,)
+    _, a, b = operands
+    with np.errstate(all="ignore"):
+        nearest, is_near = _step(*operands)
+        left = floor_remainder(a, b)
+        other = np.where(floor_quotient(a, b) == nearest, left + b, left - b)
+        return (is_near & _holds(actual[0], other),)
+
+
+def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
+    """The decimal on the other side, where the input times the power of ten lies within 2.5 ulp of a half.
+
+    Without decimals nothing is multiplied and every half is exact.
+    """
+    decimals, array = attributes.get("decimals", 0), np.asarray(inputs[0])
+    if not decimals:
+        return (None,)
+    return (_other_decimal(array, decimals, actual[0]),)
+
+
+def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
+    wide, out = spacious(widen(array), array), dtype_of(array.dtype)
+    ten = wide.dtype.type(10) ** abs(decimals)
+    with np.errstate(all="ignore"):
+        scaled = wide * ten if decimals > 0 else wide / ten
+        half = np.floor(scaled) + 0.5
+        distance = np.abs(scaled - half)
+        spacing = ulp(np.abs(scaled).astype(np.float64), _arithmetic(out))
+        is_near = (distance != 0) & (distance <= _DIVISION_ULP * spacing)
+        other = 2 * half - np.rint(scaled)
+        value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
+        size = np.abs(value)
+        lost = _DIVISION_ULP * ulp(size, _arithmetic(out)) + 0.5 * ulp(size, out)
+        return np.asarray(is_near & (np.abs(widen(np.asarray(actual)) - value) <= lost))

@@ -1,0 +1,79 @@
+"""What the calls of all elementwise operators have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from optest.operators.samples import call, refused, standard, variations
+from optest.spec import Sample
+
+__all__ = ["FLOAT_NAMES", "binary", "grid", "line", "unary"]
+
+FLOAT_NAMES = ("float32", "float16", "bfloat16")
+
+_SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), ())
+_BROADCAST: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((4, 1), (37,)),
+    ((37,), (4, 37)),
+    ((4, 37), (4, 1)),
+    ((3, 1, 5), (7, 1)),
+    ((2, 3, 4, 5), (3, 1, 5)),
+    ((), (4, 37)),
+    ((4, 37), ()),
+    ((1, 1), (129,)),
+    ((1,), ()),
+    ((0, 3), (1, 3)),
+)
+_UNFIT: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((3, 4), (3,)), ((2, 3), (3, 2)))
+
+
+def unary(
+    variants: Iterable[Sequence[str]], attributes: dict[str, Any] | None = None, *, special: bool = True
+) -> Iterator[Sample]:
+    """Every dtype, layout, size and special value of an operator with one input."""
+    variants = list(variants)
+    calls = [call(attributes, input=shape) for shape in _SHAPES]
+    yield from standard(calls, variants, sized=lambda n: call(attributes, input=(n,)), special=special)
+    if special and not any(name == ("float32",) for name in variants):
+        yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
+
+
+def binary(
+    variants: Iterable[Sequence[str]],
+    attributes: dict[str, Any] | None = None,
+    *,
+    second: str = "other",
+    special: bool = True,
+) -> Iterator[Sample]:
+    """The same with two inputs, which also broadcast, and shapes that do not."""
+    variants = list(variants)
+
+    def pair(left: Sequence[int], right: Sequence[int]) -> dict[str, Any]:
+        return call(attributes, **{"input": left, second: right})
+
+    calls = [pair(shape, shape) for shape in _SHAPES]
+    yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)), special=special)
+    names = [name for name in ("float32", "int32") if (name,) in variants]
+    yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
+    yield from refused([pair(*shapes) for shapes in _UNFIT])
+
+
+def line(first: float, last: float, count: int, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A call over evenly spaced values, beyond the range of random inputs too."""
+    step = (last - first) / (count - 1)
+    return call(attributes, input=(count,), generator={"fill": "arange", "start": first, "step": step})
+
+
+def grid(
+    rows: Sequence[Any], columns: Sequence[Any], attributes: dict[str, Any] | None = None, *, second: str = "other"
+) -> dict[str, Any]:
+    """A call of every pair of the values, by broadcasting."""
+    return call(
+        attributes,
+        **{"input": (len(rows), 1), second: (len(columns),)},
+        generator={
+            "input": {"fill": "data", "values": [[value] for value in rows]},
+            second: {"fill": "data", "values": list(columns)},
+        },
+    )

@@ -1,0 +1,123 @@
+"""The calls by which sums, products, quotients and powers are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
+from optest.operators.samples import call, refused, variations
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS
+from optest.spec import Sample
+
+__all__ = [
+    "add_samples",
+    "div_samples",
+    "floor_divide_samples",
+    "mul_samples",
+    "pow_samples",
+    "remainder_samples",
+    "sub_samples",
+]
+
+_NUMBERS = (*FLOATS, *INTEGERS, *MIXED_NUMBERS)
+_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
+
+_DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-inf", "nan")
+_DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
+_WHOLE = (-128, -127, -9, -8, -7, -2, -1, 0, 1, 2, 6, 7, 8, 9, 126, 127)
+
+
+def add_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+    yield from _scaled()
+    yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
+
+
+def sub_samples() -> Iterator[Sample]:
+    yield from binary(_NUMBERS)
+    yield from _scaled()
+    yield from refused([_pair(dtypes=["bool"])])
+
+
+def _pair(attributes: dict[str, Any] | None = None, **stated: Any) -> dict[str, Any]:
+    return call(attributes, input=(4, 37), other=(4, 37), **stated)
+
+
+def _scaled() -> Iterator[Sample]:
+    factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
+    yield from variations("attributes", [_pair(each) for each in factors], dtypes=(*FLOAT_NAMES, "float64"))
+    whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
+    yield from variations("attributes", [_pair(each) for each in whole], dtypes=("int32", "int64", "int8"))
+    yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=FLOAT_NAMES)
+    close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
+    yield from variations("cancellation", [close], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from refused([_pair({"alpha": 0.5}, dtypes=["int32"])])
+
+
+def mul_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+
+
+def div_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+    for mode in ("trunc", "floor"):
+        attributes = {"rounding_mode": mode}
+        yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int64", "uint8"))
+        yield from _rounded_quotients(attributes)
+        yield from _float_divisors(attributes)
+    yield from _float_divisors(None)
+    yield from refused([_pair({"rounding_mode": "floor"}, dtypes=["bool"])])
+
+
+def floor_divide_samples() -> Iterator[Sample]:
+    yield from binary(_NUMBERS)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+    yield from refused([_pair(dtypes=["bool"])])
+
+
+def remainder_samples() -> Iterator[Sample]:
+    yield from binary(_NUMBERS)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+    yield from refused([_pair(dtypes=["bool"])])
+
+
+def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Quotients on a step and right beside one, of either sign."""
+    fills = [{"input": _fill(-60, 60), "other": _fill(1, 8)}, {"input": _fill(-60, 60), "other": _fill(-7, 0)}]
+    calls = [call(attributes, input=(16, 37), other=(16, 37), generator=each) for each in fills]
+    tenths = grid([k / 10 for k in range(-20, 21)], [0.1, 0.3, -0.1, -0.7], attributes)
+    yield from variations("steps", [*calls, tenths], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
+    every_sign = grid(_WHOLE[1:], [value for value in _WHOLE if value], attributes)
+    yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))
+
+
+def _fill(low: int, high: int) -> dict[str, Any]:
+    return {"fill": "randint", "low": low, "high": high}
+
+
+def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Zeros, infinities and NaN on either side."""
+    table = grid(_DIVIDENDS, [0.0, -0.0, *_DIVISORS], attributes)
+    yield from variations("zero divisors", [table], dtypes=(*FLOAT_NAMES, "float64"))
+
+
+def pow_samples() -> Iterator[Sample]:
+    yield from binary(_NUMBERS, second="exponent")
+    whole = [float(k) for k in range(-4, 6)]
+    bases = [-3.0, -2.5, -1.5, -1.0, -0.75, -0.5, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0]
+    floats = (*FLOAT_NAMES, "float64")
+    yield from variations("negative bases", [grid(bases, whole, second="exponent")], dtypes=floats)
+    specials = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, "inf", "-inf", "nan"]
+    exponents = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, "inf", "-inf", "nan"]
+    yield from variations("special powers", [grid(specials, exponents, second="exponent")], dtypes=floats)
+    near_one = grid([0.99609375, 1.0, 1.00390625, 1.5], [-100.0, -17.5, 17.5, 100.0], second="exponent")
+    yield from variations("negative bases", [near_one], dtypes=floats)
+    integers = grid(_WHOLE, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
+    yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
+    unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
+    yield from variations("integer powers", [unsigned], dtypes=("uint8",))
+    yield from refused([call(input=(4, 37), exponent=(4, 37), dtypes=["bool"])])

@@ -1,0 +1,88 @@
+"""The calls by which comparison, logic and bitwise operators are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
+from optest.operators.samples import call, refused, variations
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
+from optest.spec import Sample
+
+__all__ = [
+    "bitwise_not_samples",
+    "bitwise_samples",
+    "comparison_samples",
+    "logic_samples",
+    "logical_not_samples",
+]
+
+_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
+_FLOATS = (*FLOAT_NAMES, "float64")
+_TRUTHS = [0.0, -0.0, 1.0, -1.0, 0.25, 2.0, 256.0, "inf", "-inf", "nan"]
+
+
+def comparison_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+    few = [{"fill": "randint", "low": -2, "high": 3}, {"fill": "randint", "low": 0, "high": 3}]
+    ties = [call(input=(16, 37), other=(16, 37), generator=fill) for fill in few]
+    yield from variations("ties", ties[:1], dtypes=(*_FLOATS, "int8", "int32", "int64"))
+    yield from variations("ties", ties[1:], dtypes=("uint8",))
+    table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(table, table)], dtypes=_FLOATS)
+    yield from _neighbours()
+
+
+def _neighbours() -> Iterator[Sample]:
+    """Numbers one unit apart: what tolerance, subtraction, float32 or a lost sign take for equal."""
+    for name, bits in (("float32", 23), ("float16", 10), ("bfloat16", 7), ("float64", 52)):
+        close = [
+            1.0,
+            1.0 + 2.0**-bits,
+            1.0 - 2.0 ** -(bits + 1),
+            -1.0,
+            -1.0 - 2.0**-bits,
+            2.0**-14,
+            2.0**-14 + 2.0**-40,
+        ]
+        yield from variations("neighbours", [grid(close, close)], dtypes=(name,))
+    for name, bits in (("int8", 7), ("int16", 15), ("int32", 31), ("int64", 63)):
+        large = [2**bits - 1, 2**bits - 2, -(2**bits), -(2**bits) + 1, -1, 0, 1, 2 ** (bits - 1)]
+        yield from variations("neighbours", [grid(large, large)], dtypes=(name,))
+    beyond = [2**24, 2**24 + 1, 2**24 + 2]
+    yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int32", "int64"))
+    beyond = [2**53, 2**53 + 1, 2**53 + 2]
+    yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int64",))
+    unsigned = [0, 1, 127, 128, 200, 255]
+    yield from variations("neighbours", [grid(unsigned, unsigned)], dtypes=("uint8",))
+
+
+def logic_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+    yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=_FLOATS)
+    whole = [0, 1, 2, 4, 16, 64]
+    yield from variations("truth", [grid(whole, whole)], dtypes=("uint8", "int8", "int32", "int64"))
+    wide = [0, 1, 256, 65536, 2**31, 2**32, 2**40]
+    yield from variations("truth", [grid(wide, wide)], dtypes=("int64",))
+
+
+def logical_not_samples() -> Iterator[Sample]:
+    yield from unary((*FLOATS, *INTEGERS, *BOOL))
+    table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
+    yield from variations("truth", [table], dtypes=_FLOATS)
+    wide = [0, 1, 256, 65536, 2**31, 2**32, 2**40]
+    table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
+    yield from variations("truth", [table], dtypes=("int64",))
+
+
+def bitwise_samples() -> Iterator[Sample]:
+    mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
+    yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
+    shape = call(input=(4, 37), other=(4, 37), generator="special")
+    yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
+    yield from refused([call(input=(4, 37), other=(4, 37), dtypes=["float32"])])
+
+
+def bitwise_not_samples() -> Iterator[Sample]:
+    yield from unary((*INTEGERS, *BOOL))
+    yield from refused([call(input=(4, 37), dtypes=["float32"])])

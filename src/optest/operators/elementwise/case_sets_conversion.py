@@ -1,0 +1,80 @@
+"""The calls by which conversion is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.elementwise.case_sets import FLOAT_NAMES
+from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.spec import Sample, Tier
+
+__all__ = ["cast_samples"]
+
+_EVERY = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+
+
+def cast_samples() -> Iterator[Sample]:
+    plain = call({"dtype": "float16"}, input=(4, 37))
+    yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
+    for shape in ((4, 37), (3, 5, 7), ()):
+        yield from (_cast("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
+    for source in _EVERY:
+        yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
+    for small in _FLOAT8:
+        yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *FLOAT_NAMES[1:]))
+        yield from (_cast("dtypes", small, to, input=(4, 37)) for to in FLOAT_NAMES)
+    for parts in (("complex64", "complex128"), ("float32", "complex64"), ("complex64", "bool")):
+        yield _cast("dtypes", *parts, input=(4, 37))
+    yield from in_every_layout([plain])
+    yield from (_cast("sizes", "float32", to, input=(n,)) for n in SIZES for to in ("float16", "int8"))
+    yield from _special()
+    yield from _ties()
+    complex_input = call({"dtype": "float32"}, input=(4, 37), dtypes=["complex64"])
+    yield from refused([complex_input])
+
+
+def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
+    return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
+
+
+def _special() -> Iterator[Sample]:
+    for source in ("float32", "float16", "bfloat16", "float64"):
+        for target in ("float32", "float16", "bfloat16", "float64", "bool", *_FLOAT8):
+            if target != source and not (source == "float64" and target in _FLOAT8):
+                yield _cast("special", source, target, input=(4, 37), generator="special")
+    for saturate in (True, False):
+        for target in _FLOAT8:
+            attributes = {"dtype": target, "saturate": saturate}
+            far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
+            yield from variations("attributes", [far], dtypes=("float32",))
+    for source in ("int64", "int32", "int16"):
+        yield from (
+            _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")
+        )
+
+
+def _ties() -> Iterator[Sample]:
+    """Halves between neighbours, fractions towards zero, whatever is not 0 as true."""
+    for target, bits in (("float16", 10), ("bfloat16", 7)):
+        steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
+        beside = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
+        yield _table("ties", "float32", target, [sign * value for value in (*steps, *beside) for sign in (1, -1)])
+    for target, bits in (("float8_e4m3fn", 3), ("float8_e5m2", 2)):
+        steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
+        yield _table("ties", "float32", target, [sign * value for value in steps for sign in (1, -1)])
+    parts = [
+        sign * (whole + part) for whole in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999) for sign in (1, -1)
+    ]
+    for source in ("float32", "float16", "bfloat16", "float64"):
+        yield from (_table("ties", source, target, parts) for target in ("int8", "int32", "int64"))
+        yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
+    yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
+    yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
+    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+
+
+def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:
+    fill = {"input": {"fill": "data", "values": values}}
+    return _cast(name, source, target, input=(len(values),), generator=fill)

@@ -1,0 +1,82 @@
+"""The calls by which choices between operands are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
+from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
+from optest.spec import Sample, Tier
+
+__all__ = ["clip_samples", "extremum_samples", "where_samples"]
+
+_FLOATS = (*FLOAT_NAMES, "float64")
+_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
+
+
+def extremum_samples() -> Iterator[Sample]:
+    yield from binary(_EVERYTHING)
+    table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(table, table)], dtypes=_FLOATS)
+    shape = call(input=(4, 37), other=(4, 37), generator="special")
+    yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
+
+
+def where_samples() -> Iterator[Sample]:
+    plain = _where((4, 37), (4, 37), (4, 37))
+    yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
+    calls = [plain, _where((3, 5, 7), (3, 5, 7), (3, 5, 7)), _where((), (), ())]
+    yield from (_typed("ordinary", each, name) for name in FLOAT_NAMES for each in calls)
+    for variant in _EVERYTHING:
+        yield _typed("dtypes", plain, *variant)
+    yield from in_every_layout([plain])
+    for size in SIZES:
+        yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
+    for name in (*_FLOATS, "int8", "int64"):
+        yield _typed("special", {**plain, "generator": "special"}, name)
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
+        ((4, 1), (37,), (4, 37)),
+        ((37,), (4, 1), (4, 37)),
+        ((4, 37), (), (4, 37)),
+        ((4, 37), (4, 37), ()),
+        ((), (4, 37), (4, 37)),
+        ((2, 1, 3), (5, 1), (1,)),
+        ((0,), (1,), ()),
+    )
+    yield from (_typed("broadcast", _where(*each), name) for each in shapes for name in ("float32", "int32"))
+    yield from refused([_where((3,), (3, 4), (3, 4)), _where((3, 4), (4, 3), (3, 4))])
+
+
+def _where(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:
+    return call(condition=condition, input=left, other=right, dtypes=["bool", "float32", "float32"])
+
+
+def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
+    return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
+
+
+def clip_samples() -> Iterator[Sample]:
+    yield from unary((*FLOATS, *INTEGERS), {"min": 0.0, "max": 1.0})
+    bounds = (
+        {"min": -0.5, "max": 0.5},
+        {"min": -0.5},
+        {"max": 0.5},
+        {"min": 0.7, "max": 0.1},
+        {"min": 0.1, "max": 0.1},
+        {"min": -0.3, "max": 1e-3},
+        {"max": -1.0},
+    )
+    yield from variations("attributes", [call(each, input=(4, 37)) for each in bounds], dtypes=_FLOATS)
+    open_ended = ({"min": -0.5}, {"max": 0.5}, {"min": 1.0, "max": -1.0})
+    special = [call(each, input=(4, 37), generator="special") for each in open_ended]
+    yield from variations("special", special, dtypes=FLOAT_NAMES)
+    whole = ({"min": -5.0, "max": 7.0}, {"min": -5.0}, {"max": 7.0}, {"min": 3.0, "max": -3.0})
+    yield from variations(
+        "attributes", [call(each, input=(4, 37)) for each in whole], dtypes=("int32", "int64", "int8")
+    )
+    small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
+    yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
+    yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
+    yield from refused([call(input=(4, 37))])

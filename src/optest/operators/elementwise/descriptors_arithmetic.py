@@ -1,0 +1,142 @@
+"""Descriptors of sums, products, quotients and powers as data; hooks are import paths."""
+
+from __future__ import annotations
+
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, OPENCL
+from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
+
+__all__ = ["ARITHMETIC"]
+
+_FAMILY = "optest.operators.elementwise."
+_INFER = _FAMILY + "inference:infer_"
+_REFERENCE = _FAMILY + "references_arithmetic:"
+_TERMS = _FAMILY + "error_terms:"
+_SAMPLES = _FAMILY + "case_sets_arithmetic:"
+_DOMAIN = _FAMILY + "domains:"
+_ALTERNATIVES = _FAMILY + "alternatives:"
+
+_CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
+_COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "broadcast", "refused")
+_NUMBERS = (*FLOATS, *INTEGERS, *MIXED_NUMBERS)
+_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
+_ALPHA = Attribute(name="alpha", type="float", default=1.0, description="Factor of other.")
+_SCALED = Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT, formula="alpha ≠ 1: 2·|alpha·other| more")
+
+ARITHMETIC: tuple[OperatorDescriptor, ...] = (
+    OperatorDescriptor(
+        name="add",
+        category="elementwise",
+        signature="input, other -> out",
+        aliases=("elementwise_add", "Add"),
+        attributes=(_ALPHA,),
+        dtype_variants=_EVERYTHING,
+        infer=_INFER + "add",
+        reference=_REFERENCE + "add_reference",
+        terms=_TERMS + "add_terms",
+        rule=_SCALED,
+        samples=_SAMPLES + "add_samples",
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation"),
+        description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="sub",
+        category="elementwise",
+        signature="input, other -> out",
+        aliases=("subtract", "elementwise_sub", "Sub"),
+        attributes=(_ALPHA,),
+        dtype_variants=_NUMBERS,
+        infer=_INFER + "sub",
+        reference=_REFERENCE + "sub_reference",
+        terms=_TERMS + "add_terms",
+        rule=_SCALED,
+        samples=_SAMPLES + "sub_samples",
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation"),
+        description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
+    ),
+    OperatorDescriptor(
+        name="mul",
+        category="elementwise",
+        signature="input, other -> out",
+        aliases=("multiply", "elementwise_mul", "Mul"),
+        dtype_variants=_EVERYTHING,
+        infer=_INFER + "binary",
+        reference=_REFERENCE + "mul_reference",
+        rule=Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT),
+        samples=_SAMPLES + "mul_samples",
+        case_sets=_COMMON_SETS,
+        description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="div",
+        category="elementwise",
+        signature="input, other -> out",
+        aliases=("divide", "elementwise_div", "Div"),
+        attributes=(
+            Attribute(
+                name="rounding_mode",
+                type="str",
+                default=None,
+                choices=("trunc", "floor"),
+                description="None divides truly, trunc rounds the quotient towards zero, floor downwards.",
+            ),
+        ),
+        dtype_variants=_EVERYTHING,
+        infer=_INFER + "div",
+        reference=_REFERENCE + "div_reference",
+        alternatives=_ALTERNATIVES + "div_alternatives",
+        rule=Rule(kind=RuleClass.ULP, ulp=2.5, source=OPENCL),
+        domain=_DOMAIN + "div_domain",
+        samples=_SAMPLES + "div_samples",
+        case_sets=(*_COMMON_SETS, "attributes", "steps", "zero divisors"),
+        description="Division with broadcasting; true division gives float32 for integers, a rounded one their dtype.",
+    ),
+    OperatorDescriptor(
+        name="floor_divide",
+        category="elementwise",
+        signature="input, other -> out",
+        dtype_variants=_NUMBERS,
+        infer=_INFER + "number",
+        reference=_REFERENCE + "floor_divide_reference",
+        alternatives=_ALTERNATIVES + "floor_divide_alternatives",
+        rule=Rule(kind=RuleClass.ULP, ulp=2.5, source=f"the division: {OPENCL}", formula="or one step beside it"),
+        domain=_DOMAIN + "quotient_domain",
+        samples=_SAMPLES + "floor_divide_samples",
+        case_sets=(*_COMMON_SETS, "steps", "zero divisors", "signs"),
+        description="The quotient rounded downwards; where the quotient is within 2.5 ulp of a whole number, but not "
+        "on it, both sides of the step are right. A float over 0 gives infinity or NaN.",
+    ),
+    OperatorDescriptor(
+        name="remainder",
+        category="elementwise",
+        signature="input, other -> out",
+        dtype_variants=_NUMBERS,
+        infer=_INFER + "number",
+        reference=_REFERENCE + "remainder_reference",
+        alternatives=_ALTERNATIVES + "remainder_alternatives",
+        rule=Rule(
+            kind=RuleClass.ULP,
+            ulp=0.5,
+            source=f"fmod is exact and the sum correctly rounded: {OPENCL}",
+            formula="or one divisor beside it",
+        ),
+        domain=_DOMAIN + "quotient_domain",
+        samples=_SAMPLES + "remainder_samples",
+        case_sets=(*_COMMON_SETS, "steps", "zero divisors", "signs"),
+        description="What division rounded downwards leaves, with the sign of the divisor, as Python's %; where the "
+        "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
+    ),
+    OperatorDescriptor(
+        name="pow",
+        category="elementwise",
+        signature="input, exponent -> out",
+        aliases=("elementwise_pow",),
+        dtype_variants=_NUMBERS,
+        infer=_INFER + "number",
+        reference=_REFERENCE + "pow_reference",
+        rule=Rule(kind=RuleClass.ULP, ulp=16.0, source=OPENCL),
+        domain=_DOMAIN + "pow_domain",
+        samples=_SAMPLES + "pow_samples",
+        case_sets=(*_COMMON_SETS, "negative bases", "special powers", "integer powers"),
+        description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
+    ),
+)
