@@ -109,7 +109,7 @@ def asked(tmp_path: Path, backend: str, **options: Any) -> tuple[RunOutcome, str
     from optest.api.checking import check as check_given
 
     stream = io.StringIO()
-    given = {"op": ("doubled",), "runs_dir": str(tmp_path / "runs"), "backend": backend, **options}
+    given = {"op": ("doubled",), "runs_dir": str(tmp_path / "runs"), "backend": backend, "isolate": "none", **options}
     outcome = check_given(given, stream=stream)
     return outcome, stream.getvalue()
 
@@ -129,6 +129,17 @@ def test_a_right_backend_passes(tmp_path: Path) -> None:
     assert set(statuses(outcome).values()) == {Status.PASSED}
     assert outcome.exit_status == 0
     assert "right was asked 4 cases of 1 operator, tier parity: 4 passed" in text
+
+
+def test_a_driver_registered_by_hand_is_asked_here_unless_workers_are_wanted(tmp_path: Path) -> None:
+    driver = Own("by-hand", right)
+    driver.kind, driver.isolated = "cpu", True
+    backend_manager.register(driver)
+    outcome, text = asked(tmp_path, "by-hand", isolate="auto")
+    assert (outcome.exit_status, outcome.results[0].isolation) == (0, "none")
+    assert "note: run in this process" in text
+    with pytest.raises(UsageError):
+        asked(tmp_path, "by-hand", isolate="auto", jobs=2)
 
 
 def test_a_wrong_one_fails(tmp_path: Path) -> None:
@@ -267,7 +278,7 @@ def test_what_would_be_asked_is_written_as_a_plan(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     given = {"op": ("doubled",), "backend": "right", "seed": 3}
     assert "4 cases written" in write(given, str(path))
-    outcome = run(plan=str(path), runs_dir=str(tmp_path / "runs"), quiet=2)
+    outcome = run(plan=str(path), runs_dir=str(tmp_path / "runs"), quiet=2, isolate="none")
     assert outcome.exit_status == 0
     assert [(each.id, each.key) for each in outcome.results] == [
         (each.id, each.key) for each in checked(given).asked.cases
@@ -277,7 +288,7 @@ def test_what_would_be_asked_is_written_as_a_plan(tmp_path: Path) -> None:
 def test_a_check_can_be_resumed_by_its_name(tmp_path: Path) -> None:
     first, _ = asked(tmp_path, "wrong", exitfirst=True, tier="full")
     assert len(first.results) < 5
-    again = check(resume="latest", runs_dir=str(tmp_path / "runs"), quiet=2)
+    again = check(resume="latest", runs_dir=str(tmp_path / "runs"), quiet=2, isolate="none")
     assert len(again.results) == 5
     assert again.summary.by_status == {"passed": 4, "failed": 1}
 
@@ -285,7 +296,7 @@ def test_a_check_can_be_resumed_by_its_name(tmp_path: Path) -> None:
 def test_a_run_is_no_check(tmp_path: Path) -> None:
     from optest.api import run
 
-    run(op="relu", shape="input0=4", runs_dir=str(tmp_path / "runs"), quiet=2)
+    run(op="add", shape="input0=4", runs_dir=str(tmp_path / "runs"), quiet=2)
     with pytest.raises(UsageError, match="is no check; go on with it by `optest run --resume"):
         check(resume="latest", runs_dir=str(tmp_path / "runs"))
 
