@@ -21,7 +21,7 @@ __all__ = ["MOST_LINES", "WrittenScript", "script_for"]
 
 MOST_LINES = 30
 _INLINE_ELEMENTS = 32
-_INLINE_WIDTH = 100
+_INLINE_WIDTH = 110
 _MAY_NOT_RUN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
@@ -142,9 +142,20 @@ def _script_input(name: str, archive: Archive, *, inline: bool) -> ScriptInput:
 
 
 def _literal(tensor: Any) -> str:
-    """NumPy's numbers print all the digits that they have, so that reading them gives the same bits."""
+    """An expression that makes exactly this array, with as few digits as its type needs."""
     shaped = f".reshape({tensor.shape})" if tensor.size == 0 else ""
-    return f'np.array({tensor.tolist()!r}, "{tensor.dtype.name}"){shaped}'
+    short = _nested(tensor)
+    digits = short if _same_numbers(json.loads(short) if tensor.dtype.kind == "f" else None, tensor) else None
+    return f'np.array({digits or repr(tensor.tolist())}, "{tensor.dtype.name}"){shaped}'
+
+
+def _nested(tensor: Any) -> str:
+    return str(tensor[()]) if tensor.ndim == 0 else f"[{', '.join(_nested(row) for row in tensor)}]"
+
+
+def _same_numbers(numbers: Any, tensor: Any) -> bool:
+    """Whether reading the short digits as float64 and rounding gives the same numbers again."""
+    return numbers is not None and bool((np.array(numbers, tensor.dtype) == tensor).all())
 
 
 def _comparison(result: CaseResult, outputs: Sequence[str]) -> list[str]:
