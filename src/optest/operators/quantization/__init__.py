@@ -1,0 +1,1 @@
+"""Quantization to integers and back: descriptors, inference, references, error terms and case sets."""

@@ -1,0 +1,169 @@
+"""The calls by which quantization and its inverse are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.quantization.descriptors import DEQUANTIZED, QUANTIZED
+from optest.operators.quantization.inference import INTEGERS
+from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.spec import Sample, Tier
+
+__all__ = ["dequantize_samples", "quantize_samples"]
+
+_FLOATS = ("float32", "float16", "bfloat16")
+
+
+def _full(value: float) -> Mapping[str, Any]:
+    return {"fill": "full", "value": value}
+
+
+def _uniform(reach: float) -> Mapping[str, Any]:
+    return {"fill": "uniform", "low": -reach, "high": reach}
+
+
+def quantize_samples() -> Iterator[Sample]:
+    whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    for source in _FLOATS:
+        for zero_point in ("int8", "uint8"):
+            names = (source, "float32", zero_point)
+            yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
+            yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+    yield from _dtypes()
+    layouts = [call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
+    yield from in_every_layout(layouts)
+    for n in SIZES:
+        yield from variations("sizes", _shaped(("float32", "float32", "uint8"), input=(3, n), size=n))
+    yield from variations("attributes", _quantize_attributes())
+    yield from variations("ties", _ties())
+    yield from variations("saturation", _saturating())
+    wrong = [
+        call({"axis": 1}, input=(3, 4), scale=(3,)),
+        call({"axis": 2}, input=(3, 4), scale=(4,)),
+        call({"axis": 0}, input=(1, 4), scale=(3,)),
+        call(dtypes=("float32", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
+    ]
+    yield from refused(wrong)
+    large = call(dtypes=("float32", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
+    yield from variations("sizes", [large], tier=Tier.FULL)
+
+
+def _shaped(names: tuple[str, str, str], *, input: tuple[int, ...], size: int) -> Iterator[dict[str, Any]]:  # noqa: A002
+    """One scale for the tensor, and one for each index of dimension 1, which is the axis if none is stated."""
+    yield call(dtypes=names, input=input, scale=(), zero_point=())
+    yield call(dtypes=names, input=input, scale=(size,), zero_point=(size,))
+
+
+def _dtypes() -> Iterator[Sample]:
+    for variant in QUANTIZED:
+        stated = {"dtype": "int8"} if variant[-1] == "int64" else {}
+        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
+        if len(variant) == 3:
+            shapes["zero_point"] = (9,)
+        yield Sample(case_set="dtypes", case=call(stated, dtypes=variant, **shapes))
+    for result in INTEGERS:
+        names = ("float32", "float32", "int32")
+        yield Sample(case_set="dtypes", case=call({"dtype": result}, dtypes=names[:2], input=(4, 9), scale=()))
+        stated = call({"dtype": result}, dtypes=names, input=(4, 9), scale=(), zero_point=())
+        yield Sample(case_set="dtypes", case=stated)
+
+
+def _quantize_attributes() -> Iterator[dict[str, Any]]:
+    names = ("float32", "float32", "int8")
+    for axis in (0, 1, 2, -1, -2, -3):
+        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
+    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
+    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call({"axis": 5}, dtypes=names, input=(7,), scale=(), zero_point=())
+    yield call(dtypes=names, input=(), scale=(), zero_point=())
+    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+    yield call({"dtype": "int8"}, input=(5, 37), scale=())
+    for low, high in ((-127, 127), (-8, 7), (0, 15)):
+        limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
+        yield call(limits, dtypes=("float32", "float32", "int32"), input=(5, 37), scale=(), zero_point=())
+
+
+def _ties() -> Iterator[dict[str, Any]]:
+    """Quotients that are multiples of a half, with even and odd zero points: added before, they would move the tie."""
+    for source in _FLOATS:
+        for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
+            fills = {
+                "input": {"fill": "arange", "start": -30, "step": 0.25},
+                "scale": _full(0.5),
+                "zero_point": _full(value),
+            }
+            names = (source, "float32", zero_point)
+            yield call(dtypes=names, generator=fills, input=(5, 48), scale=(), zero_point=())
+    channels = {
+        "input": {"fill": "arange", "start": -16, "step": 0.125},
+        "scale": {"fill": "data", "values": [0.25, 0.5, 1.0, 2.0]},
+        "zero_point": _full(5),
+    }
+    names = ("float32", "float32", "int8")
+    yield call({"axis": 0}, dtypes=names, generator=channels, input=(4, 64), scale=(4,), zero_point=(4,))
+
+
+def _saturating() -> Iterator[dict[str, Any]]:
+    """Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows."""
+    for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
+        fills = {"input": _uniform(reach), "scale": _full(1 / 16 if reach < 1e9 else 1.0)}
+        names = ("float32", "float32", result)
+        yield call(dtypes=names, generator=fills, input=(5, 37), scale=(), zero_point=())
+    for result in ("int8", "uint8", "int32"):
+        fills = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, -1e12, 2e9, -2e9]}}
+        names = ("float32", "float32", result)
+        yield call(dtypes=names, generator=fills, input=(8,), scale=(), zero_point=())
+
+
+def dequantize_samples() -> Iterator[Sample]:
+    whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    for name in ("int8", "uint8", "int32"):
+        names = (name, "float32", name)
+        yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
+        yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+    for variant in DEQUANTIZED:
+        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
+        if len(variant) == 3:
+            shapes["zero_point"] = (9,)
+        yield Sample(case_set="dtypes", case=call(dtypes=variant, **shapes))
+    layouts = [call({"axis": 0}, dtypes=("int8", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
+    yield from in_every_layout(layouts)
+    for n in SIZES:
+        yield from variations("sizes", _shaped(("uint8", "float32", "uint8"), input=(3, n), size=n))
+    yield from variations("attributes", _dequantize_attributes())
+    yield from variations("extremes", _extremes())
+    wrong = [
+        call({"axis": 1}, dtypes=("int8", "float32"), input=(3, 4), scale=(3,)),
+        call({"axis": 2}, dtypes=("int8", "float32"), input=(3, 4), scale=(4,)),
+        call({"axis": 0}, dtypes=("int8", "float32"), input=(1, 4), scale=(3,)),
+        call(dtypes=("int8", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
+    ]
+    yield from refused(wrong)
+    large = call(dtypes=("int8", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
+    yield from variations("sizes", [large], tier=Tier.FULL)
+
+
+def _dequantize_attributes() -> Iterator[dict[str, Any]]:
+    names = ("int8", "float32", "int8")
+    for axis in (0, 1, 2, -1, -2, -3):
+        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
+    for result in _FLOATS:
+        yield call({"dtype": result}, dtypes=names, input=(5, 37), scale=(37,), zero_point=(37,))
+        yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
+    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
+    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call(dtypes=names, input=(), scale=(), zero_point=())
+    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+
+
+def _extremes() -> Iterator[dict[str, Any]]:
+    """The ends of the range against the other end as zero point: the difference has more bits than the dtype."""
+    for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
+        for zero_point in (low, high):
+            fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": _full(zero_point)}
+            yield call(dtypes=(name, "float32", name), generator=fills, input=(4,), scale=(), zero_point=())
+    fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": _full(0.1)}
+    yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())
