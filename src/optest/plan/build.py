@@ -6,8 +6,8 @@ The command line wins over the case, the case over the plan's defaults, those ov
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from optest.errors import UsageError
 from optest.plan.checks import (
@@ -21,9 +21,9 @@ from optest.plan.checks import (
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
 from optest.plan.making import Maker
-from optest.plan.products import Product, Rows
+from optest.plan.products import Product
 from optest.plan.request import CaseRequest
-from optest.plan.shared import Shared, gather_shared
+from optest.plan.shared import gather_shared
 from optest.plan.source import Path, collection_paused
 from optest.plan.statement import Entry, KnownOperators, Ledger, Operators
 from optest.spec import BackendTarget, Fill, TestCase
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
 __all__ = ["Operators", "build_cases"]
-
-
-class _Built(NamedTuple):
-    """A case, what it is called unless another is called so too, and where it stands."""
-
-    case: TestCase
-    identifier: str
-    shared: Shared
-    path: Path
-    combination: tuple[Product, Rows] | None = None
 
 
 def build_cases(
@@ -54,6 +44,7 @@ def build_cases(
     check_backend: Callable[[TestCase], Sequence[str]],
     dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
     backend_names: Collection[str] | None = None,
+    default_timeout_s: float | None = None,
 ) -> list[TestCase]:
     """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.
 
@@ -63,6 +54,7 @@ def build_cases(
         check_backend: what is wrong with a case's ``backend_config``.
         dtypes_of: dtypes by tensor that the backend's options of a case state, for cases without ``dtypes``.
         backend_names: the keys that ``backend_config`` may have; None does not check them.
+        default_timeout_s: the deadline of cases for which nobody states one.
 
     Raises:
         PlanError: with everything that is wrong with the form of the files, their cases and the flags, in the order
@@ -78,15 +70,15 @@ def build_cases(
         plans = gather_shared(document, request, ledger, target_of)
         known = KnownOperators(operators, ledger)
         fills = FillCheck(check_fill, ledger)
-        built: list[_Built] = []
         selection = _Selection(request, known)
+        check = check_backend if plans[-1].is_target_known else lambda _: ()
+        gathering = _Gathering(known, selection, check)
         for shared in plans:
-            maker = Maker(shared, request, fills, ledger, dtypes_of)
+            maker = Maker(shared, request, fills, ledger, dtypes_of, default_timeout_s)
             with ledger.reading(shared.source):
-                built.extend(_of_plan(maker, selection, known))
-        with ledger.reading(plans[-1].source):
-            maker = Maker(plans[-1], request, fills, ledger, dtypes_of)
-            built.extend(_of_flags(maker, selection))
+                gathering.take_plan(maker)
+                if shared is plans[-1]:
+                    gathering.take_flags(maker)
         for each in documents:
             with ledger.reading(each.source):
                 refuse_untrusted_code(each, request, ledger)
@@ -94,11 +86,9 @@ def build_cases(
         check_names(documents, ledger)
         if backend_names is not None:
             check_backend_names(plans, backend_names, ledger)
-        if plans[-1].is_target_known:
-            _check_backend(built, check_backend, ledger)
         problems = document.problems if document is not None else ()
         ledger.refuse(problems, [each.path for each in documents])
-        return _with_unique_ids(built)
+        return gathering.with_unique_ids()
 
 
 class _Selection:
@@ -120,79 +110,89 @@ class _Selection:
         return False
 
 
-def _of_plan(maker: Maker, selection: _Selection, known: KnownOperators) -> Iterator[_Built]:
-    """The cases of one plan; of one that is wrong as much is checked as can be, and it may be left out."""
-    document = maker.shared.document
-    if document is None:
-        return
-    entries: Sequence[Entry] = document.cases
-    for index, entry in enumerate(entries):
-        path: Path = ("cases", index)
-        if not entry:
-            selection.every_op_is_known = False
-            continue
-        if document.is_product(index):
-            yield from _of_product(maker, selection, known, document.product(index), entry["op"], path)
-            continue
-        operator = known.get(entry["op"], (*path, "op"))
-        if operator is None or not selection.takes(operator.name):
-            continue
-        case = maker.make(maker.statement(operator, entry, path))
-        if case is not None:
-            yield _Built(case, case.name or case.identifier(), maker.shared, path)
+class _Gathering:
+    """The cases of all plans in order, with the name that each has or would have."""
 
+    def __init__(
+        self, known: KnownOperators, selection: _Selection, check_backend: Callable[[TestCase], Sequence[str]]
+    ) -> None:
+        self._known = known
+        self._selection = selection
+        self._check_backend = check_backend
+        self._cases: list[TestCase] = []
+        self._names: list[str] = []
+        """What each case is called; "" if a person named it so, letter by letter."""
 
-def _of_product(
-    maker: Maker, selection: _Selection, known: KnownOperators, product: Product | None, op: str, path: Path
-) -> Iterator[_Built]:
-    if product is None:
-        known.get(op, (*path, "op"))
-        return
-    expansion = Expansion(product, maker, known, selection.takes)
-    for case, identifier, rows in expansion.cases():
-        yield _Built(case, identifier, maker.shared, path, (product, rows))
+    def take_plan(self, maker: Maker) -> None:
+        """Add the cases of one plan; of one that is wrong as much is checked as can be, and it may be left out."""
+        document = maker.shared.document
+        if document is None:
+            return
+        entries: Sequence[Entry] = document.cases
+        for index, entry in enumerate(entries):
+            path: Path = ("cases", index)
+            if not entry:
+                self._selection.every_op_is_known = False
+                continue
+            if document.is_product(index):
+                self._take_product(maker, document.product(index), entry["op"], path)
+                continue
+            operator = self._known.get(entry["op"], (*path, "op"))
+            if operator is not None and self._selection.takes(operator.name):
+                self._take(maker, maker.make(maker.statement(operator, entry, path)), path)
 
+    def take_flags(self, maker: Maker) -> None:
+        """Add one case for each operator that was asked for and that no plan has."""
+        selection = self._selection
+        for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
+            if operator is not None and operator.name not in selection.found:
+                selection.found.add(operator.name)
+                self._take(maker, maker.make(maker.statement(operator, {"op": name}, ())), ())
 
-def _of_flags(maker: Maker, selection: _Selection) -> Iterator[_Built]:
-    """One case for each operator that was asked for and that no plan has."""
-    for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
-        if operator is not None and operator.name not in selection.found:
-            selection.found.add(operator.name)
-            case = maker.make(maker.statement(operator, {"op": name}, ()))
-            if case is not None:
-                yield _Built(case, case.identifier(), maker.shared, ())
+    def _take(self, maker: Maker, case: TestCase | None, path: Path) -> None:
+        if case is None:
+            return
+        if messages := self._check_backend(case):
+            self._object(maker, case, path, messages)
+        self._cases.append(case)
+        self._names.append("" if case.name else case.identifier())
 
+    def _take_product(self, maker: Maker, product: Product | None, op: str, path: Path) -> None:
+        if product is None:
+            self._known.get(op, (*path, "op"))
+            return
+        add, add_name, check = self._cases.append, self._names.append, self._check_backend
+        for case, name, rows in Expansion(product, maker, self._known, self._selection.takes).cases():
+            if messages := check(case):
+                self._object(maker, case, path, messages, product.entry(rows))
+            add(case)
+            add_name(name)
 
-def _check_backend(built: Sequence[_Built], check_backend: Callable[[TestCase], Sequence[str]], ledger: Ledger) -> None:
-    for case, _, shared, path, combination in built:
-        messages = check_backend(case)
-        if not messages:
-            continue
-        with ledger.reading(shared.source, combination):
-            entry = combination[0].entry(combination[1]) if combination is not None else None
-            place = config_place(case, path, shared.document, entry)
-            for message in messages:
-                ledger.problem(place, message, options_of_others(case))
+    def _object(
+        self, maker: Maker, case: TestCase, path: Path, messages: Sequence[str], entry: Entry | None = None
+    ) -> None:
+        """Say what the backend has against a case; ``entry`` is that of a combination."""
+        place = config_place(case, path, maker.shared.document, entry)
+        for message in messages:
+            maker.ledger.problem(place, message, options_of_others(case))
 
-
-def _with_unique_ids(built: Sequence[_Built]) -> list[TestCase]:
-    """Cases that are called alike get ``#2``, ``#3`` and so on, in order."""
-    taken = {each.case.name for each in built if each.case.name and each.combination is None}
-    counts: dict[str, int] = {}
-    unique = []
-    for case, identifier, _, _, combination in built:
-        if not case.name or combination is not None:
-            count = counts.get(identifier, 0) + 1
-            name = _numbered(identifier, count)
-            while name in taken:
+    def with_unique_ids(self) -> list[TestCase]:
+        """The cases; of those that would be called alike, the later ones are called ``#2``, ``#3`` and so on."""
+        unique = self._cases
+        taken = {case.name: 1 for case, name in zip(unique, self._names, strict=True) if not name}
+        for place, name in enumerate(self._names):
+            if not name:
+                continue
+            if name not in taken:
+                taken[name] = 1
+                continue
+            count = taken[name] + 1
+            while (numbered := _numbered(name, count)) in taken:
                 count += 1
-                name = _numbered(identifier, count)
-            counts[identifier] = count
-            taken.add(name)
-            if name != (case.name or identifier):
-                case = dataclasses.replace(case, name=name)
-        unique.append(case)
-    return unique
+            taken[name] = count
+            taken[numbered] = 1
+            unique[place] = dataclasses.replace(unique[place], name=numbered)
+        return unique
 
 
 def _numbered(identifier: str, count: int) -> str:

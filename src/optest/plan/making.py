@@ -31,12 +31,14 @@ class Maker:
         fills: FillCheck,
         ledger: Ledger,
         dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        default_timeout_s: float | None = None,
     ) -> None:
         self.shared = shared
         self.request = request
         self.fills = fills
         self.ledger = ledger
         self.dtypes_of = dtypes_of
+        self.default_timeout_s = default_timeout_s
 
     def statement(self, operator: KnownOperator, entry: Entry, path: Path) -> Statement:
         """What is stated about a case, and what of it is not to be relied on."""
@@ -89,7 +91,9 @@ class Maker:
             "seed": entry.get("seed", shared.default_seed) if request.seed is None else request.seed,
             "reference": _reference(statement),
             "tolerances": tolerance_layers(statement, shared),
-            "timeout_s": first_stated(request.timeout_s, entry.get("timeout"), defaults.get("timeout")),
+            "timeout_s": first_stated(
+                request.timeout_s, entry.get("timeout"), defaults.get("timeout"), self.default_timeout_s
+            ),
             "retries": first_stated(request.retries, entry.get("retries"), defaults.get("retries"), 0),
             "priority": first_stated(entry.get("priority"), defaults.get("priority"), DEFAULT_PRIORITY),
             "skip": entry.get("skip"),
