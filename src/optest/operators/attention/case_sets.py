@@ -1,0 +1,186 @@
+"""The calls by which attention and rotary positions are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.samples import call, in_every_layout, integer_exact, refused, standard, variations
+from optest.operators.variants import FLOATS
+from optest.spec import Sample, Tier
+
+__all__ = ["attention_samples", "rope_samples"]
+
+_FLOATS = ("float32", "float16", "bfloat16")
+_LARGE = {"query": {"fill": "uniform", "low": 4.0, "high": 8.0}, "key": {"fill": "uniform", "low": 4.0, "high": 8.0}}
+
+
+def _ask(
+    query: Sequence[int],
+    key: Sequence[int],
+    value: Sequence[int] | None = None,
+    attn_mask: Sequence[int] | None = None,
+    *,
+    dtypes: Sequence[str] = (),
+    generator: Any = None,
+    **attributes: Any,
+) -> dict[str, Any]:
+    """A call with a value like the key, and perhaps a mask."""
+    shapes = {"query": query, "key": key, "value": key if value is None else value}
+    if attn_mask is not None:
+        shapes["attn_mask"] = attn_mask
+    return call(attributes, dtypes=dtypes, generator=generator, **shapes)
+
+
+def attention_samples() -> Iterator[Sample]:
+    calls = [
+        _ask((1, 2, 5, 8), (1, 2, 7, 8)),
+        _ask((2, 3, 17, 16), (2, 3, 17, 16), is_causal=True),
+        _ask((1, 4, 33, 64), (1, 2, 33, 64), enable_gqa=True),
+    ]
+    yield from standard(calls, FLOATS, special=False)
+    for name in ("query", "key"):
+        yield from in_every_layout([_ask((2, 2, 16, 8), (2, 2, 16, 8), is_causal=True)], names=[name])
+    yield from _sizes()
+    yield from variations("attributes", _attributes(), dtypes=("float32", "bfloat16"))
+    yield from _masks()
+    yield from variations("grouped heads", _groups(), dtypes=("float32", "float16"))
+    yield from variations(
+        "large scores",
+        (
+            _ask((1, 2, 9, 16), (1, 2, 19, 16), generator=_LARGE),
+            _ask((1, 2, 19, 16), (1, 2, 19, 16), is_causal=True, generator=_LARGE),
+        ),
+        dtypes=_FLOATS,
+    )
+    for name in ("query", "key", "value"):
+        special = {name: {"fill": "special", "rate": 0.02}}
+        yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=special)], dtypes=_FLOATS)
+    yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=_FLOATS)
+    yield from refused(
+        [
+            _ask((1, 2, 5, 8), (1, 2, 7, 9)),
+            _ask((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 6, 8)),
+            _ask((1, 4, 5, 8), (1, 2, 7, 8)),
+            _ask((1, 4, 5, 8), (1, 3, 7, 8), enable_gqa=True),
+            _ask((1, 2, 5, 8), (1, 2, 7, 8), attn_mask=(5, 6)),
+            _ask((1, 2, 5, 8), (1, 2, 5, 8), attn_mask=(5, 5), is_causal=True),
+        ]
+    )
+    model = [
+        _ask((1, 8, 512, 64), (1, 8, 512, 64), is_causal=True),
+        _ask((1, 8, 1, 128), (1, 2, 2048, 128), enable_gqa=True),
+    ]
+    yield from variations("long", model, dtypes=_FLOATS, tier=Tier.FULL)
+
+
+def _sizes() -> Iterator[Sample]:
+    """Queries, keys and elements around the tiles of fused kernels, one after another."""
+    calls = [_ask((1, 1, 3, 16), (1, 1, n, 16)) for n in (1, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1025)]
+    calls += [_ask((1, 1, n, 16), (1, 1, n, 16), is_causal=True) for n in (1, 2, 15, 16, 17, 33, 65, 129)]
+    calls += [_ask((1, 1, 5, n), (1, 1, 9, n)) for n in (1, 7, 15, 17, 33, 80, 129)]
+    calls += [_ask((1, 1, 5, 8), (1, 1, 9, 8), (1, 1, 9, n)) for n in (1, 7, 17, 33)]
+    calls += [_ask((0, 2, 5, 8), (0, 2, 7, 8)), _ask((1, 2, 0, 8), (1, 2, 7, 8)), _ask((1, 2, 5, 8), (1, 2, 0, 8))]
+    yield from variations("sizes", calls, dtypes=("float32", "float16"))
+
+
+def _attributes() -> Iterator[dict[str, Any]]:
+    for scale in (1.0, 0.05, -0.5, 0.0):
+        yield _ask((1, 2, 9, 32), (1, 2, 17, 32), scale=scale)
+    yield _ask((1, 2, 9, 32), (1, 2, 17, 32), scale=0.3, is_causal=True)
+    yield _ask((1, 2, 17, 16), (1, 2, 9, 16), is_causal=True)  # more queries than keys
+    yield _ask((1, 2, 9, 16), (1, 2, 17, 16), is_causal=True)  # more keys: a mask that ends at the last is another
+    yield _ask((9, 16), (17, 16))
+    yield _ask((3, 9, 16), (3, 17, 16), is_causal=True)
+    yield _ask((2, 3, 2, 9, 16), (2, 3, 2, 17, 16))
+
+
+def _masks() -> Iterator[Sample]:
+    """bool and float masks that broadcast, rows that see nothing, and a mask that would be felt if it counted twice."""
+    shapes = [(9, 17), (1, 17), (9, 1), (2, 3, 9, 17), (1, 3, 1, 17), (2, 1, 9, 17)]
+    calls = [_ask((2, 3, 9, 16), (2, 3, 17, 16), attn_mask=shape) for shape in shapes]
+    yield from variations("masks", calls, dtypes=("float32", "bfloat16"))
+    for dtype in ("float32", "float16", "bfloat16", "float64"):
+        yield from variations("masks", ({**each, "dtypes": [dtype, dtype, dtype, "bool"]} for each in calls))
+    nothing = [[True, False, True, True], [False, False, False, False], [False, False, False, True]]
+    seen = {"attn_mask": {"fill": "data", "values": nothing}}
+    below = [[0.0 if each else "-inf" for each in row] for row in nothing]
+    unseen = {"attn_mask": {"fill": "data", "values": below}}
+    small = {"query": (1, 2, 3, 8), "key": (1, 2, 4, 8), "attn_mask": (3, 4)}
+    for dtype in _FLOATS:
+        yield from variations(
+            "masks",
+            [
+                _ask(**small, dtypes=[dtype, dtype, dtype, "bool"], generator=seen),
+                _ask(**small, dtypes=[dtype], generator=unseen),
+            ],
+        )
+
+
+def _groups() -> Iterator[dict[str, Any]]:
+    for heads, shared in ((4, 2), (6, 2), (6, 3), (8, 1), (4, 4)):
+        yield _ask((2, heads, 5, 16), (2, shared, 9, 16), enable_gqa=True)
+    yield _ask((1, 6, 9, 16), (1, 2, 9, 16), enable_gqa=True, is_causal=True)
+    yield _ask((1, 6, 5, 16), (1, 2, 9, 16), attn_mask=(1, 6, 5, 9), enable_gqa=True)
+
+
+def rope_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),
+        call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)),
+        call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
+    ]
+    yield from standard(calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128))
+    yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
+    yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
+    yield from variations("positions", _rope_positions())
+    for half in ("float16", "bfloat16"):
+        wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
+        yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
+    yield from integer_exact(calls)
+    yield from refused(
+        [
+            call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
+            call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
+            call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
+            call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
+            call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
+        ]
+    )
+
+
+def _rope_of_size(half: int) -> dict[str, Any]:
+    return call({"interleaved": half % 2 == 0}, input=(1, 2, 3, 2 * half), cos=(3, half), sin=(3, half))
+
+
+def _rope_of_length(length: int) -> dict[str, Any]:
+    return call(input=(1, 2, length, 8), cos=(length, 4), sin=(length, 4))
+
+
+def _rope_attributes() -> Iterator[dict[str, Any]]:
+    for interleaved in (False, True):
+        for size in (0, 2, 6, 8):
+            half = (size or 8) // 2
+            attributes = {"interleaved": interleaved, "rotary_embedding_dim": size}
+            yield call(attributes, input=(2, 3, 5, 8), cos=(5, half), sin=(5, half))
+        yield call({"interleaved": interleaved}, input=(5, 8), cos=(5, 4), sin=(5, 4))
+        yield call({"interleaved": interleaved}, input=(3, 5, 8), cos=(3, 5, 4), sin=(3, 5, 4))
+
+
+def _rope_positions() -> Iterator[dict[str, Any]]:
+    for dtype, tables, index in (
+        ("float32", "float32", "int64"),
+        ("float32", "float32", "int32"),
+        ("float16", "float16", "int64"),
+        ("bfloat16", "float32", "int64"),
+    ):
+        for interleaved in (False, True):
+            for rows in ((5,), (2, 5)):
+                yield call(
+                    {"interleaved": interleaved},
+                    dtypes=[dtype, tables, tables, index],
+                    input=(2, 3, 5, 8),
+                    cos=(33, 4),
+                    sin=(33, 4),
+                    position_ids=rows,
+                )

@@ -1,0 +1,102 @@
+"""What attention and rotary positions may lose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.numerics import dtype_of
+from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet
+from optest.operators.attention.references import (
+    AttentionOperands,
+    attention_operands,
+    attention_weights,
+    rope_parts,
+    rotated,
+)
+from optest.operators.budgets import SUBNORMAL, growth_of_sum, unit_roundoff
+from optest.spec import ErrorBudget, Terms
+
+__all__ = ["rope_terms", "scaled_dot_product_attention_terms"]
+
+
+@quiet
+def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the scores, of the softmax of perturbed scores and of the weighted sum, first order.
+
+    For one query with S keys of E elements: t are the terms scale·qᵢ·kᵢ of a score s (mask included), d = s − max,
+    p the weights and y = Σp·v. In units of u:
+
+    - a score is off by ``(4√E + 3)·Σ|t| + |s|``: its sum, scale (whole, or its root on both sides, before or after
+      the sum) and the mask; an error common to all scores of a query has no effect;
+    - exp(d) is off by ``2|d| + 6`` of itself, as in softmax;
+    - for 16-bit inputs a weight may be rounded to their type before it meets value: ``r = u₁₆/u`` of itself, in
+      float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, and no fused kernel
+      is without; scores are not operands of anything, so that rounding them to 16 bits is an error;
+    - with ε the sum of these three, y is off by ``Σp·ε·|v − y|`` ≤ ``Σp·ε·|v| + |y|·Σp·ε``;
+    - the two sums over the keys add ``4√S·(Σp|v| + |y|)``, and weights below u/2 of the sum may vanish from it;
+    - dividing, and rescaling what an online softmax has summed so far, which multiplies both sums alike: ``8·|y|``.
+
+    Where the scores of a query repeat few values, S takes the place of 4√S. Variances are those of independent
+    roundings; |v − y|² is taken as 2v² + 2y².
+    """
+    first = np.asarray(inputs[0])
+    operands = attention_operands(inputs, attributes)
+    weights, value = attention_weights(operands), operands.value
+    p = weights.shares
+    y, size = p @ value, np.abs(value)
+    if not y.size:
+        return (ErrorBudget(y, y),)
+    count = float(p.shape[-1])
+
+    scores_worst, scores_variance = _errors_of_scores(operands, weights.scores)
+    own = 2.0 * np.minimum(np.abs(weights.shifted), 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
+    narrowed = dtype_of(first.dtype).unit_roundoff / unit_roundoff(first) if first.dtype.itemsize == 2 else 0.0
+    error = _times(p, scores_worst + own + narrowed)
+    square = _times(p * p, scores_variance + (own * own + narrowed * narrowed) / 3.0)
+
+    growth, growth_variance = growth_of_sum(weights.scores, count, (p.ndim - 1,))
+    least = unit_roundoff(first)
+    lost = 0.0 if is_double(first) else np.where(p < 0.5 * least, p, 0.0).sum(-1, keepdims=True) / least
+    tiny = SUBNORMAL + (0.5 if first.dtype == np.float16 else 0.0)
+
+    worst = error @ size + np.abs(y) * error.sum(-1, keepdims=True)
+    worst += growth * (p @ size) + np.abs(y) * (growth + lost + 8.0) + tiny * size.sum(-2, keepdims=True)
+    squares, values = value * value, y * y
+    variance = 2.0 * (square @ squares + values * square.sum(-1, keepdims=True))
+    variance += growth_variance * (values / 3.0 + (p * p) @ squares / 2.0)
+    variance += values * (
+        growth_variance * (1.0 / 3.0 + (p * p).sum(-1, keepdims=True) / 2.0) + 4.0 * lost * lost + 4.0
+    )
+    variance += tiny * tiny / 3.0 * squares.sum(-2, keepdims=True)
+    return (ErrorBudget(worst, variance),)
+
+
+def _errors_of_scores(operands: AttentionOperands, scores: Array) -> tuple[Array, Array]:
+    """The worst error of each score and its variance; 0 where a score is −∞, which no error reaches."""
+    query, key = operands.query, np.swapaxes(operands.key, -1, -2)
+    elements = float(query.shape[-1])
+    terms = abs(operands.scale) * (np.abs(query) @ np.abs(key))
+    squares = operands.scale**2 * ((query * query) @ (key * key))
+    with_mask = np.abs(scores)
+    worst = (4.0 * np.sqrt(elements) + 3.0) * terms + with_mask
+    plain = operands.scale * (query @ key)
+    variance = elements * (plain * plain / 3.0 + squares / 2.0) + squares + with_mask * with_mask / 3.0
+    seen = scores != -np.inf
+    return np.where(seen, worst, 0.0), np.where(seen, variance, 0.0)
+
+
+def _times(weights: Array, errors: Array) -> Array:
+    """The product, 0 for a weight of 0 whatever its error."""
+    return np.asarray(np.where(weights == 0.0, 0.0, weights * errors))
+
+
+@quiet
+def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the two products of each element; what is not rotated has none and stays as it is."""
+    first, second, cos, sin = (np.abs(each) for each in rope_parts(inputs, attributes))
+    nothing = np.zeros(np.shape(inputs[0]))
+    squares = [each * each for each in (first, second, cos, sin)]
+    absolute = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
+    first, second, cos, sin = squares
+    squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
+    return (Terms(absolute, squared, 2),)
