@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from optest.operators.arrays import (
@@ -11,20 +9,34 @@ from optest.operators.arrays import (
     Attributes,
     Inputs,
     as_float64,
+    is_double,
     quiet,
 )
-from optest.operators.normalization.references import affine_parameters, moments
+from optest.operators.budgets import SUBNORMAL, exponential_sum, growth_of_sum
+from optest.operators.normalization.references import (
+    affine_parameters,
+    by_channel,
+    by_group,
+    moments,
+    parameter,
+    rms_epsilon,
+    seen,
+    trailing_dims,
+)
 from optest.operators.shapes import (
     normalize_dim,
 )
 from optest.spec import ErrorBudget
 
 __all__ = [
+    "batch_norm_terms",
+    "causal_softmax_terms",
+    "group_norm_terms",
     "layer_norm_terms",
+    "log_softmax_terms",
+    "rms_norm_terms",
     "softmax_terms",
 ]
-
-_FLOAT32_U = 2.0**-24
 
 
 @quiet
@@ -38,52 +50,61 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
 
     Errors of the sum are common to a row and do not average out over it; they count with twice their deviation.
     """
-    array = np.asarray(inputs[0])
-    x = as_float64(array)
-    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    x = as_float64(inputs[0])
     if not x.size:
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
-    count = float(row.shape[dim])
-    d = row - row.max(dim, keepdims=True)
-    e = np.exp(d)
-    y = e / e.sum(dim, keepdims=True)
-    own = 2.0 * np.minimum(-d, 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
-    weighted = y * own
-
-    growth, growth_variance = growth_of_sum(row, count, (dim,))
-    squares = (y * y).sum(dim, keepdims=True)
-    lost = 0.0 if array.dtype == np.float64 else np.where(y < _VANISHING, y, 0.0).sum(dim, keepdims=True) / _FLOAT32_U
-    shared = weighted.sum(dim, keepdims=True) + growth + lost
-    own_variance = weighted * weighted / 3.0
-    shared_variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + own_variance.sum(dim, keepdims=True)
-
-    worst = weighted + y * (shared + 5.0) + _SUBNORMAL
-    variance = own_variance + y * y * (4.0 * (shared_variance + lost * lost) + 2.0) + _SUBNORMAL**2
-    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
+    budget = _softmax_budget(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=_is_double(inputs))
+    assert budget.variance is not None
+    return (ErrorBudget(budget.worst.reshape(x.shape), budget.variance.reshape(x.shape)),)
 
 
-_VANISHING = 0.5 * _FLOAT32_U
-_SUBNORMAL = 4.0 * 2.0**-125
-"""Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
+def _is_double(inputs: Inputs) -> bool:
+    return is_double(np.asarray(inputs[0]))
 
 
-def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Any, Any]:
-    """How errors of a sum of ``count`` values grow, at worst and in variance: 4√n and n.
+def _softmax_budget(row: Array, dim: int, *, double: bool) -> ErrorBudget:
+    found = exponential_sum(row, dim, double=double)
+    y, weighted = found.shares, found.weighted
+    worst = weighted + y * (found.worst + 5.0) + SUBNORMAL
+    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + SUBNORMAL**2
+    return ErrorBudget(worst, variance)
 
-    Where a row repeats few values, roundings repeat and add up: n and n²/4.
+
+@quiet
+def causal_softmax_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """As softmax, over the columns that a row sees; those that it does not see are 0 without any error."""
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    mask = seen(x.shape[-2], x.shape[-1])
+    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=_is_double(inputs))
+    return (ErrorBudget(np.where(mask, worst, 0.0), np.where(mask, variance, 0.0)),)
+
+
+@quiet
+def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the shift, exp (3 ulp), the sum, the logarithm (3 ulp) and two differences, first order.
+
+    With d = x − max, L = ln Σ exp(d) and l = max + L, in units of u: the sum is off by ``Σ share·(2|d| + 6) + 4√n + v``
+    of itself (see softmax), which is the absolute error of L; the logarithm adds ``6·L``. Then (x − max) − L rounds
+    ``|d|`` and x − (max + L) rounds ``|l|``, of which both are right, and the result rounds ``|y|``.
+
+    Errors of L are common to a row and count with twice their deviation. Where a row repeats few values, n takes the
+    place of 4√n.
     """
-    repeats = x.max(dims, keepdims=True) == x.min(dims, keepdims=True)
-    if count > 16 and _has_few_values(x):
-        repeats = np.ones_like(repeats)
-    worst = np.where(repeats, np.maximum(count, 4.0 * np.sqrt(count)), 4.0 * np.sqrt(count))
-    return worst, np.where(repeats, np.maximum(count * count / 4.0, count), count)
-
-
-def _has_few_values(x: Array) -> bool:
-    """Fewer than 16 distinct values among 4,096 elements, evenly spread."""
-    flat = x.reshape(-1)
-    return np.unique(flat[:: max(1, flat.size // 4096)]).size < 16
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    row = x.reshape(x.shape or (1,))
+    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=_is_double(inputs))
+    logarithm = np.log(found.total)
+    d, total = np.abs(found.shifted), np.abs(found.largest + logarithm)
+    y = np.abs(found.shifted - logarithm)
+    worst = found.worst + 6.0 * logarithm + d + total + y
+    shared = found.variance + 12.0 * logarithm * logarithm + total * total / 3.0
+    variance = 4.0 * shared + (d * d + y * y) / 3.0
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
 @quiet
@@ -106,11 +127,39 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     if not x.size:
         return (ErrorBudget(x, x),)
     weight, bias = affine_parameters(inputs)
-    trailing = len(attributes["normalized_shape"])
-    dims = tuple(range(x.ndim - trailing, x.ndim))
-    count = float(np.prod(x.shape[-trailing:]))
-    centred, mean, variance = moments(x, trailing)
-    total = variance + attributes.get("eps", 1e-5)
+    return (_normalized_budget(x, trailing_dims(x, attributes), attributes.get("eps", 1e-5), weight, bias),)
+
+
+@quiet
+def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """As layer_norm over a group, and what a kernel loses that folds everything into x·scale + shift.
+
+    With scale = weight·r and shift = bias − mean·scale: the product mean·scale, ``|weight·mean|·r``, and shift itself,
+    ``|bias| + |weight·mean|·r``, come on top of it.
+    """
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    split = by_group(x, inputs, attributes["num_groups"])
+    budget = _normalized_budget(
+        split.values, split.dims, attributes.get("eps", 1e-5), split.weight, split.bias, is_folded=True
+    )
+    assert budget.variance is not None
+    return (ErrorBudget(budget.worst.reshape(x.shape), budget.variance.reshape(x.shape)),)
+
+
+def _normalized_budget(
+    x: Array,
+    dims: tuple[int, ...],
+    eps: float,
+    weight: Array | None,
+    bias: Array | None,
+    *,
+    is_folded: bool = False,
+) -> ErrorBudget:
+    count = float(np.prod([x.shape[i] for i in dims]))
+    centred, mean, variance = moments(x, dims)
+    total = variance + eps
     r = 1.0 / np.sqrt(total)
     z, s = np.abs(centred) * r, variance / total
     condition = np.sqrt(variance * (variance + mean * mean)) / total  # κ·s, finite where the variance is 0
@@ -127,10 +176,73 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     stretch_variance = z * z * (s * s * (growth_variance / 12.0 + 1.0) + condition * condition)
     own_variance = (x * x + mean * mean) * r * r / 3.0 + 4.0 * z * z
     expected = 4.0 * shift_variance + 4.0 * stretch_variance + own_variance
+    if is_folded:
+        worst = worst + 2.0 * np.abs(mean) * r
+        expected = expected + 4.0 * (2.0 * mean * mean) * r * r / 3.0
 
     if weight is not None:
         worst, expected = worst * np.abs(weight), expected * weight * weight
     if bias is not None:
         y = centred * r * (1.0 if weight is None else weight) + bias
         worst, expected = worst + np.abs(y), expected + y * y / 3.0
-    return (ErrorBudget(np.asarray(worst), np.asarray(expected)),)
+        if is_folded:
+            worst, expected = worst + np.abs(bias), expected + 4.0 * bias * bias / 3.0
+    return ErrorBudget(np.asarray(worst), np.asarray(expected))
+
+
+@quiet
+def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """By running statistics: errors of the square root and of x·scale + shift; in training as group_norm.
+
+    With r = 1/√(running_var + eps), z = |x − running_mean|·r, scale = weight·r and shift = bias − running_mean·scale,
+    in units of u: the sum under the root (1/2), rsqrt (2 ulp) and the product with weight stretch z by ``6·z``, the
+    products x·scale and running_mean·scale and the shift round ``(|x| + 2|running_mean|)·r``, all of it times |weight|;
+    ``|bias|`` is in the shift and ``|y|`` is the last sum. Errors of scale and shift are common to a channel and count
+    with twice their deviation.
+    """
+    x, eps = as_float64(inputs[0]), attributes.get("eps", 1e-5)
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    split = by_channel(x, inputs)
+    if attributes.get("training"):
+        return (_normalized_budget(x, split.dims, eps, split.weight, split.bias, is_folded=True),)
+    mean, variance = (np.reshape(parameter(inputs, index), (-1, *(1,) * (x.ndim - 2))) for index in (1, 2))
+    r = 1.0 / np.sqrt(variance + eps)
+    z = np.abs(x - mean) * r
+    worst = 6.0 * z + (np.abs(x) + 2.0 * np.abs(mean)) * r
+    expected = 4.0 * 4.0 * z * z + (x * x + 4.0 * 2.0 * mean * mean) * r * r / 3.0
+    y = (x - mean) * r
+    if split.weight is not None:
+        y, worst, expected = y * split.weight, worst * np.abs(split.weight), expected * split.weight**2
+    if split.bias is not None:
+        y = y + split.bias
+        worst, expected = worst + np.abs(split.bias), expected + 4.0 * split.bias**2 / 3.0
+    return (ErrorBudget(np.asarray(worst + np.abs(y)), np.asarray(expected + y * y / 3.0)),)
+
+
+@quiet
+def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the mean square, the square root and the products, all relative to the result y, first order.
+
+    With q the mean of x², s = q/(q + eps) and n elements in a row, in units of u: the squares, their sum and the
+    division are off by ``4√n + 4`` of q, of which the root takes ``s·(2√n + 2)``; the sum with eps, rsqrt (2 ulp) and
+    two products add ``7``. What is common to a row counts with twice its deviation. Where a row repeats few values,
+    n takes the place of 4√n.
+    """
+    array = np.asarray(inputs[0])
+    x = as_float64(array)
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    dims, weight = trailing_dims(x, attributes), parameter(inputs, 1)
+    count = float(np.prod([x.shape[i] for i in dims]))
+    squares = x * x
+    mean_square = squares.mean(dims, keepdims=True)
+    total = mean_square + rms_epsilon(array, attributes)
+    s = np.where(np.isinf(total), 1.0, mean_square / total)
+    growth, growth_variance = growth_of_sum(squares, count, dims)
+    y = np.abs(x) / np.sqrt(total) * (1.0 if weight is None else np.abs(weight))
+    fourth = (squares * squares).mean(dims, keepdims=True)
+    spread = np.where(np.isinf(total), 1.0, fourth / (count * total * total))  # Σt²/2 beside s²/3
+    shared = growth_variance * (s * s / 3.0 + spread / 2.0) / 4.0 + s * s + 2.0
+    worst = y * (s * (growth / 2.0 + 2.0) + 7.0)
+    return (ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0))),)

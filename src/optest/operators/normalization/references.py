@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from optest.operators.arrays import (
@@ -18,10 +20,22 @@ from optest.operators.shapes import (
 )
 
 __all__ = [
+    "Channels",
     "affine_parameters",
+    "batch_norm_reference",
+    "by_channel",
+    "by_group",
+    "causal_softmax_reference",
+    "group_norm_reference",
     "layer_norm_reference",
+    "log_softmax_reference",
     "moments",
+    "parameter",
+    "rms_epsilon",
+    "rms_norm_reference",
+    "seen",
     "softmax_reference",
+    "trailing_dims",
 ]
 
 
@@ -33,9 +47,44 @@ def softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ..
     if not x.size:
         return (x,)
     row = x.reshape(x.shape or (1,))
+    return (_softmax(row, dim, extended=is_double(array)).reshape(x.shape),)
+
+
+def _softmax(row: Array, dim: int, *, extended: bool) -> Array:
     e = np.exp(row - row.max(dim, keepdims=True))
-    total = np.expand_dims(sum_over(e, (dim,), extended=is_double(array)), dim)
-    return (np.asarray(e / total).reshape(x.shape),)
+    total = np.expand_dims(sum_over(e, (dim,), extended=extended), dim)
+    return np.asarray(e / total)
+
+
+@quiet
+def log_softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """(x − max) − ln Σ exp(x − max)."""
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    if not x.size:
+        return (x,)
+    row = x.reshape(x.shape or (1,))
+    row = row.astype(np.longdouble) if is_double(array) else row
+    shifted = row - row.max(dim, keepdims=True)
+    y = shifted - np.log(np.exp(shifted).sum(dim, keepdims=True))
+    return (np.asarray(y, dtype=np.float64).reshape(x.shape),)
+
+
+@quiet
+def causal_softmax_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """0 for the columns that a row does not see, whatever stands there."""
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    if not x.size:
+        return (x,)
+    visible = np.where(seen(x.shape[-2], x.shape[-1]), x, -np.inf)
+    return (_softmax(visible, x.ndim - 1, extended=is_double(array)),)
+
+
+def seen(rows: int, columns: int) -> Array:
+    """Row i sees the columns up to i + (columns − rows): the last row sees all."""
+    return np.tri(rows, columns, columns - rows, dtype=np.bool_)
 
 
 @quiet
@@ -44,31 +93,130 @@ def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     x = widen(array)
     if not x.size:
         return (x,)
+    dims = trailing_dims(x, attributes)
     weight, bias = affine_parameters(inputs)
-    centred, _, variance = moments(x, len(attributes["normalized_shape"]), extended=is_double(array))
-    y = centred / np.sqrt(variance + attributes.get("eps", 1e-5))
-    y = y if weight is None else y * weight
-    return (np.asarray(y if bias is None else y + bias),)
+    return (_normalized(x, dims, attributes.get("eps", 1e-5), weight, bias, extended=is_double(array)),)
+
+
+@quiet
+def group_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    if not array.size:
+        return (widen(array),)
+    split = by_group(widen(array), inputs, attributes["num_groups"])
+    y = _normalized(
+        split.values,
+        split.dims,
+        attributes.get("eps", 1e-5),
+        split.weight,
+        split.bias,
+        extended=is_double(array),
+    )
+    return (y.reshape(array.shape),)
+
+
+@quiet
+def batch_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """By the running statistics or, in training, those of the batch (with the biased variance)."""
+    array = np.asarray(inputs[0])
+    x, eps = widen(array), attributes.get("eps", 1e-5)
+    if not x.size:
+        return (x,)
+    split = by_channel(x, inputs)
+    if attributes.get("training"):
+        return (_normalized(x, split.dims, eps, split.weight, split.bias, extended=is_double(array)),)
+    mean, variance = (_spread(parameter(inputs, index), x.ndim) for index in (1, 2))
+    assert mean is not None
+    assert variance is not None
+    return (_scaled((x - mean) / np.sqrt(variance + eps), split.weight, split.bias),)
+
+
+@quiet
+def rms_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    if not x.size:
+        return (x,)
+    dims = trailing_dims(x, attributes)
+    square = _mean_of(x * x, dims, extended=is_double(array))
+    y = x / np.sqrt(square + rms_epsilon(array, attributes))
+    return (_scaled(y, parameter(inputs, 1), None),)
+
+
+def rms_epsilon(array: Array, attributes: Attributes) -> float:
+    """``eps``; without one, the spacing of 1 in the arithmetic: 2⁻⁵² for float64, 2⁻²³ for all others.
+
+    torch documents finfo(input.dtype).eps, but takes that of float32, in which it computes, for 16-bit inputs too.
+    """
+    stated = attributes.get("eps")
+    if stated is not None:
+        return float(stated)
+    return 2.0**-52 if is_double(array) else 2.0**-23
+
+
+class Channels(NamedTuple):
+    """An input with the dimensions that are normalised over, and its parameters shaped to broadcast with it."""
+
+    values: Array
+    dims: tuple[int, ...]
+    weight: Array | None
+    bias: Array | None
+
+
+def by_group(x: Array, inputs: Inputs, groups: int) -> Channels:
+    """(batch, groups, channels of a group, everything else), of which the last two are normalised over."""
+    batch, channels = x.shape[:2]
+    values = x.reshape(batch, groups, channels // groups, -1)
+    weight, bias = (None if each is None else each.reshape(1, groups, -1, 1) for each in affine_parameters(inputs))
+    return Channels(values, (2, 3), weight, bias)
+
+
+def by_channel(x: Array, inputs: Inputs) -> Channels:
+    """weight and bias of a batch_norm, which follow the running statistics; normalised over all but dimension 1."""
+    dims = (0, *range(2, x.ndim))
+    return Channels(x, dims, _spread(parameter(inputs, 3), x.ndim), _spread(parameter(inputs, 4), x.ndim))
+
+
+def _spread(values: Array | None, rank: int) -> Array | None:
+    return None if values is None else values.reshape(-1, *(1,) * (rank - 2))
+
+
+def parameter(inputs: Inputs, index: int) -> Array | None:
+    """One input, widened, None where it is left out."""
+    return widen(np.asarray(inputs[index])) if len(inputs) > index and inputs[index] is not None else None
 
 
 def affine_parameters(inputs: Inputs) -> tuple[Array | None, Array | None]:
     """weight and bias of a normalisation, widened, None where left out."""
-    weight, bias = (inputs[i] if len(inputs) > i and inputs[i] is not None else None for i in (1, 2))
-    return (
-        None if weight is None else widen(np.asarray(weight)),
-        None if bias is None else widen(np.asarray(bias)),
-    )
+    return parameter(inputs, 1), parameter(inputs, 2)
 
 
-def moments(x: Array, trailing: int, *, extended: bool = False) -> tuple[Array, Array, Array]:
-    """x − mean, the mean and the biased variance over the last ``trailing`` dimensions, kept with size 1."""
-    dims = tuple(range(x.ndim - trailing, x.ndim))
+def trailing_dims(x: Array, attributes: Attributes) -> tuple[int, ...]:
+    """The last dimensions, as many as ``normalized_shape`` has."""
+    return tuple(range(x.ndim - len(attributes["normalized_shape"]), x.ndim))
 
-    def mean_of(values: Array) -> Array:
-        return np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(np.prod(x.shape[-trailing:]))
 
-    mean = mean_of(x)
+def _normalized(
+    x: Array, dims: tuple[int, ...], eps: float, weight: Array | None, bias: Array | None, *, extended: bool
+) -> Array:
+    centred, _, variance = moments(x, dims, extended=extended)
+    return _scaled(centred / np.sqrt(variance + eps), weight, bias)
+
+
+def _scaled(y: Array, weight: Array | None, bias: Array | None) -> Array:
+    y = y if weight is None else y * weight
+    return np.asarray(y if bias is None else y + bias)
+
+
+def moments(x: Array, dims: tuple[int, ...], *, extended: bool = False) -> tuple[Array, Array, Array]:
+    """x − mean, the mean and the biased variance over ``dims``, kept with size 1."""
+    mean = _mean_of(x, dims, extended=extended)
     centred = x - mean
-    rest = mean_of(centred)  # what rounding the mean left over
+    rest = _mean_of(centred, dims, extended=extended)  # what rounding the mean left over
     centred = centred - rest
-    return centred, mean + rest, mean_of(centred * centred)
+    return centred, mean + rest, _mean_of(centred * centred, dims, extended=extended)
+
+
+def _mean_of(values: Array, dims: tuple[int, ...], *, extended: bool) -> Array:
+    count: Any = np.prod([values.shape[i] for i in dims])
+    return np.asarray(np.expand_dims(sum_over(values, dims, extended=extended), dims) / float(count))
