@@ -1,6 +1,7 @@
 """Functions of real numbers with bits to spare: float64 for narrower operands, long double for float64 ones.
 
-Where the platform has no longer double, a float64 result may be off by the unit that the rules allow a float64 reference.
+Where the platform has no longer double, a float64 result may be off by one unit, which the rules allow a float64
+reference.
 """
 
 from __future__ import annotations

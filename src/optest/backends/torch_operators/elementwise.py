@@ -28,7 +28,8 @@ def _scaled(function: Callable[..., torch.Tensor]) -> TorchCall:
         alpha = attributes.get("alpha", 1.0)
         if alpha == 1:
             return function(left, right)
-        return function(left, right, alpha=factor(alpha, torch.result_type(left, right)))
+        whole = factor(alpha, torch.result_type(left, right)) if alpha == alpha // 1 else alpha
+        return function(left, right, alpha=whole)
 
     return call
 

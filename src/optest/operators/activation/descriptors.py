@@ -48,7 +48,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         domain={"input": Interval(low=-8.0, high=8.0)},
         samples=_SAMPLES + "gelu_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "refused"),
+        case_sets=(*_COMMON_SETS, "attributes"),
         description="Gaussian error linear unit.",
     ),
     OperatorDescriptor(
@@ -84,7 +84,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         terms=_TERMS + "leaky_relu_terms",
         rule=Rule(kind=RuleClass.ULP, ulp=0.5, source=_IDENTITY, formula="|out| more below 0"),
         samples=_SAMPLES + "leaky_relu_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "refused"),
+        case_sets=(*_COMMON_SETS, "attributes"),
         description="input above 0, else negative_slope * input.",
     ),
     OperatorDescriptor(
@@ -124,7 +124,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         domain={"input": Interval(low=-15.0, high=15.0)},
         samples=_SAMPLES + "silu_samples",
-        case_sets=(*_COMMON_SETS, "refused"),
+        case_sets=_COMMON_SETS,
         description="Sigmoid linear unit: input * sigmoid(input).",
     ),
     OperatorDescriptor(
@@ -153,7 +153,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         domain={"input": Interval(low=-30.0, high=30.0)},
         samples=_SAMPLES + "softplus_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "refused"),
+        case_sets=(*_COMMON_SETS, "attributes"),
         description="log(1 + exp(beta * input)) / beta.",
     ),
     OperatorDescriptor(
@@ -174,7 +174,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         domain={"input": Interval(low=-15.0, high=15.0)},
         samples=_SAMPLES + "elu_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "refused"),
+        case_sets=(*_COMMON_SETS, "attributes"),
         description="input above 0, else alpha * (exp(input) - 1).",
     ),
     OperatorDescriptor(
@@ -194,7 +194,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         domain={"input": Interval(low=-8.0, high=8.0)},
         samples=_SAMPLES + "hardswish_samples",
-        case_sets=(*_COMMON_SETS, "refused"),
+        case_sets=_COMMON_SETS,
         description="input * min(max(input + 3, 0), 6) / 6.",
     ),
     OperatorDescriptor(

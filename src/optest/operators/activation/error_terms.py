@@ -124,11 +124,13 @@ def hardswish_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget
 def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
     """The budget of silu(gate) and its division, 2.5 ulp, multiplied by up: (4·|gate| + 5·|silu(gate)|)·|up|.
 
-    The product itself is the ceiling. Beyond 40, |gate| counts as 40, as for silu.
+    The product itself is the ceiling. Beyond 40, |gate| counts as 40, as for silu. Where silu(gate) is below the
+    smallest normal number, 2.5 ulp and its rounding are 3 times the smallest number, which up multiplies too.
     """
     gate, up = gate_and_up(inputs)
     near = 4.0 * np.minimum(np.abs(as_float64(gate)), _FARTHEST)
-    lost = near + 5.0 * _size(silu_reference([gate], {}))
+    smallest = float(np.finfo(np.float64 if is_double(gate) else np.float32).smallest_subnormal)
+    lost = near + 5.0 * _size(silu_reference([gate], {})) + 3.0 * smallest / _unit_roundoff(gate)
     return (ErrorBudget(_finite(lost * np.abs(as_float64(up)))),)
 
 

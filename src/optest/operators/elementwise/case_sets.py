@@ -50,7 +50,8 @@ def binary(
     variants = list(variants)
 
     def pair(left: Sequence[int], right: Sequence[int]) -> dict[str, Any]:
-        return call(attributes, **{"input": left, second: right})
+        shapes: dict[str, Any] = {"input": left, second: right}
+        return call(attributes, **shapes)
 
     calls = [pair(shape, shape) for shape in _SHAPES]
     yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)), special=special)
@@ -69,11 +70,9 @@ def grid(
     rows: Sequence[Any], columns: Sequence[Any], attributes: dict[str, Any] | None = None, *, second: str = "other"
 ) -> dict[str, Any]:
     """A call of every pair of the values, by broadcasting."""
-    return call(
-        attributes,
-        **{"input": (len(rows), 1), second: (len(columns),)},
-        generator={
-            "input": {"fill": "data", "values": [[value] for value in rows]},
-            second: {"fill": "data", "values": list(columns)},
-        },
-    )
+    shapes: dict[str, Any] = {"input": (len(rows), 1), second: (len(columns),)}
+    fills = {
+        "input": {"fill": "data", "values": [[value] for value in rows]},
+        second: {"fill": "data", "values": list(columns)},
+    }
+    return call(attributes, generator=fills, **shapes)

@@ -67,21 +67,18 @@ def div_samples() -> Iterator[Sample]:
         yield from _rounded_quotients(attributes)
         yield from _float_divisors(attributes)
     yield from _float_divisors(None)
-    yield from refused([_pair({"rounding_mode": "floor"}, dtypes=["bool"])])
 
 
 def floor_divide_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
-    yield from refused([_pair(dtypes=["bool"])])
 
 
 def remainder_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
-    yield from refused([_pair(dtypes=["bool"])])
 
 
 def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
@@ -120,4 +117,3 @@ def pow_samples() -> Iterator[Sample]:
     yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
     unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
     yield from variations("integer powers", [unsigned], dtypes=("uint8",))
-    yield from refused([call(input=(4, 37), exponent=(4, 37), dtypes=["bool"])])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
-from optest.operators.samples import call, refused, variations
+from optest.operators.samples import call, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
 from optest.spec import Sample
 
@@ -80,9 +80,7 @@ def bitwise_samples() -> Iterator[Sample]:
     yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
     shape = call(input=(4, 37), other=(4, 37), generator="special")
     yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
-    yield from refused([call(input=(4, 37), other=(4, 37), dtypes=["float32"])])
 
 
 def bitwise_not_samples() -> Iterator[Sample]:
     yield from unary((*INTEGERS, *BOOL))
-    yield from refused([call(input=(4, 37), dtypes=["float32"])])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES
-from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.operators.samples import SIZES, call, in_every_layout, variations
 from optest.spec import Sample, Tier
 
 __all__ = ["cast_samples"]
@@ -31,8 +31,6 @@ def cast_samples() -> Iterator[Sample]:
     yield from (_cast("sizes", "float32", to, input=(n,)) for n in SIZES for to in ("float16", "int8"))
     yield from _special()
     yield from _ties()
-    complex_input = call({"dtype": "float32"}, input=(4, 37), dtypes=["complex64"])
-    yield from refused([complex_input])
 
 
 def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:

@@ -23,7 +23,8 @@ _BITS = (
     ("bool", "int32"),
     ("int32", "bool"),
 )
-_COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "broadcast", "refused")
+_OF_TWO = ("broadcast", "refused")
+_COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", *_OF_TWO)
 
 
 def _comparison(name: str, aliases: tuple[str, ...], description: str) -> OperatorDescriptor:
@@ -56,7 +57,7 @@ def _logic(name: str, aliases: tuple[str, ...], description: str) -> OperatorDes
         rule=Rule(kind=RuleClass.EXACT, source="truth: whatever is not 0 is true, NaN too"),
         samples=_SAMPLES + ("logical_not_samples" if unary else "logic_samples"),
         case_sets=(
-            *(each for each in _COMMON_SETS if not unary or each not in ("broadcast", "refused")),
+            *(each for each in _COMMON_SETS if not unary or each not in _OF_TWO),
             "special",
             "truth",
         ),
@@ -76,7 +77,7 @@ def _bitwise(name: str, aliases: tuple[str, ...], description: str) -> OperatorD
         reference=f"{_REFERENCE}{name}_reference",
         rule=Rule(kind=RuleClass.EXACT, source="bits of integers in two's complement"),
         samples=_SAMPLES + ("bitwise_not_samples" if unary else "bitwise_samples"),
-        case_sets=(*(each for each in _COMMON_SETS if not unary or each != "broadcast"), "special"),
+        case_sets=(*(each for each in _COMMON_SETS if not unary or each not in _OF_TWO), "special"),
         description=description,
     )
 

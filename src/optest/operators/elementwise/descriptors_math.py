@@ -54,7 +54,7 @@ def _number(
     kind: RuleClass = RuleClass.EXACT,
     source: str = _WHOLE,
     aliases: tuple[str, ...] = (),
-    sets: tuple[str, ...] = ("ties", "refused"),
+    sets: tuple[str, ...] = ("ties",),
     infer: str = "integral",
     bool_too: bool = False,
 ) -> OperatorDescriptor:
@@ -89,7 +89,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("absolute", "Abs"),
-        sets=("refused",),
+        sets=(),
     ),
     _number(
         "sign",
@@ -146,7 +146,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
             formula="decimals ≠ 0: 5·|out| more, or one step beside it",
         ),
         samples=_SAMPLES + "round_samples",
-        case_sets=(*_COMMON_SETS, "ties", "attributes", "refused"),
+        case_sets=(*_COMMON_SETS, "ties", "attributes"),
         description="The nearest whole number, of two equally near ones the even; with decimals, also the other side "
         "of a half that the multiplication by ten cannot tell from this one.",
     ),

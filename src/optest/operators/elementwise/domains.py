@@ -20,10 +20,7 @@ def div_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
 def quotient_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
     """An integer over 0 is an error in torch, and the smallest one over -1 is undefined in C."""
     dividend, divisor = (specs[index] if index < len(specs) else None for index in range(2))
-    if _is_integer(divisor):
-        other = Interval(avoid=1)
-    else:
-        other = _DIVISOR
+    other = Interval(avoid=1) if _is_integer(divisor) else _DIVISOR
     if dividend is not None and _is_integer(dividend):
         return {"input": Interval(low=-dividend.dtype.max_int, high=dividend.dtype.max_int), "other": other}
     return {"other": other}

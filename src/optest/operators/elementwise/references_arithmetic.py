@@ -135,4 +135,4 @@ def _integer_power(base: Array, exponent: Array) -> Array:
     one = base.dtype.type(1)
     of_minus_one = np.where(exponent & one, -one, one)
     inverse = np.where(base == 1, one, np.where(base == -1, of_minus_one, base.dtype.type(0)))
-    return np.where(negative, inverse, power).astype(base.dtype)
+    return np.asarray(np.where(negative, inverse, power), dtype=base.dtype)
