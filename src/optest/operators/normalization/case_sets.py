@@ -47,7 +47,7 @@ def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> _C
 
 _RANGES = (_uniform(-110.0, -95.0), _uniform(-1.0, 1.0), _uniform(-200.0, 200.0), _uniform(900.0, 1000.0))
 """Where exp underflows without a shift, plain ones, shares that vanish, where exp overflows in every type."""
-_MASKED = (
+_MASKED: tuple[tuple[Any, ...], ...] = (
     ("-inf", 1.0, "-inf", 2.0),
     ("-inf", "-inf", "-inf", -3.0),
     ("-inf", "-inf", "-inf", "-inf"),
@@ -65,7 +65,7 @@ def softmax_samples() -> Iterator[Sample]:
 def log_softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
-    low = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
+    low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
     yield from variations("special", [_written(low, {"dim": 1})], dtypes=_HALVES)
 
 
@@ -107,7 +107,7 @@ def causal_softmax_samples() -> Iterator[Sample]:
 
 def _unseen() -> _Call:
     """NaN, infinity and the largest values above the diagonal must not reach what is seen."""
-    rows = [
+    rows: list[list[Any]] = [
         [1.0, 2.0, "nan", 60000.0],
         [0.5, -1.0, 3.0, "inf"],
         [0.5, -1.0, 3.0, 1.5],
@@ -314,7 +314,7 @@ def _in_training() -> Iterator[Sample]:
 
 
 def _refused_channels() -> Iterator[Sample]:
-    shapes = {"running_mean": (4,), "running_var": (4,)}
+    shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
     yield from refused(
         [
             call(input=(3, 4)),

@@ -20,6 +20,7 @@ from optest.operators.normalization.references import (
     moments,
     parameter,
     rms_epsilon,
+    running_statistics,
     seen,
     trailing_dims,
 )
@@ -54,21 +55,21 @@ def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, 
     if not x.size:
         return (ErrorBudget(x, x),)
     row = x.reshape(x.shape or (1,))
-    budget = _softmax_budget(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=_is_double(inputs))
-    assert budget.variance is not None
-    return (ErrorBudget(budget.worst.reshape(x.shape), budget.variance.reshape(x.shape)),)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    worst, variance = _softmax_budget(row, dim, double=_is_double(inputs))
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
 def _is_double(inputs: Inputs) -> bool:
     return is_double(np.asarray(inputs[0]))
 
 
-def _softmax_budget(row: Array, dim: int, *, double: bool) -> ErrorBudget:
+def _softmax_budget(row: Array, dim: int, *, double: bool) -> tuple[Array, Array]:
     found = exponential_sum(row, dim, double=double)
     y, weighted = found.shares, found.weighted
     worst = weighted + y * (found.worst + 5.0) + SUBNORMAL
     variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + SUBNORMAL**2
-    return ErrorBudget(worst, variance)
+    return worst, variance
 
 
 @quiet
@@ -127,7 +128,8 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     if not x.size:
         return (ErrorBudget(x, x),)
     weight, bias = affine_parameters(inputs)
-    return (_normalized_budget(x, trailing_dims(x, attributes), attributes.get("eps", 1e-5), weight, bias),)
+    dims, eps = trailing_dims(x, attributes), attributes.get("eps", 1e-5)
+    return (ErrorBudget(*_normalized_budget(x, dims, eps, weight, bias)),)
 
 
 @quiet
@@ -141,11 +143,10 @@ def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     if not x.size:
         return (ErrorBudget(x, x),)
     split = by_group(x, inputs, attributes["num_groups"])
-    budget = _normalized_budget(
+    worst, variance = _normalized_budget(
         split.values, split.dims, attributes.get("eps", 1e-5), split.weight, split.bias, is_folded=True
     )
-    assert budget.variance is not None
-    return (ErrorBudget(budget.worst.reshape(x.shape), budget.variance.reshape(x.shape)),)
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
 
 def _normalized_budget(
@@ -156,7 +157,7 @@ def _normalized_budget(
     bias: Array | None,
     *,
     is_folded: bool = False,
-) -> ErrorBudget:
+) -> tuple[Array, Array]:
     count = float(np.prod([x.shape[i] for i in dims]))
     centred, mean, variance = moments(x, dims)
     total = variance + eps
@@ -187,7 +188,7 @@ def _normalized_budget(
         worst, expected = worst + np.abs(y), expected + y * y / 3.0
         if is_folded:
             worst, expected = worst + np.abs(bias), expected + 4.0 * bias * bias / 3.0
-    return ErrorBudget(np.asarray(worst), np.asarray(expected))
+    return np.asarray(worst), np.asarray(expected)
 
 
 @quiet
@@ -205,8 +206,8 @@ def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         return (ErrorBudget(x, x),)
     split = by_channel(x, inputs)
     if attributes.get("training"):
-        return (_normalized_budget(x, split.dims, eps, split.weight, split.bias, is_folded=True),)
-    mean, variance = (np.reshape(parameter(inputs, index), (-1, *(1,) * (x.ndim - 2))) for index in (1, 2))
+        return (ErrorBudget(*_normalized_budget(x, split.dims, eps, split.weight, split.bias, is_folded=True)),)
+    mean, variance = running_statistics(inputs, x.ndim)
     r = 1.0 / np.sqrt(variance + eps)
     z = np.abs(x - mean) * r
     worst = 6.0 * z + (np.abs(x) + 2.0 * np.abs(mean)) * r

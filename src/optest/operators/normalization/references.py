@@ -33,6 +33,7 @@ __all__ = [
     "parameter",
     "rms_epsilon",
     "rms_norm_reference",
+    "running_statistics",
     "seen",
     "softmax_reference",
     "trailing_dims",
@@ -125,9 +126,7 @@ def batch_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array,
     split = by_channel(x, inputs)
     if attributes.get("training"):
         return (_normalized(x, split.dims, eps, split.weight, split.bias, extended=is_double(array)),)
-    mean, variance = (_spread(parameter(inputs, index), x.ndim) for index in (1, 2))
-    assert mean is not None
-    assert variance is not None
+    mean, variance = running_statistics(inputs, x.ndim)
     return (_scaled((x - mean) / np.sqrt(variance + eps), split.weight, split.bias),)
 
 
@@ -175,6 +174,12 @@ def by_channel(x: Array, inputs: Inputs) -> Channels:
     """weight and bias of a batch_norm, which follow the running statistics; normalised over all but dimension 1."""
     dims = (0, *range(2, x.ndim))
     return Channels(x, dims, _spread(parameter(inputs, 3), x.ndim), _spread(parameter(inputs, 4), x.ndim))
+
+
+def running_statistics(inputs: Inputs, rank: int) -> tuple[Array, Array]:
+    """running_mean and running_var, shaped to broadcast over the channels; inference has seen to it that both are."""
+    mean, variance = (widen(np.asarray(inputs[index])).reshape(-1, *(1,) * (rank - 2)) for index in (1, 2))
+    return mean, variance
 
 
 def _spread(values: Array | None, rank: int) -> Array | None:

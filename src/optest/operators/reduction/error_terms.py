@@ -50,10 +50,10 @@ def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the elements over n; dividing by n, or multiplying by 1/n, counts as two more."""
     rows = rows_of(as_float64(inputs[0]), attributes)
-    n = max(rows.count, 1)
+    n = max(rows.length, 1)
     absolute = np.abs(rows.values).sum(-1) / n
     squared = (rows.values * rows.values).sum(-1) / float(n * n)
-    return (Terms(rows.placed(absolute), rows.placed(squared), rows.count + 2),)
+    return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2),)
 
 
 @quiet
@@ -90,7 +90,7 @@ def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     """
     array = np.asarray(inputs[0])
     rows = rows_of(as_float64(array), attributes)
-    u, steps = unit_roundoff(array), max(rows.count - 1, 0)
+    u, steps = unit_roundoff(array), max(rows.length - 1, 0)
     y = np.abs(rows.values.prod(-1))
     lost = steps * _HALF_SUBNORMAL if steps else 0.0
     worst = y * (np.expm1(min(steps * u, 600.0)) / u) + lost
@@ -117,14 +117,14 @@ def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
     """
     array = np.asarray(inputs[0])
     rows = rows_of(as_float64(array), attributes)
-    x, n, u = rows.values, float(max(rows.count, 1)), unit_roundoff(array)
-    freedom = np.float64(max(0.0, rows.count - attributes.get("correction", 1.0)))
+    x, n, u = rows.values, float(max(rows.length, 1)), unit_roundoff(array)
+    freedom = np.float64(max(0.0, rows.length - attributes.get("correction", 1.0)))
     mean = x.sum(-1, keepdims=True) / n
     terms = (x - mean) ** 2 / freedom
     y, squares = terms.sum(-1, keepdims=True), (terms * terms).sum(-1, keepdims=True)
     conditioned = np.sqrt(y * (y + mean * mean))  # κ·y, finite where the variance is 0
-    size = np.abs(x).mean(-1, keepdims=True) if rows.count else mean
-    square = (x * x).mean(-1, keepdims=True) if rows.count else mean
+    size = np.abs(x).mean(-1, keepdims=True) if rows.length else mean
+    square = (x * x).mean(-1, keepdims=True) if rows.length else mean
     growth, growth_variance = growth_of_sum(x, n, (x.ndim - 1,))
 
     shift = growth * size + np.abs(mean)
@@ -152,7 +152,7 @@ def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     array = np.asarray(inputs[0])
     rows = rows_of(np.abs(as_float64(array)), attributes)
     p = attributes.get("p", 2.0)
-    if p in (0.0, inf, -inf) or not rows.count:
+    if p in (0.0, inf, -inf) or not rows.length:
         nothing = rows.placed(np.zeros(rows.values.shape[:-1]))
         return (ErrorBudget(nothing, nothing),)
     powers = rows.values**p
@@ -160,7 +160,7 @@ def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     y = total ** (1.0 / p)
     growth, spread = _relative_growth(rows, powers, total)
     own = 0.0 if p == 1 else 10.0 if p == 2 else 33.0 / abs(p) + 33.0 + np.abs(np.log(y))
-    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.count)
+    vanished = 0.0 if p <= 1 or is_double(array) else _vanished(y, p, rows.length)
     worst = y * (growth / abs(p) + own) + vanished
     variance = y * y * (spread / (p * p) + own * own / 3.0) + vanished * vanished
     certain = (total == 0.0) | np.isinf(total)  # of zeros: 0, for negative p by way of infinity
@@ -170,7 +170,7 @@ def norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
 
 def _relative_growth(rows: Rows, powers: Array, total: Array) -> tuple[Array, Array]:
     """How much of itself a sum of terms of one sign loses, at worst and in variance."""
-    worst, variance = growth_of_sum(powers, float(rows.count), (powers.ndim - 1,))
+    worst, variance = growth_of_sum(powers, float(rows.length), (powers.ndim - 1,))
     squares = (powers * powers).sum(-1) / (total * total)
     return worst[..., 0], variance[..., 0] * (1.0 / 3.0 + squares / 2.0)
 

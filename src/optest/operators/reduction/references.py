@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     kept: bool
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         return int(self.values.shape[-1])
 
     def placed(self, result: Array) -> Array:
@@ -82,7 +82,7 @@ def mean_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """NaN of nothing."""
     array = np.asarray(inputs[0])
     rows = rows_of(_wide(array), attributes)
-    return (rows.placed(_float64(rows.values.sum(-1) / rows.count if rows.count else rows.values.sum(-1) * np.nan)),)
+    return (rows.placed(_float64(rows.values.sum(-1) / rows.length if rows.length else rows.values.sum(-1) * np.nan)),)
 
 
 @quiet
@@ -121,10 +121,10 @@ def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """Σ(x − mean)² / max(0, n − correction), by two passes; NaN where nothing is divided by nothing."""
     array = np.asarray(inputs[0])
     rows = rows_of(_wide(array), attributes)
-    freedom = max(0.0, rows.count - attributes.get("correction", 1.0))
-    mean = rows.values.sum(-1, keepdims=True) / max(rows.count, 1)
+    freedom = max(0.0, rows.length - attributes.get("correction", 1.0))
+    mean = rows.values.sum(-1, keepdims=True) / max(rows.length, 1)
     centred = rows.values - mean
-    centred = centred - centred.sum(-1, keepdims=True) / max(rows.count, 1)  # what rounding the mean left over
+    centred = centred - centred.sum(-1, keepdims=True) / max(rows.length, 1)  # what rounding the mean left over
     return (rows.placed(_float64((centred * centred).sum(-1) / np.float64(freedom))),)
 
 
