@@ -97,6 +97,7 @@ class Kept:
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
+        self.looks_ahead = getattr(executor, "looks_ahead", False)
 
     def close(self) -> None:
         return None

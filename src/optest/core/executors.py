@@ -32,8 +32,15 @@ _OWN_PHASES_S = 300.0
 """How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
 
 
+_MOST_BYTES_AHEAD = 1 << 15
+"""Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
+
+
 class Executor(Protocol):
-    """Runs one execution at a time and never raises for what foreign code does."""
+    """Runs one execution at a time and never raises for what foreign code does.
+
+    One with a true ``looks_ahead`` also takes, as ``following``, the cases that it is asked for next.
+    """
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution: ...
 
@@ -107,6 +114,8 @@ class WorkerProcess:
     :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once.
     """
 
+    looks_ahead = True
+
     def __init__(self, options: WorkerOptions, name: str) -> None:
         self._options = options
         self._name = name
@@ -114,26 +123,36 @@ class WorkerProcess:
         self._busy = threading.Lock()
         self._started = 0
         self._asked = 0
+        self._waited_for = 0
+        self._ahead: Sequence[TestCase] | None = None
         self._closed = False
 
-    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None = None) -> runner.Execution:
         """Run the cases in the worker.
+
+        ``following`` are the cases of the next call, if that is certain: the worker goes on with them while this
+        process records the outcome. It answers in order and before it begins the next question, so that whoever
+        has no answer when the worker dies is whose turn it was.
 
         Raises:
             Unavailable, UsageError: if the worker cannot load the driver at all.
         """
         with self._busy:
-            return self._execute(cases)
+            return self._execute(cases, following)
 
-    def _execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+    def _execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None) -> runner.Execution:
+        if self._ahead is not None and self._ahead is not cases and self._running is not None:
+            self._give_up(*self._running)  # it is at work on what nobody waits for
         child, page = self.start()
-        page.write(Phase.IDLE)
         began = time.monotonic()
-        try:
-            self._asked += 1
-            child.send(encode(Asked(self._asked, [case_to_wire(case) for case in cases])))
-        except BrokenPipeError:
-            return self._died(child, page, cases, began)
+        if self._ahead is None:
+            page.write(Phase.IDLE)
+            try:
+                child.send(self._question(cases))
+            except BrokenPipeError:
+                return self._died(child, page, cases, began)
+        self._waited_for += 1
+        self._ahead = self._asked_ahead(child, following)
         while True:
             try:
                 answer = child.receive(_until_next_look(page, cases[0], self._options.patience))
@@ -152,12 +171,35 @@ class WorkerProcess:
                 self._give_up(child, page)  # what it still holds of the device is broken
             return execution
 
+    def _question(self, cases: Sequence[TestCase]) -> bytes:
+        self._asked += 1
+        return encode(Asked(self._asked, [case.key for case in cases], [case_to_wire(case) for case in cases]))
+
+    def _asked_ahead(self, child: Child, following: Sequence[TestCase] | None) -> Sequence[TestCase] | None:
+        """Send the next question before the answer to this one; return its cases, None if it has to wait.
+
+        A worker that is gone may have answered this one before. A long question could fill the pipe while the
+        worker waits for its long answer to be read.
+        """
+        if following is None:
+            return None
+        question = self._question(following)
+        if len(question) > _MOST_BYTES_AHEAD:
+            self._asked -= 1
+            return None
+        try:
+            child.send(question)
+        except BrokenPipeError:
+            self._asked -= 1
+            return None
+        return following
+
     def _answer_to_this(self, answer: bytes) -> Ran | Broken:
         try:
             message = decode_for_parent(answer)
         except (ValueError, RecursionError) as error:
             raise NotAnAnswer(f"it cannot be read: {error}") from None
-        if isinstance(message, Ready) or message.number != self._asked:
+        if isinstance(message, Ready) or message.number != self._waited_for:
             raise NotAnAnswer("it answers another question")
         return message
 
@@ -257,6 +299,8 @@ class WorkerProcess:
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
+        self._ahead = None
+        self._waited_for = self._asked  # what it was asked and has not answered is asked again, under another number
         child.close()
         page.close()
 

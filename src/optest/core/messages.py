@@ -38,9 +38,10 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):
-    """Run these cases, in wire form, as one execution. ``number`` tells the questions to one worker apart."""
+    """Run these cases, in wire form and with their keys, as one execution. ``number`` counts the questions."""
 
     number: int
+    keys: list[str]
     cases: list[dict[str, Any]]
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -161,14 +161,28 @@ class Session:
             self._run_side_by_side(remaining)
 
     def _run_in_turn(self, remaining: Sequence[Execution]) -> None:
+        """One execution after the other; a worker goes on with the next one while this process records the outcome.
+
+        Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
+        """
         executor = self.make_executor(0)
+        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        upcoming: Verdict | None = None
         try:
-            for execution in remaining:
-                self._report(execution, *self._run_one(execution, executor))
+            for place, execution in enumerate(remaining, 1):
+                refusal = upcoming if looks_ahead and place > 1 else self._refusal(execution)
+                following: Sequence[TestCase] | None = None
+                if looks_ahead and place < len(remaining):
+                    upcoming = self._refusal(remaining[place])
+                    following = remaining[place].cases if upcoming is None else None
+                self._report(execution, *self._run_one(execution, executor, refusal, following))
                 if self._is_over():
                     return
         finally:
             executor.close()
+
+    def _refusal(self, execution: Execution) -> Verdict | None:
+        return why_not_run(execution.first, self.driver)
 
     def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
         """One lane for each job; a lane has one execution at a time, and results come as they finish."""
@@ -180,7 +194,7 @@ class Session:
         def run(execution: Execution) -> tuple[Execution, runner.Execution, int]:
             executor = lanes.get()
             try:
-                return (execution, *self._run_one(execution, executor))
+                return (execution, *self._run_one(execution, executor, self._refusal(execution)))
             finally:
                 lanes.put(executor)
 
@@ -199,15 +213,26 @@ class Session:
                 executor.close()
             pool.shutdown(wait=True)
 
-    def _run_one(self, execution: Execution, executor: Executor) -> tuple[runner.Execution, int]:
+    def _run_one(
+        self,
+        execution: Execution,
+        executor: Executor,
+        refusal: Verdict | None,
+        following: Sequence[TestCase] | None = None,
+    ) -> tuple[runner.Execution, int]:
         """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
-        refusal = why_not_run(execution.first, self.driver)
+        cases = execution.cases
         if refusal is not None:
-            return runner.Execution((refusal,) * len(execution.cases), Timings()), 1
+            return runner.Execution((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, execution.first.retries)
+        if allowed == 1:
+            if following is None:
+                return executor.execute(cases), 1
+            ahead: Any = executor  # which said that it looks ahead
+            return ahead.execute(cases, following), 1
         earlier: Verdict | None = None
         for attempt in range(1, allowed + 1):
-            outcome = executor.execute(execution.cases)
+            outcome = executor.execute(cases)
             if attempt == allowed or not any(verdict.status in _ASK_AGAIN for verdict in outcome.verdicts):
                 break
             earlier = outcome.verdicts[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -23,8 +24,11 @@ from optest.spec import (
     Xfail,
     dtype,
 )
+from optest.spec.construct import constructor
 
 __all__ = ["case_from_wire", "case_to_wire"]
+
+new_case, new_argument, new_fill = constructor(TestCase), constructor(Argument), constructor(Fill)
 
 
 def case_to_wire(case: TestCase) -> dict[str, Any]:
@@ -72,20 +76,22 @@ _PLAIN = (
 _plain_fields = attrgetter(*_PLAIN)
 
 
-def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDescriptor]) -> TestCase:
-    """Build the case again; ``operator`` finds a descriptor by name and raises ``UnknownName``."""
-    name, kind, chip, device, variant = wire["backend"]
+def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDescriptor], key: str = "") -> TestCase:
+    """Build the case again; ``operator`` finds a descriptor by name and raises ``UnknownName``.
+
+    ``key``, where it is known, is believed: a worker draws the tensors of the case that its parent journals.
+    """
     skip, xfail, refusal = wire.get("skip"), wire.get("xfail"), wire.get("expects_error")
     plain = {name: wire[name] for name in _PLAIN if name in wire}
     if "tags" in plain:
         plain["tags"] = tuple(plain["tags"])
     descriptor = operator(wire["op"])
-    return TestCase(
+    case = new_case(
         descriptor=descriptor,
-        inputs=tuple(_argument_from_wire(each) for each in wire["inputs"]),
-        outputs=tuple(_spec_from_wire(each) for each in wire.get("outputs", ())),
-        attributes={key: _tuples(value) for key, value in wire["attributes"].items()},
-        backend=BackendTarget(name=name, kind=kind, chip=chip, device=device, variant=variant),
+        inputs=tuple([_argument_from_wire(each) for each in wire["inputs"]]),
+        outputs=tuple([_spec_from_wire(each) for each in wire.get("outputs", ())]),
+        attributes={name: _tuples(value) for name, value in wire["attributes"].items()},
+        backend=_target(*wire["backend"]),
         seed=wire["seed"],
         priority=wire.get("priority", DEFAULT_PRIORITY),
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
@@ -94,6 +100,14 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         expects_error=ExpectedError(type=refusal[0], match=refusal[1]) if refusal else None,
         **plain,
     )
+    if key:
+        object.__setattr__(case, "_key", key)
+    return case
+
+
+@lru_cache(maxsize=64)
+def _target(name: str, kind: str, chip: str | None, device: str | None, variant: str | None) -> BackendTarget:
+    return BackendTarget(name=name, kind=kind, chip=chip, device=device, variant=variant)
 
 
 def _tuples(value: Any) -> Any:
@@ -108,13 +122,20 @@ def _spec_to_wire(spec: TensorSpec) -> tuple[Any, ...]:
 
 
 def _spec_from_wire(wire: Sequence[Any]) -> TensorSpec:
-    strides, offset = wire[2:] or (None, 0)
+    if len(wire) == 2:
+        return _dense(wire[0], tuple(wire[1]))
+    strides, offset = wire[2:]
     return TensorSpec(
         dtype=dtype(wire[0]),
         shape=tuple(wire[1]),
         strides=None if strides is None else tuple(strides),
         offset=offset,
     )
+
+
+@lru_cache(maxsize=4096)
+def _dense(name: str, shape: tuple[int, ...]) -> TensorSpec:
+    return TensorSpec(dtype=dtype(name), shape=shape)
 
 
 def _argument_to_wire(argument: Argument) -> tuple[Any, ...]:
@@ -124,7 +145,8 @@ def _argument_to_wire(argument: Argument) -> tuple[Any, ...]:
 
 def _argument_from_wire(wire: Sequence[Any]) -> Argument:
     name, path, spec, kind, parameters = wire
-    return Argument(name=name, path=path, spec=_spec_from_wire(spec), fill=Fill(kind=kind, parameters=parameters))
+    fill = new_fill(kind=kind, parameters=parameters)
+    return new_argument(name=name, path=path, spec=_spec_from_wire(spec), fill=fill)
 
 
 def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:

@@ -10,8 +10,10 @@ import faulthandler
 import gc
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from optest.backends import BackendDriver, backend_manager
 from optest.core.extensions import load_extensions
@@ -23,9 +25,11 @@ from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
 from optest.process import TRACEBACK_SIGNAL, Channel, adopt_orphans, directory_kept, end_children, fork_and_run
-from optest.spec import Argument, Fill, TensorSpec, TestCase, Timings, dtype
+from optest.spec import Argument, Fill, Reason, TensorSpec, TestCase, Timings, dtype
 
 __all__ = ["main"]
+
+_LONG_S = 3600.0
 
 
 def main(arguments: list[str]) -> None:
@@ -49,7 +53,10 @@ def main(arguments: list[str]) -> None:
             if hello.fresh:
                 _answer_in_fresh_process(message, hello, driver, phases, channel)
             else:
-                channel.send(encode(_answer(message, hello, driver, phases)))
+                answer = _answer(message, hello, driver, phases)
+                channel.send(encode(answer))
+                if _is_last(answer):
+                    _wait_to_be_ended()
 
 
 def _load(hello: Hello) -> BackendDriver:
@@ -87,7 +94,7 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
     asked = decode_for_worker(message)
     assert isinstance(asked, Asked)
     try:
-        cases = [case_from_wire(wire, operators.get) for wire in asked.cases]
+        cases = [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
     except OptestError as error:
         return _broken(asked.number, error)
     run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
@@ -100,14 +107,31 @@ def _answer_in_fresh_process(
     message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage, channel: Channel
 ) -> None:
     """Fork, let the child answer, and end the way that it ended if it did not."""
-    child = fork_and_run(lambda: encode(_answer(message, hello, driver, phases)))
+
+    def answer_in_the_fork() -> bytes:
+        made = _answer(message, hello, driver, phases)
+        return bytes([_is_last(made)]) + encode(made)
+
+    child = fork_and_run(answer_in_the_fork)
     answer = child.read()
     returncode, signal = child.end()
     end_children()
     if returncode == 0 and answer:
-        channel.send(answer)
+        channel.send(answer[1:])
+        if answer[0]:
+            _wait_to_be_ended()
         return
     _end_like(returncode or 0, signal)
+
+
+def _is_last(answer: ToParent) -> bool:
+    """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
+    return isinstance(answer, Ran) and any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
+
+
+def _wait_to_be_ended() -> NoReturn:
+    while True:
+        time.sleep(_LONG_S)
 
 
 def _end_like(returncode: int, signal: int | None) -> None:

@@ -1,0 +1,211 @@
+"""A worker goes on with the next case while its parent records the last one; whose fault a death is stays exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.backends import backend_manager
+from optest.core import executors
+from optest.core.executors import WorkerOptions, WorkerProcess
+from optest.core.session import Policy, Session
+from optest.operators import operators
+from optest.settings import environment
+from optest.spec import Argument, BackendTarget, CaseResult, Fill, Reason, RunInfo, Status, TensorSpec, TestCase, dtype
+
+PLUGIN = '''
+import ctypes, os, threading, time
+import numpy as np
+from optest.backends import BackendDriver, Fault, Reason, backend_manager
+
+class Diary(BackendDriver):
+    """Writes down every case that it is asked, and does what the case says."""
+    name = kind = "diary"
+
+    def unsupported(self, case):
+        return "not here" if case.name.startswith("unsupported") else None
+
+    def run(self, case, inputs):
+        with open(case.backend_config["diary"]["file"], "a") as file:
+            file.write(case.name + "\\n")
+        what = case.name.rstrip("0123456789")
+        if what == "dies":
+            os.kill(os.getpid(), 9)
+        if what == "exits":
+            os._exit(7)
+        if what == "hangs":
+            time.sleep(60)
+        if what == "lost":
+            raise Fault(Reason.DEVICE_LOST, "gone")
+        if what == "wrong":
+            return [inputs[0] - inputs[1]]
+        if what == "later":
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), 9)).start()
+        if what == "waits":
+            time.sleep(1)
+        return [inputs[0] + inputs[1]]
+
+def register():
+    backend_manager.register(Diary(), replace=True)
+'''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "diary_backend.py").write_text(PLUGIN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        __import__("diary_backend").register()
+        yield
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+    options = WorkerOptions(driver="diary", scratch=tmp_path, environment=environment(), plugins=("diary_backend",))
+    made = WorkerProcess(options, "worker")
+    yield made
+    made.close()
+
+
+class Kept:
+    """The worker without its end, so that it outlives a session; told what comes next, or not."""
+
+    def __init__(self, worker: WorkerProcess, *, looks_ahead: bool = True) -> None:
+        self.execute: Callable[..., Any] = worker.execute
+        self.looks_ahead = looks_ahead
+
+    def close(self) -> None:
+        return None
+
+
+class Recorder:
+    """A journal and a listener."""
+
+    def __init__(self) -> None:
+        self.results: list[CaseResult] = []
+
+    def result(self, result: CaseResult) -> None:
+        self.results.append(result)
+
+    def ignore(self, *_: object) -> None:
+        return None
+
+    start = end = on_start = on_case_result = on_complete = ignore
+
+
+def cases_of(diary: Path, names: Sequence[str], **changes: Any) -> list[TestCase]:
+    descriptor = operators.get("add")
+    spec = TensorSpec(dtype=dtype("float32"), shape=(3,))
+    inputs = tuple(
+        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
+        for index, name in enumerate(("input", "other"))
+    )
+    return [
+        TestCase(
+            descriptor=descriptor,
+            inputs=inputs,
+            outputs=(spec,),
+            attributes=descriptor.bind({}),
+            backend=BackendTarget(name="diary", kind="diary"),
+            backend_config={"diary": {"file": str(diary), **changes.get("config", {})}},
+            name=name,
+            seed=seed,
+            timeout_s=changes.get("timeout_s", 20.0),
+        )
+        for seed, name in enumerate(names)
+    ]
+
+
+def run(executor: Any, cases: Sequence[TestCase], **policy: Any) -> list[CaseResult]:
+    recorder = Recorder()
+    session = Session(
+        info=RunInfo(run_id="r", started_at="now", total=len(cases), target="diary", seed=0),
+        cases=cases,
+        driver=backend_manager.get("diary"),
+        make_executor=lambda _: executor,
+        journal=recorder,
+        listener=recorder,
+        policy=Policy(**policy),
+    )
+    session.run()
+    assert session.failure is None
+    return recorder.results
+
+
+def seen(results: Sequence[CaseResult]) -> list[tuple[str, str, Reason | None, Status]]:
+    return [(result.id, result.key, result.reason, result.status) for result in results]
+
+
+HOSTILE = [
+    "right0", "dies1", "right2", "wrong3", "exits4", "dies5", "unsupported6", "right7", "lost8", "right9", "dies10",
+]  # fmt: skip
+
+
+def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
+    tmp_path: Path, worker: WorkerProcess
+) -> None:
+    diary = tmp_path / "diary"
+    results = run(Kept(worker), cases_of(diary, HOSTILE))
+    reason_of = {
+        "right": None,
+        "wrong": Reason.VALUE,
+        "dies": Reason.SIGNAL,
+        "exits": Reason.EXIT_CODE,
+        "unsupported": Reason.UNSUPPORTED,
+        "lost": Reason.DEVICE_LOST,
+    }
+    assert [(result.id, result.reason) for result in results] == [
+        (name, reason_of[name.rstrip("0123456789")]) for name in HOSTILE
+    ]
+    assert diary.read_text().split() == [name for name in HOSTILE if not name.startswith("unsupported")]
+    alone = run(Kept(worker, looks_ahead=False), cases_of(tmp_path / "diary", HOSTILE))
+    assert seen(results) == seen(alone)
+
+
+def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
+    tmp_path: Path, worker: WorkerProcess
+) -> None:
+    diary = tmp_path / "diary"
+    results = run(worker, cases_of(diary, ["right0", "hangs1", "right2", "right3"], timeout_s=0.5))
+    assert [result.reason for result in results] == [None, Reason.DEADLINE, None, None]
+    assert diary.read_text().split() == ["right0", "hangs1", "right2", "right3"]
+
+
+def test_a_thread_that_kills_the_worker_later_is_blamed_on_whoever_runs_then(
+    tmp_path: Path, worker: WorkerProcess
+) -> None:
+    results = run(worker, cases_of(tmp_path / "diary", ["later0", "waits1", "right2"]))
+    assert [result.reason for result in results] == [None, Reason.SIGNAL, None]
+
+
+def test_nothing_runs_after_the_failure_that_ends_the_run(tmp_path: Path, worker: WorkerProcess) -> None:
+    diary = tmp_path / "diary"
+    run(worker, cases_of(diary, ["right0", "wrong1", "right2", "right3"]), maxfail=1)
+    worker.close()
+    assert diary.read_text().split() == ["right0", "wrong1"]
+
+
+def test_a_retry_is_of_the_case_that_failed(tmp_path: Path, worker: WorkerProcess) -> None:
+    diary = tmp_path / "diary"
+    results = run(worker, cases_of(diary, ["right0", "lost1", "right2"]), retries=1)
+    assert [result.attempts for result in results] == [1, 2, 1]
+    assert diary.read_text().split() == ["right0", "lost1", "lost1", "right2"]
+
+
+def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: WorkerProcess) -> None:
+    long = {"padding": "x" * (2 * executors._MOST_BYTES_AHEAD)}
+    cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], config=long)
+    assert worker.execute(cases[:1], cases[1:2]).verdicts[0].status is Status.PASSED
+    assert worker._ahead is None
+    assert [result.status for result in run(worker, cases)] == [Status.PASSED] * 3
+
+
+def test_another_case_than_the_one_that_was_promised_gets_its_own_answer(tmp_path: Path, worker: WorkerProcess) -> None:
+    right, promised, wrong = ((case,) for case in cases_of(tmp_path / "diary", ["right0", "right1", "wrong2"]))
+    worker.execute(right, promised)
+    assert worker.execute(wrong).verdicts[0].reason is Reason.VALUE
+    assert worker.execute(right).verdicts[0].status is Status.PASSED
