@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.plan.forms import Misfit, shown
 
-__all__ = ["Axis", "label_of", "read_axes", "references", "same", "substituted"]
+__all__ = ["Axis", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
 
 MAX_COMBINATIONS = 1_000_000
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[^\s,.][^\s,]*)?")
@@ -109,6 +109,12 @@ def references(value: Any) -> Iterator[str]:
             yield from references(each)
 
 
+def sole_reference(text: str) -> str:
+    """The name in a text that is a reference and nothing else, "" for any other text."""
+    whole = _REFERENCE.fullmatch(text)
+    return whole[1] or whole[2] if whole else ""
+
+
 def substituted(value: Any, values: Mapping[str, Any]) -> Any:
     """``value`` with every reference to one of ``values`` replaced; a reference alone keeps the value's type."""
     if isinstance(value, dict):
@@ -117,9 +123,8 @@ def substituted(value: Any, values: Mapping[str, Any]) -> Any:
         return [substituted(each, values) for each in value]
     if not isinstance(value, str) or "$" not in value:
         return value
-    whole = _REFERENCE.fullmatch(value)
-    if whole is not None:
-        return values.get(whole[1] or whole[2], value)
+    if name := sole_reference(value):
+        return values.get(name, value)
     return _REFERENCE.sub(lambda match: _text_for(match, values), value)
 
 

@@ -20,6 +20,7 @@ from optest.plan.products import (
     Unit,
     exclusions,
     labels_of,
+    parts_of,
     raw_values,
     separate,
     units_of,
@@ -41,7 +42,8 @@ class Draft:
             self.axes: tuple[Axis, ...] = read_axes(entry["product"])
         except Misfit:  # the reader of the case says it
             self.axes = ()
-        if "op" not in self.plain:
+        self.states_operator = "op" in self.plain
+        if not self.states_operator:
             self.plain.update(self._first_operator())
 
     def _first_operator(self) -> dict[str, Any]:
@@ -77,15 +79,20 @@ def product_of(draft: Draft, path: Path, source: Source) -> tuple[Product | None
 
 def _read(unit: Unit, product: Product, source: Source, faults: _Faults) -> None:
     """Read what a unit is for every combination of its axes; faults go to where the value was written."""
-    key = unit.target[0]
     for rows, raw in raw_values(unit, product.axes):
-        part = {key: {unit.target[1]: raw} if len(unit.target) > 1 else raw}
         try:
-            unit.values[rows] = CASE_PART.validate_python(part)[key]
-        except ValidationError as error:
+            unit.values[rows] = _read_part(unit.target, raw)
+        except ValidationError as error:  # noqa: PERF203 - all of them are wanted
             row_of = dict(zip(unit.axes, rows, strict=True))
             everywhere = tuple(row_of.get(axis, 0) for axis in range(len(product.axes)))
             faults.update(problems_at(error, source, product.path, partial(product.place, everywhere)))
+
+
+def _read_part(target: Target, raw: Any) -> Any:
+    """The value of the key at the head of ``target`` if nothing but this is stated."""
+    for step in reversed(target[1:]):
+        raw = {step: raw}
+    return CASE_PART.validate_python({target[0]: raw})[target[0]]
 
 
 def _clashes(draft: Draft, units: list[Unit]) -> list[Misfit]:
@@ -93,18 +100,16 @@ def _clashes(draft: Draft, units: list[Unit]) -> list[Misfit]:
     misfits: list[Misfit] = []
     stated: dict[Target, str] = {}
     for key, value in draft.plain.items():
-        is_shown_first = key == "op" and any("op" in axis.names for axis in draft.axes)
-        if key in ("product", "exclude") or (is_shown_first and ("op",) not in draft.written):
+        if key in ("product", "exclude") or (key == "op" and not draft.states_operator):
             continue
-        parts: list[Target] = [(key, name) for name in value] if key in MAPPINGS and _is_by_name(value) else [(key,)]
-        stated.update(dict.fromkeys(parts, "the case"))
+        stated.update(dict.fromkeys(parts_of(key, value), "the case"))
     for unit in units:
         parts = [unit.target]
         path: Path = unit.target
         if unit.own_axis is not None:
             axis = draft.axes[unit.own_axis]
             path = ("product", axis.key)
-            if len(unit.target) == 1 and unit.target[0] in MAPPINGS:
+            if unit.target[0] in MAPPINGS and len(unit.target) == 1:
                 parts = _parts_of_rows(unit.target[0], axis)
         for part in parts:
             clash = next((other for other in stated if other[: len(part)] == part[: len(other)]), None)
@@ -120,14 +125,8 @@ def _clashes(draft: Draft, units: list[Unit]) -> list[Misfit]:
 def _parts_of_rows(key: str, axis: Axis) -> list[Target]:
     """The names that the mappings of an axis hold; ``(key,)`` if one value is no mapping by name."""
     column = axis.names.index(key)
-    values = [row[column] for row in axis.rows]
-    if not all(_is_by_name(value) for value in values):
-        return [(key,)]
-    return list(dict.fromkeys((key, name) for value in values for name in value))
-
-
-def _is_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and "fill" not in value
+    parts = dict.fromkeys(part for row in axis.rows for part in parts_of(key, row[column]))
+    return [(key,)] if (key,) in parts else list(parts)
 
 
 def _exclude(draft: Draft, product: Product) -> list[Misfit]:
@@ -146,9 +145,7 @@ def _read_alike(name: str, one: Any, other: Any) -> bool:
     if head not in CaseEntry.__annotations__:
         return False
     try:
-        first, second = (
-            CASE_PART.validate_python({head: {rest: value} if rest else value})[head] for value in (one, other)
-        )
+        first, second = (_read_part((head, rest) if rest else (head,), value) for value in (one, other))
     except ValidationError:
         return False
     return repr(first) == repr(second) if isinstance(first, GeneratorChoice) else bool(first == second)

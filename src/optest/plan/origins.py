@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from optest.plan.attributes import applicable
+from optest.plan.products import Product
 from optest.plan.shared import Shared
 from optest.plan.statement import COMMAND_LINE, Statement
 
@@ -37,10 +38,41 @@ def origins_of(statement: Statement, shared: Shared) -> dict[str, str]:
             names = statement.operator.attribute_names
             for key in statement.entry["attributes"]:
                 origins[f"attributes.{names.get(key, key)}"] = origins["attributes"]
+        if statement.ledger.combination is not None:
+            origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
     origins.update(shared.flag_origins)
     if statement.request.shapes or shared.mixes_mappings:
         origins.update(_origins_within(statement, shared))
     return origins
+
+
+def _origins_of_axes(statement: Statement, product: Product) -> dict[str, str]:
+    """Where the values were written that differ from combination to combination."""
+    source = statement.ledger.source
+    assert source is not None
+    origins: dict[str, str] = {}
+    for unit in product.units:
+        places = [f"{source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes]
+        if unit.own_axis is None:
+            named = [
+                f"{', '.join(product.axes[axis].names)} of {place}"
+                for axis, place in zip(unit.axes, places, strict=True)
+            ]
+            places = [where_key(statement, unit.target[0]), *named]
+        origins[_what(statement, unit.target)] = ", ".join(places)
+    return origins
+
+
+def _what(statement: Statement, target: tuple[str, ...]) -> str:
+    """What ``optest explain`` calls the value at a place of a case."""
+    key, *rest = target
+    operator = statement.operator
+    if key == "attributes" and rest:
+        return f"attributes.{operator.attribute_names.get(rest[0], rest[0])}"
+    if key == "shapes" and rest and operator.knows(rest[0]):
+        side, index = operator.locate(rest[0])
+        return f"{side}{index}.shape"
+    return ".".join(target) if key == "backend_config" else key
 
 
 def _origins_within(statement: Statement, shared: Shared) -> dict[str, str]:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import nearest
-from optest.plan.axes import Axis, label_of, references, same, substituted
+from optest.plan.axes import Axis, label_of, references, same, sole_reference, substituted
 from optest.plan.forms import GeneratorChoice, Misfit, shown
 from optest.plan.source import Path
 
-__all__ = ["Product", "Rows", "Unit", "exclusions", "separate", "units_of"]
+__all__ = ["Product", "Rows", "Unit", "exclusions", "parts_of", "separate", "units_of"]
 
 Rows = tuple[int, ...]
 """A combination: the row of each axis."""
 Target = tuple[str, ...]
-"""``("seed",)`` or ``("shapes", "input0")``."""
+"""``("seed",)``, ``("shapes", "input0")`` or ``("backend_config", "ascend", "tile")``."""
 
 MAPPINGS = ("shapes", "dtypes", "attributes", "generator", "backend_config")
 """Keys of a case whose values may be mappings, put together from several places."""
@@ -123,8 +123,8 @@ def _reference_on(written: Any, steps: Path) -> tuple[str, Path]:
     """The reference that stands alone on the way along ``steps``, and the steps below it; "" if there is none."""
     for depth, step in enumerate((*steps, None)):
         if isinstance(written, str):
-            names = set(references(written))
-            return (names.pop(), steps[depth:]) if len(names) == 1 else ("", ())
+            name = sole_reference(written)
+            return (name, steps[depth:]) if name else ("", ())
         is_item = isinstance(written, list) and isinstance(step, int) and step < len(written)
         if not is_item and not (isinstance(written, dict) and step in written):
             break
@@ -187,7 +187,7 @@ def units_of(
         if head in _NEVER and head == name:
             misfits.append(Misfit(f"{name} is no key that a product can vary", path=path))
         elif (head in keys and not rest) or (head in MAPPINGS and rest):
-            target = (head, rest) if rest else (head,)
+            target = _target_of(head, rest)
             units.append(Unit(target=target, axes=(index,), written=None, own_axis=index))
         elif rest:
             should_be = f"one of {', '.join(MAPPINGS)}"
@@ -198,6 +198,26 @@ def units_of(
             message = f"the axis {name} is no key of a case, and nothing in the case names ${name}"
             misfits.append(Misfit(message, path=path, hint=hint))
     return units, misfits
+
+
+def _target_of(head: str, rest: str) -> Target:
+    """``backend_config.ascend.tile`` leads two steps down, every other key at most one."""
+    if not rest:
+        return (head,)
+    return (head, *rest.split(".", 1)) if head == "backend_config" else (head, rest)
+
+
+def parts_of(key: str, value: Any) -> list[Target]:
+    """The places that a key's value states something at, as axes would name them."""
+    if key not in MAPPINGS or not isinstance(value, dict) or "fill" in value:
+        return [(key,)]
+    if key != "backend_config":
+        return [(key, name) for name in value]
+    return [
+        (key, backend, option)
+        for backend, options in value.items()
+        for option in (options if isinstance(options, dict) else {"": None})
+    ]
 
 
 def exclusions(

@@ -14,8 +14,9 @@ from typing_extensions import TypedDict
 from optest.errors import PlanError, Problem
 from optest.plan.combining import Draft, draft_of, product_of
 from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
+from optest.plan.forms import Misfit
 from optest.plan.includes import follow_includes, without_detours
-from optest.plan.misfits import nearest_key, problems_of
+from optest.plan.misfits import nearest_key, problem_at, problems_of
 from optest.plan.products import MAPPINGS, Product
 from optest.plan.source import Path, Source, all_at_once, collection_paused, parse_source
 
@@ -189,6 +190,7 @@ def _parse_one(raw: bytes, file: str) -> PlanDocument:
             found = problems_of(error, source, _known_keys)
         else:
             found = source.faults
+        found = {**found, **_strays(source, drafts)}
         products: dict[int, Product | None] = {}
         for index, draft in drafts.items():
             products[index], faults = product_of(draft, ("cases", index), source)
@@ -206,6 +208,18 @@ def _parse_one(raw: bytes, file: str) -> PlanDocument:
     document._unread = unread
     document._products = products
     return document
+
+
+def _strays(source: Source, drafts: Collection[int]) -> dict[Path, Problem]:
+    """An ``exclude`` that belongs to nothing."""
+    found: dict[Path, Problem] = {}
+    cases = source.data.get("cases")
+    for index, entry in enumerate(cases if isinstance(cases, list) else ()):
+        if index not in drafts and isinstance(entry, dict) and "exclude" in entry:
+            path: Path = ("cases", index, "exclude")
+            message = "exclude stands without a product, but should name values of its axes"
+            found[path] = problem_at(path, Misfit(message), source)
+    return found
 
 
 def _take_drafts(data: dict[str, Any]) -> dict[int, Draft]:

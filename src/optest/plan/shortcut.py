@@ -121,8 +121,8 @@ class Shortcut:
         says_dtypes = "dtypes" in keys or "dtypes" in first.defaults or maker.request.dtypes
         if "expects_error" in keys or ("backend_config" in keys and not says_dtypes):
             return None
-        before = len(ledger.problems)
-        if maker.make(first) is None or len(ledger.problems) > before:
+        before = ledger.said
+        if maker.make(first) is None or ledger.said > before:
             return None
         states_outputs = any(side == "output" for side, _ in read_layouts(first))
         return None if states_outputs else cls(operator, product, maker, first)

@@ -49,6 +49,8 @@ class Ledger:
     """What is looked at of a case with a product."""
     problems: dict[tuple[Any, ...], Problem] = field(default_factory=dict)
     """By what was written and what is said of it: flags, defaults and aliased values meet many cases."""
+    said: int = 0
+    """How often a problem was noted, those that were known already counted too."""
 
     @contextmanager
     def reading(self, source: Source | None, combination: tuple[Product, Rows] | None = None) -> Iterator[None]:
@@ -62,6 +64,7 @@ class Ledger:
 
     def problem(self, place: Place, message: str, hint: str = "") -> None:
         """Note a problem, once for each thing that was written."""
+        self.said += 1
         if isinstance(place, str) or self.source is None:
             flag = place if isinstance(place, str) else ""
             found = Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)

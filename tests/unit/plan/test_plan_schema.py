@@ -10,7 +10,7 @@ from plan_kit import plan, write
 
 from optest.errors import PlanError, nearest
 from optest.plan import plan_schema, read_plan
-from optest.plan.forms import GeneratorChoice, Layout
+from optest.plan.forms import GeneratorChoice, Layout, ToleranceChoice
 from optest.plan.source import all_at_once
 from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
@@ -64,6 +64,7 @@ def test_a_full_plan() -> None:
             seed: 0
             timeout: 30
             retries: 0
+            priority: 5
             skip: later
             xfail: {reason: bug, status: error}
             expects_error: {type: ValueError, match: size}
@@ -73,7 +74,7 @@ def test_a_full_plan() -> None:
     first, second = document.cases
     assert document.options() == {"backend": "ascend", "chip": "ascend910b", "seed": 7, "fail_fast": True}
     assert document.report == {"format": "json", "path": "out.json", "color": False}
-    assert document.defaults["tolerance"] == Tolerance(rtol=1e-3)
+    assert document.defaults["tolerance"] == ToleranceChoice(every=Tolerance(rtol=1e-3))
     assert document.defaults["generator"] == GeneratorChoice(
         every=Fill(kind="uniform", parameters={"low": 0, "high": 1})
     )
@@ -88,7 +89,7 @@ def test_a_full_plan() -> None:
         "input0": Fill(kind="ones"),
         "input1": Fill(kind="data", parameters={"values": [1, 2]}),
     }
-    assert first["tolerance"] == Tolerance(rtol=1e-3, atol=0, mismatch_ratio=1e-3)
+    assert first["tolerance"].every == Tolerance(rtol=1e-3, atol=0, mismatch_ratio=1e-3)
     assert first["xfail"] == Xfail(reason="bug", status=Status.ERROR)
     assert first["expects_error"] == ExpectedError(type="ValueError", match="size")
     assert second["shapes"] == {"input0": Layout(())}
@@ -96,11 +97,11 @@ def test_a_full_plan() -> None:
     assert second["skip"] == Skip(reason="r")
     assert second["xfail"] == Xfail(reason="known")
     assert second["dtypes"] == (dtype("float16"), dtype("int8"))
-    assert document.where(("cases", 1)) == "plan.yaml:37"
+    assert document.where(("cases", 1)) == "plan.yaml:38"
 
 
 def test_numbers_in_scientific_notation_are_numbers() -> None:
-    assert plan("cases: [{op: add, tolerance: {rtol: 1e-3}}]").cases[0]["tolerance"].rtol == 1e-3
+    assert plan("cases: [{op: add, tolerance: {rtol: 1e-3}}]").cases[0]["tolerance"].every.rtol == 1e-3
 
 
 def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
@@ -208,7 +209,7 @@ def test_wrong_values_of_a_case(line: str, path: str, message: str) -> None:
         ("version: true", "$.version", "version is true, but should be 1"),
         ("fail_fast: 1", "$.fail_fast", "fail_fast is 1, but should be true or false"),
         ("backend: [numpy]", "$.backend", "backend is ['numpy'], but should be text"),
-        ("report: {format: xml}", "$.report.format", "format is 'xml', but should be terminal or json"),
+        ("report: {format: xml}", "$.report.format", "format is 'xml', but should be terminal, json, junit, markdown or github"),
         ("report: {file: x}", "$.report.file", "unknown key 'file' of report"),
         ("report: json", "$.report", "report is 'json', but should be a mapping"),
         ("defaults: []", "$.defaults", "defaults is [], but should be a mapping"),
@@ -266,7 +267,7 @@ def test_the_schema_says_what_the_model_says() -> None:
     assert schema["$schema"].endswith("2020-12/schema")
     assert schema["title"] == "optest plan"
     assert schema["additionalProperties"] is False
-    assert schema["required"] == ["cases"]
+    assert schema["anyOf"] == [{"required": ["cases"]}, {"required": ["include"]}]
     case = schema["$defs"]["CaseEntry"]
     assert case["required"] == ["op"]
     assert case["additionalProperties"] is False

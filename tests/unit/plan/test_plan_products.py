@@ -1,0 +1,543 @@
+"""Products: every combination of the axes is a case of its own, checked as if it were written out, each value once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_kit import build, case_of, cases_of, plan
+
+from optest.errors import PlanError
+from optest.plan import CaseRequest, PlanDocument, case_plan, explain_case, parse_plan
+from optest.plan.axes import MAX_COMBINATIONS
+from optest.plan.expansion import MAX_FAULTS
+from optest.plan.products import Product
+from optest.plan.shortcut import Shortcut
+from optest.spec import Fill, TensorSpec, TestCase, Tolerance, dtype
+
+
+def faults(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
+    with pytest.raises(PlanError) as raised:
+        cases_of(text, request)
+    return [(each.line, each.path, each.message) for each in raised.value.problems]
+
+
+def fault(text: str, request: CaseRequest | None = None) -> tuple[int, str, str]:
+    (found,) = faults(text, request)
+    return found
+
+
+def test_lists_of_dtypes_and_sizes_give_all_combinations() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - op: matmul
+            product:
+              dtypes: [float16, float32]
+              m: [1, 3]
+              attributes.trans_a: [false, true]
+            shapes: {input0: [$m, $m], input1: [$m, 4]}
+        """
+    )
+    assert [case.id for case in cases] == [
+        "matmul[float16](1x1, 1x4)",
+        "matmul[float16](1x1, 1x4, trans_a=True)",
+        "matmul[float16](3x3, 3x4)",
+        "matmul[float16](3x3, 3x4, trans_a=True)",
+        "matmul[float32](1x1, 1x4)",
+        "matmul[float32](1x1, 1x4, trans_a=True)",
+        "matmul[float32](3x3, 3x4)",
+        "matmul[float32](3x3, 3x4, trans_a=True)",
+    ]
+    assert len({case.key for case in cases}) == 8
+    assert cases[3].outputs == (TensorSpec(dtype=dtype("float16"), shape=(3, 4)),)
+
+
+def test_a_value_of_an_axis_is_what_the_key_itself_takes() -> None:
+    """A list in the list of an axis is one value: two dtypes for two inputs, the sizes of one shape."""
+    cases = cases_of(
+        """\
+        cases:
+          - op: add
+            product:
+              dtypes: [float32, [float16, float32], {input0: float64}]
+              shapes.input0: [[2, 3], 4, scalar]
+        """
+    )
+    dtypes = [[each.name for each in case.dtypes] for case in cases[::3]]
+    assert dtypes == [["float32", "float32"], ["float16", "float32"], ["float64", "float64"]]
+    assert [case.inputs[0].spec.shape for case in cases[:3]] == [(2, 3), (4,), ()]
+    assert [case.inputs[1].spec.shape for case in cases[:3]] == [(2, 3), (4,), ()]
+
+
+def test_axes_that_go_together() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - op: matmul
+            product:
+              "m, k, n": [[64, 128, 32], [1, 1, 1]]
+              "dtypes, tolerance": [[float16, {rtol: 1e-2}], [float32, {rtol: 1e-5}]]
+            shapes: {input0: [$m, $k], input1: "${k}x$n"}
+        """
+    )
+    assert [(case.inputs[0].spec.shape, case.dtypes[0].name) for case in cases] == [
+        ((64, 128), "float16"),
+        ((64, 128), "float32"),
+        ((1, 1), "float16"),
+        ((1, 1), "float32"),
+    ]
+    assert [case.tolerances[0].tolerance.rtol for case in cases] == [1e-2, 1e-5, 1e-2, 1e-5]
+
+
+def test_operators_may_be_an_axis() -> None:
+    text = "cases: [{product: {op: [relu, elementwise_add], dtypes: [float16, float32]}, shapes: {input0: 4}}]"
+    cases = cases_of(text)
+    assert [case.id for case in cases] == [
+        "relu[float16](4)",
+        "relu[float32](4)",
+        "add[float16](4, 4)",
+        "add[float32](4, 4)",
+    ]
+    assert [case.id for case in cases_of(text, CaseRequest(ops=("add",)))] == [case.id for case in cases[2:]]
+    assert [case.id for case in cases_of(text, CaseRequest(ops=("ranged",), shapes={"x": (2,), "y": (2,)}))] == [
+        "ranged[float32](2, 2)"
+    ]
+
+
+def test_what_does_not_show_in_an_identifier_is_named_behind_it() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - op: relu
+            product: {seed: [0, 7], generator: [ones, {fill: uniform, low: 0, high: 1}], dtypes: [float16, float32]}
+            shapes: {input0: 4}
+        """
+    )
+    assert [case.id for case in cases[::2]] == [
+        "relu[float16](4) {seed=0, generator=ones}",
+        "relu[float16](4) {seed=0, generator=uniform(low=0, high=1)}",
+        "relu[float16](4) {seed=7, generator=ones}",
+        "relu[float16](4) {seed=7, generator=uniform(low=0, high=1)}",
+    ]
+
+
+def test_strides_do_not_show_in_an_identifier() -> None:
+    cases = cases_of(
+        "cases: [{op: relu, product: {shapes.input0: [[2, 3], {shape: [2, 3], strides: [1, 2]}], dtypes: [float32]}}]"
+    )
+    assert [case.id for case in cases] == [
+        "relu[float32](2x3) {shapes.input0=[2,3]}",
+        "relu[float32](2x3) {shapes.input0={shape: [2,3], strides: [1,2]}}",
+    ]
+
+
+def test_a_name_is_followed_by_the_axes_that_it_does_not_hold() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - {op: relu, name: plain, product: {m: [1, 2], seed: [0, 1]}, shapes: {input0: [$m]}}
+          - {op: relu, name: tile-$m, product: {m: [1, 2], seed: [0, 1]}, shapes: {input0: [$m]}}
+          - {op: relu, name: "${m}.${s}", product: {m: [1, 2], s: [0, 1]}, shapes: {input0: [$m]}, seed: $s}
+        """
+    )
+    assert [case.id for case in cases] == [
+        *("plain[m=1, seed=0]", "plain[m=1, seed=1]", "plain[m=2, seed=0]", "plain[m=2, seed=1]"),
+        *("tile-1[seed=0]", "tile-1[seed=1]", "tile-2[seed=0]", "tile-2[seed=1]"),
+        *("1.0", "1.1", "2.0", "2.1"),
+    ]
+
+
+def test_ids_and_keys_do_not_depend_on_the_other_values() -> None:
+    few = cases_of("cases: [{op: relu, product: {m: [2], seed: [1]}, shapes: {input0: [$m]}}]")
+    many = cases_of("cases: [{op: relu, product: {m: [9, 2, 1], seed: [4, 1]}, shapes: {input0: [$m]}}]")
+    assert {case.id: case.key for case in few}.items() <= {case.id: case.key for case in many}.items()
+
+
+def test_exclude_leaves_out_every_combination_with_these_values() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - op: relu
+            product: {dtypes: [float16, float32, float64], m: [1, 2], seed: [0, 1]}
+            exclude: [{dtypes: half, m: 2}, {seed: 1, dtypes: float64}]
+            shapes: {input0: [$m]}
+        """
+    )
+    kept = {(case.dtypes[0].name, case.inputs[0].spec.shape[0], case.seed) for case in cases}
+    assert kept == {
+        (name, m, seed)
+        for name in ("float16", "float32", "float64")
+        for m in (1, 2)
+        for seed in (0, 1)
+        if not (name == "float16" and m == 2) and not (seed == 1 and name == "float64")
+    }
+    assert len(cases) == len(kept)
+
+
+def test_defaults_and_flags_reach_the_combinations() -> None:
+    text = """\
+        defaults: {tolerance: {rtol: 1e-3}, tags: [all]}
+        cases: [{op: relu, product: {dtypes: [float16, float32]}, shapes: {input0: 4}, tags: [mine]}]
+        """
+    assert [case.tags for case in cases_of(text)] == [("mine", "all")] * 2
+    assert [case.seed for case in cases_of(text, CaseRequest(seed=9))] == [9, 9]
+    overridden = cases_of(text, CaseRequest(dtypes=(dtype("float64"),)))
+    assert [case.id for case in overridden] == ["relu[float64](4)", "relu[float64](4)#2"]
+    reshaped = cases_of(text, CaseRequest(shapes={"input0": (7,)}))
+    assert [case.inputs[0].spec.shape for case in reshaped] == [(7,), (7,)]
+
+
+def test_explain_names_the_axis_and_its_line() -> None:
+    case = cases_of(
+        """\
+        cases:
+          - op: matmul
+            seed: 3
+            product:
+              dtypes:
+                - float16
+              m: [1, 3]
+              attributes.trans_a: [true]
+            shapes:
+              input0: [$m, $m]
+              input1: [$m, 4]
+        """
+    )[1]
+    origins = {what: origin for what, _, origin in explain_case(case)}
+    assert origins["op"] == "plan.yaml:2"
+    assert origins["seed"] == "plan.yaml:3"
+    assert origins["input0.dtype"] == "plan.yaml:5 product"
+    assert origins["trans_a"] == "plan.yaml:8 product"
+    assert origins["input0.shape"] == "plan.yaml:9, m of plan.yaml:7 product"
+    assert case.where == "plan.yaml:2"
+
+
+def test_a_combination_is_repeated_by_a_plan_of_one_case() -> None:
+    text = """\
+        cases:
+          - op: add
+            name: all
+            product:
+              generator: [{input0: ones, input1: randn}, integer-exact]
+              shapes.input1: [{shape: [2, 3], strides: [0, 1]}, [2, 3]]
+              tolerance: [{rtol: 1e-3, out: {atol: 1e-4}}, {out: {rtol: 1e-2}}]
+            shapes: {input0: [2, 3]}
+            priority: 3
+        """
+    for case in cases_of(text):
+        (again,) = build(parse_plan(case_plan(case).encode(), "plan.yaml"))
+        assert (again.id, again.key) == (case.id, case.key)
+        assert [(layer.output, layer.tolerance) for layer in again.tolerances] == [
+            (layer.output, layer.tolerance) for layer in case.tolerances
+        ]
+        assert again.priority == 3
+
+
+# What is wrong with a product
+
+
+@pytest.mark.parametrize(
+    ("product", "path", "message"),
+    [
+        ("[1]", "product", "product is [1], but should be a mapping from axes to lists of values"),
+        ("{}", "product", "product is {}, but should be a mapping from axes to lists of values"),
+        ("{seed: 3}", "product.seed", "the axis seed is 3, but should be a list with a value or more"),
+        ("{seed: []}", "product.seed", "the axis seed is [], but should be a list with a value or more"),
+        ("{seed: [1, 1]}", "product.seed[1]", "item 1 of seed repeats item 0: 1"),
+        ("{seed: [-1]}", "product.seed[0]", "seed is -1, but should be at least 0"),
+        ("{dtypes: [flot16]}", "product.dtypes[0]", "unknown dtype 'flot16'"),
+        ("{dtypes: [[float16, flot16]]}", "product.dtypes[0][1]", "unknown dtype 'flot16'"),
+        ("{shapes.input1: [[2, -3]]}", "product['shapes.input1'][0][1]", "size 1 of the shape is -3, but should"),
+        ("{shapes.inputt: [[2]]}", "product['shapes.inputt'][0]", "unknown tensor 'inputt'"),
+        ("{attributes.beta: [2]}", "product['attributes.beta'][0]", "unknown attribute of add 'beta'"),
+        ("{attributes.alpha: [x]}", "product['attributes.alpha'][0]", "attribute alpha is 'x', but should be a number"),
+        ("{m: [1]}", "product.m", "the axis m is no key of a case, and nothing in the case names $m"),
+        ("{dtype: [float16]}", "product.dtype", "the axis dtype is no key of a case, and nothing in the case names"),
+        ("{name: [a, b]}", "product.name", "name is no key that a product can vary"),
+        ("{seed.x: [1]}", "product['seed.x']", "'seed' of the axis seed.x should be one of shapes, dtypes"),
+        ("{op: [relu]}", "product.op", "op is stated by the axis and by the case too"),
+        ("{'seed, seed': [[1, 2]]}", "product['seed, seed']", "the axis seed is stated twice"),
+        ("{'seed, m': [1]}", "product['seed, m'][0]", "item 0 of seed, m is 1, but should be a list of 2 values"),
+        ("{'a b': [1]}", "product['a b']", "the axis 'a b' should be a word, a key of a case"),
+        ("{seed: [$x]}", "product.seed[0]", "item 0 of seed is '$x', but values of an axis name no axis"),
+        ("{generator: [nofill]}", "product.generator[0]", "unknown fill 'nofill'"),
+        ("{tolerance: [{outt: {rtol: 1}}]}", "product.tolerance[0].outt", "unknown tensor 'outt'"),
+        ("{tolerance: [{rtol: -1}]}", "product.tolerance[0].rtol", "rtol is -1, but should be"),
+    ],
+)
+def test_wrong_axes(product: str, path: str, message: str) -> None:
+    line, found_path, found = fault(f"cases:\n- op: add\n  shapes: {{input0: 4}}\n  product: {product}\n")
+    assert (line, found_path) == (4, f"$.cases[0].{path}")
+    assert found.startswith(message)
+
+
+def test_a_reference_to_no_axis() -> None:
+    found = faults("cases: [{op: relu, product: {m: [1]}, shapes: {input0: [$m, $k]}, attributes: {x: $mm}}]")
+    assert ("$.cases[0].shapes.input0", "$k names no axis of the product") in [each[1:] for each in found]
+    assert ("$.cases[0].attributes.x", "$mm names no axis of the product") in [each[1:] for each in found]
+
+
+def test_a_command_may_name_variables_of_its_shell() -> None:
+    cases = cases_of(
+        """\
+        backend: ascend
+        cases:
+          - {op: relu, product: {m: [1, 2]}, shapes: {input0: [$m]},
+             backend_config: {ascend: {command: "run $HOME ${m} $$"}}}
+        """
+    )
+    assert [case.backend_config["ascend"]["command"] for case in cases] == ["run $HOME 1 $$", "run $HOME 2 $$"]
+
+
+def test_a_bad_value_behind_a_reference_is_told_where_it_was_written() -> None:
+    found = fault("cases:\n- op: relu\n  product:\n    m: [1, x]\n  shapes: {input0: [2, $m]}\n")
+    assert found == (4, "$.cases[0].product.m[1]", "size 1 of the shape is 'x', but should be an integer of 0 or more")
+
+
+@pytest.mark.parametrize(
+    ("exclude", "path", "message"),
+    [
+        ("[{seed: 3}]", "[0].seed", "seed is 3, but the axis has no such value"),
+        ("[{sed: 1}]", "[0].sed", "'sed' is no axis of the product"),
+        ("[{}]", "", "an entry of exclude is empty, but should name a value of an axis"),
+        ("[{seed: 1}, {seed: 2}]", "", "exclude leaves no combination of the product"),
+        ("[{seed: true}]", "[0].seed", "seed is true, but the axis has no such value"),
+        ("{seed: 1}", "", "exclude is {seed: 1}, but should be a list"),
+    ],
+)
+def test_wrong_exclude(exclude: str, path: str, message: str) -> None:
+    found = fault(f"cases: [{{op: relu, shapes: {{input0: 4}}, product: {{seed: [1, 2]}}, exclude: {exclude}}}]")
+    assert found[1:] == (f"$.cases[0].exclude{path}", message)
+
+
+def test_exclude_without_a_product() -> None:
+    assert fault("cases: [{op: relu, shapes: {input0: 4}, exclude: [{seed: 1}]}]")[1:] == (
+        "$.cases[0].exclude",
+        "exclude stands without a product, but should name values of its axes",
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "path"),
+    [
+        ("seed: 1, product: {seed: [1, 2]}", "product.seed"),
+        ("attributes: {alpha: 1}, product: {attributes.alpha: [1, 2]}", "product['attributes.alpha']"),
+        ("attributes: {alpha: 1}, product: {attributes: [{alpha: 1}]}", "product.attributes"),
+        ("product: {attributes: [{alpha: 1}], attributes.alpha: [2]}", "product['attributes.alpha']"),
+        ("dtypes: float16, product: {dtypes.input0: [float32]}", "product['dtypes.input0']"),
+        ("generator: ones, product: {generator.input0: [ones]}", "product['generator.input0']"),
+    ],
+)
+def test_what_an_axis_brings_is_stated_nowhere_else(case: str, path: str) -> None:
+    _, found, message = fault(f"cases: [{{op: add, shapes: {{input0: 4}}, {case}}}]")
+    assert found == f"$.cases[0].{path}"
+    assert " is stated by the axis and by " in message
+
+
+def test_all_faults_of_all_combinations_at_once() -> None:
+    """One line for each value that is wrong, whatever number of combinations it meets."""
+    found = faults(
+        """\
+        cases:
+          - op: matmul
+            product:
+              dtypes: [float16, int8, flot16]
+              m: [1, 2]
+              k: [3, 5]
+              seed: [0, 1, -1]
+            shapes: {input0: [$m, $k], input1: [3, 4]}
+          - {op: reluu, product: {seed: [1]}}
+        """
+    )
+    assert found == [
+        (4, "$.cases[0].product.dtypes[2]", "unknown dtype 'flot16'"),
+        (4, "$.cases[0].product.dtypes[1]", "matmul is not defined for (int8, int8)"),
+        (7, "$.cases[0].product.seed[2]", "seed is -1, but should be at least 0"),
+        (8, "$.cases[0].shapes", "inner sizes are 5 and 3, but should be equal"),
+        (9, "$.cases[1].op", "unknown operator 'reluu'"),
+    ]
+
+
+def test_a_fault_says_with_which_values_it_was_met() -> None:
+    with pytest.raises(PlanError) as raised:
+        cases_of("cases: [{op: matmul, product: {k: [3, 5], seed: [8]}, shapes: {input0: [2, $k], input1: [3, 4]}}]")
+    assert [each.hint for each in raised.value.problems] == ["with k=5, seed=8"]
+
+
+def test_a_million_combinations_are_the_limit() -> None:
+    many = "[" + ", ".join(map(str, range(101))) + "]"
+    message = fault(f"cases: [{{op: relu, product: {{seed: {many}, a: {many}, b: {many}}}}}]")[2]
+    assert message == f"product has {101**3:,} combinations, but should have at most {MAX_COMBINATIONS:,}"
+
+
+def test_a_product_that_is_wrong_throughout_does_not_go_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TestCase] = []
+    sizes = ", ".join(map(str, range(1, 301)))
+    text = f"cases: [{{op: matmul, product: {{m: [{sizes}], k: [{sizes}]}}, shapes: {{a: [$m, $k], input1: [$k, 2]}}}}]"
+    found = faults(text)
+    assert found[0][2] == "unknown tensor 'a'"
+    assert not asked
+    assert MAX_FAULTS < 300 * 300
+
+
+def test_untrusted_plans_name_no_code_in_their_axes() -> None:
+    text = """\
+        cases:
+          - op: relu
+            product:
+              generator: [ones, my.gen:Gen]
+              reference: [a.b:c]
+              word: [x]
+              backend_config.ascend.x: [1]
+            shapes: {input0: 4}
+            backend_config: {command: {command: "rm -rf $word"}}
+        """
+    found = [(path, message) for _, path, message in faults(text, CaseRequest(untrusted=True))]
+    refusal = "--untrusted refuses what the plan would run: "
+    assert found == [
+        ("$.cases[0].product.generator[1]", f"{refusal}my.gen:Gen"),
+        ("$.cases[0].product.reference[0]", f"{refusal}a.b:c"),
+        ("$.cases[0].backend_config.command.command", f"{refusal}rm -rf x"),
+    ]
+
+
+def test_backends_named_by_axes_are_checked() -> None:
+    text = "cases: [{op: relu, shapes: {input0: 4}, product: {backend_config: [{ascent: {x: 1}}, {ascend: {x: 1}}]}}]"
+    assert fault(text)[1:] == ("$.cases[0].product.backend_config[0].ascent", "unknown backend 'ascent'")
+
+
+def test_what_the_backend_wants_is_asked_of_every_combination() -> None:
+    def check(case: TestCase) -> list[str]:
+        return ["x is 2"] if case.backend_config["ascend"]["x"] == 2 else []
+
+    document = plan(
+        """\
+        backend: ascend
+        cases: [{op: relu, shapes: {input0: 4}, product: {backend_config.ascend.x: [1, 2], seed: [1, 2]}}]
+        """
+    )
+    with pytest.raises(PlanError) as raised:
+        build(document, check_backend=check)
+    (problem,) = raised.value.problems
+    assert problem.path == "$.cases[0].product['backend_config.ascend.x'][1]" or problem.path.startswith("$.cases[0]")
+
+
+# The quick way and the long way
+
+
+SIZES = st.integers(0, 4)
+AXES: dict[str, st.SearchStrategy[Any]] = {
+    "dtypes": st.sampled_from(["float16", "float32", "int32", ["float16", "float32"], {"input0": "float64"}]),
+    "shapes.input0": st.one_of(st.lists(SIZES, max_size=3), st.just({"shape": [2, 2], "strides": [1, 2]})),
+    "shapes.input1": st.one_of(st.lists(SIZES, max_size=3), st.just({"shape": [2], "strides": [-1], "offset": 1})),
+    "shapes": st.fixed_dictionaries({"input0": st.lists(SIZES, max_size=2), "input1": st.lists(SIZES, max_size=2)}),
+    "attributes.alpha": st.sampled_from([1, 1.0, 2.5]),
+    "attributes.trans_a": st.booleans(),
+    "attributes.dim": st.sampled_from([0, [0], None]),
+    "attributes.k": st.integers(0, 2),
+    "generator": st.sampled_from(["ones", "integer-exact", {"fill": "uniform", "low": 0}, "my.gen:Gen"]),
+    "generator.input0": st.sampled_from(["ones", "integer-exact"]),
+    "seed": st.integers(0, 3),
+    "tolerance": st.sampled_from([{"rtol": 1e-3}, {"output0": {"atol": 1}}, {"rtol": 0, "output0": {"atol": 1}}]),
+    "timeout": st.sampled_from([1, 2.5]),
+    "retries": st.integers(0, 2),
+    "priority": st.integers(0, 2),
+    "tags": st.sampled_from([["a"], ["b", "a"]]),
+    "skip": st.sampled_from(["why", "not"]),
+    "expects_error": st.sampled_from([{"type": "ValueError"}, {"match": "x"}]),
+    "reference": st.sampled_from(["a:b", "c.d"]),
+    "op": st.sampled_from(["add", "matmul", "relu", "sum", "cat", "ranged", "norm", "mine", "unruled", "drawn"]),
+}
+FIXED: dict[str, st.SearchStrategy[Any]] = {
+    "op": st.sampled_from(["add", "matmul", "relu", "sum", "cat", "ranged", "drawn_pair", "unruled"]),
+    "shapes": st.sampled_from([{"input0": [2, 2]}, {"input0": [2, "$m"], "input1": ["$m", 2]}, {"input1": [2]}]),
+    "dtypes": st.sampled_from(["float16", "float32"]),
+    "tolerance": st.just({"rtol": 1e-3}),
+    "backend_config": st.just({"ascend": {"x": "$m"}}),
+}
+
+
+@st.composite
+def products(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(st.sampled_from(sorted(AXES)), min_size=1, max_size=4, unique=True))
+    axes = {name: draw(st.lists(AXES[name], min_size=1, max_size=3, unique_by=repr)) for name in names}
+    entry: dict[str, Any] = {
+        key: draw(value) for key, value in FIXED.items() if key not in axes and (key == "op" or draw(st.booleans()))
+    }
+    if "$m" in repr(entry):
+        axes["m"] = draw(st.lists(SIZES, min_size=1, max_size=2, unique=True))
+    return {**entry, "product": axes}
+
+
+def told(document: PlanDocument, request: CaseRequest) -> object:
+    """The cases with everything in them, or the faults."""
+    try:
+        cases = build(document, request)
+    except PlanError as error:
+        return sorted((each.path, each.message) for each in error.problems)
+    return [(case.id, case.key, case.identifier(), dataclasses.asdict(dataclasses.replace(case))) for case in cases]
+
+
+REQUESTS = st.sampled_from(
+    [
+        CaseRequest(),
+        CaseRequest(seed=5, tolerance=Tolerance(rtol=1)),
+        CaseRequest(dtypes=(dtype("float64"),), generator="ones"),
+        CaseRequest(attributes={"alpha": 3.0, "backend_config.ascend.y": 1}),
+        CaseRequest(shapes={"input0": (2, 2)}, timeout_s=3.0, retries=1),
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(entry=products(), request=REQUESTS)
+def test_the_quick_way_makes_the_cases_of_the_long_way(entry: dict[str, Any], request: CaseRequest) -> None:
+    raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
+    quick = told(parse_plan(raw, "plan.yaml"), request)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shortcut, "of", lambda *_: None)
+        assert quick == told(parse_plan(raw, "plan.yaml"), request)
+
+
+@settings(max_examples=50, deadline=None)
+@given(entry=products())
+def test_every_combination_is_the_case_that_would_be_written_out(entry: dict[str, Any]) -> None:
+    """The key of each is that of a plan which states the combination without a product."""
+    raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
+    document = parse_plan(raw, "plan.yaml")
+    try:
+        cases = build(document)
+    except PlanError:
+        return
+    for case in cases:
+        again = case_of(case_plan(dataclasses.replace(case, name="")))
+        assert again.key == case.key
+
+
+def test_most_products_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The property above shows nothing if both ways are the long one."""
+    made: list[Product] = []
+    original = Shortcut.case
+
+    def counting(self: Shortcut, rows: tuple[int, ...]) -> TestCase | None:
+        case = original(self, rows)
+        made.extend([self._product] * (case is not None))
+        return case
+
+    monkeypatch.setattr(Shortcut, "case", counting)
+    cases = cases_of(
+        """\
+        cases:
+          - op: matmul
+            product: {dtypes: [float16, float32], m: [1, 2], seed: [0, 1], generator: [ones, integer-exact]}
+            shapes: {input0: [$m, 3], input1: [3, $m]}
+          - {op: add, product: {shapes: [{input0: 2}, {input0: 3, input1: 3}], attributes.alpha: [1, 2]}}
+        """
+    )
+    assert len(cases) == 20
+    assert len(made) == 20
+    assert cases[1].inputs[0].fill == Fill(kind="integer-exact", parameters={"terms": 3})
