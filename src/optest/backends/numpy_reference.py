@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, Script, ScriptInput
 from optest.backends.arguments import at_their_places
-from optest.numerics import dtype_of, round_to
+from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.registry import load_object
 from optest.spec import Fault, Numerics, Reason, TestCase, UnfitArguments, undeclared_output_dtype
 
@@ -39,6 +40,17 @@ class NumpyBackend(BackendDriver):
             return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
         return [round_to(output, undeclared_output_dtype(dtype_of(output.dtype), case.dtypes)) for output in outputs]
 
+    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
+        """The user's own reference, called by its import path; optest's own cannot be had without optest."""
+        path = _stated_reference(case)
+        if not isinstance(path, str) or path.startswith("optest."):
+            return f"backend {self.name} answers with references of optest itself"
+        if not all(numpy_dtype(spec.dtype).isbuiltin == 1 for spec in case.outputs):
+            return "only optest rounds to an output dtype that NumPy lacks"
+        if not _is_literal(dict(case.attributes)):
+            return "an attribute of the case is no literal of Python"
+        return reference_script(path, case, inputs)
+
     def unsupported(self, case: TestCase) -> str | None:
         if _stated_reference(case) is None:
             return f"operator {case.descriptor.name} has no reference, which is what backend {self.name} answers with"
@@ -52,6 +64,32 @@ class NumpyBackend(BackendDriver):
 
     def doctor(self) -> Sequence[str]:
         return (f"numpy {np.__version__}",)
+
+
+def _is_literal(value: Any) -> bool:
+    try:
+        ast.literal_eval(repr(value))
+    except (ValueError, SyntaxError):
+        return False
+    return True
+
+
+def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -> Script:
+    """Lines that import a reference, call it and round what it yields."""
+    module, _, name = path.partition(":") if ":" in path else path.rpartition(".")
+    places = at_their_places(case, [each.name for each in inputs])
+    exotic = not all(each.is_numpys for each in inputs)
+    rounded = (f'np.asarray(outputs[{place}]).astype("{spec.dtype.name}")' for place, spec in enumerate(case.outputs))
+    return Script(
+        imports=(*(("import ml_dtypes",) if exotic else ()), f"import {module}"),
+        lines=[
+            *(f"{each.name} = {each.array_source}" for each in inputs),
+            f"outputs = {module}.{name}([{', '.join(str(each) for each in places)}], {dict(case.attributes)!r})",
+            "outputs = [outputs] if isinstance(outputs, np.ndarray) else list(outputs)",
+        ],
+        outputs=tuple(rounded) or ("np.asarray(outputs[0])",),
+        needs=(*(("ml_dtypes",) if exotic else ()), module),
+    )
 
 
 def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:

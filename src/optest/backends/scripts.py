@@ -29,6 +29,21 @@ class ScriptInput:
     spec: TensorSpec
     array: Any
 
+    @property
+    def is_numpys(self) -> bool:
+        """Whether NumPy has the element type; others need ``import ml_dtypes`` for :attr:`array_source`."""
+        return bool(self.array.dtype.isbuiltin == 1)
+
+    @property
+    def array_source(self) -> str:
+        """An expression for the array as ``run`` gets it, in its element type and strides."""
+        text = self.source if self.is_numpys else f"{self.source}.view(ml_dtypes.{self.spec.dtype.name})"
+        if self.spec.is_dense:
+            return text
+        strides = tuple(stride * self.array.itemsize for stride in self.spec.strides or ())
+        start = f"[{self.spec.offset}:]" if self.spec.offset else ""
+        return f"np.lib.stride_tricks.as_strided({text}{start}, {self.spec.shape}, {strides})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:

@@ -19,7 +19,12 @@ from optest.api.running import RunOutcome
 from optest.api.saving import load_saved
 from optest.spec import CaseResult, Status
 
-WITHOUT_OPTEST = "import runpy, sys; sys.modules['optest'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+WITHOUT_OPTEST = """
+import runpy, sys
+sys.modules["optest"] = None
+sys.path.insert(0, ".")
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 FAILING = """
 version: 1
@@ -295,6 +300,64 @@ def test_a_command_that_fails_fails_in_the_script(here: Path) -> None:
     ended = alone(here / "out" / "adds.py")
     assert "returned non-zero exit status 42" in ended.stderr
     assert (here / "cleaned").exists()
+
+
+@pytest.mark.torch
+def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calls are recorded on tensors without values, so that what kills a worker cannot kill optest."""
+    import optest.api as api
+    from optest.backends import Script, ScriptInput, backend_manager
+    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.core.inputs import make_inputs
+    from optest.core.tensor_archive import spec_of
+
+    (case,) = api.cases(op="exp", dtype="float32", shape="input0=8", backend="torch")
+    (array,), _ = make_inputs(case)
+    given = [ScriptInput(name="input0", source="x", spec=spec_of(array), array=array)]
+    ran: list[str] = []
+    call = TORCH_OPERATORS["exp"]
+    watched = lambda tensors, attributes: (ran.append(tensors[0].device.type), call(tensors, attributes))[1]  # noqa: E731
+    monkeypatch.setitem(TORCH_OPERATORS, "exp", watched)
+    script = backend_manager.get("torch").script(case, given, may_run=False)
+    assert isinstance(script, Script)
+    assert script.lines[-1] == "out = torch.exp(input0)"
+    assert ran == ["meta"]
+
+
+def test_numpy_with_a_reference_of_ones_own(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "my_softmax.py").write_text(
+        "import numpy as np\n"
+        "def expected(case, rng):\n"
+        "    a = rng.standard_normal((4, 6)).astype(np.float32)[:, ::-1]\n"
+        "    return [np.ascontiguousarray(a)], [np.zeros((4, 6))]\n"
+        "class Zeros:\n"
+        "    generate = staticmethod(expected)\n"
+        "def ref(inputs, attributes):\n"
+        "    assert 'optest' not in globals()\n"
+        "    return np.exp(inputs[0].astype(float)) + attributes['dim']\n"
+    )
+    monkeypatch.syspath_prepend(here)
+    (here / "plan.yaml").write_text(
+        "version: 1\ncases:\n  - {op: softmax, name: mine, dtypes: float32, shapes: {input0: 4x6}, "
+        "reference: 'my_softmax:ref', generator: 'my_softmax:Zeros'}\n"
+    )
+    run(plan="plan.yaml", quiet=2)
+    outcome = replay([], "latest", {"quiet": 2}, script="out")
+    script = here / "out" / "mine.py"
+    (here / "out" / "my_softmax.py").write_text((here / "my_softmax.py").read_text())
+    ended = alone(script)
+    assert "import my_softmax" in script.read_text()
+    assert_shows_the_failure(script, outcome.results[0], ended)
+
+
+def test_numpy_says_that_its_references_are_optests(here: Path) -> None:
+    import optest.api as api
+    from optest.backends import backend_manager
+
+    (case,) = api.cases(op="exp", dtype="float32", shape="input0=8")
+    assert backend_manager.get("numpy").script(case, [], may_run=True) == (
+        "backend numpy answers with references of optest itself"
+    )
 
 
 PLUGIN = """

@@ -1,0 +1,93 @@
+"""``optest replay`` as a user types it: one result, several, all failures; what it wrote is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from user_shell import Shell
+
+PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
+PLAN = """
+version: 1
+backend: faulty
+defaults: {dtypes: float32}
+cases:
+  - {op: relu, name: good, shapes: {input0: 4}}
+  - {op: relu, name: bad/one, shapes: {input0: 5}, backend_config: {faulty: {fault: value}}}
+  - {op: add, name: bad/two, shapes: {input0: 6, input1: 6}, backend_config: {faulty: {fault: nan}}}
+  - {op: relu, name: noisy, shapes: {input0: 7}, backend_config: {faulty: {fault: raise}}}
+"""
+
+
+@pytest.fixture
+def ran(optest: Shell, plan: Callable[[str], Path], tmp_path: Path) -> Path:
+    (tmp_path / "user_plugin.py").write_text("import faulty_backend\nfaulty_backend.register()\n")
+    plan(PLAN)
+    assert optest("run", "--plan", "plan.yaml", "-qq", env=PLUGIN).status == 1
+    return tmp_path
+
+
+def replayed(out: str) -> list[str]:
+    return [line.split("]", 1)[1].split()[1] for line in out.splitlines() if line.startswith("[")]
+
+
+def test_all_failures_in_order(optest: Shell, ran: Path) -> None:
+    first = optest("--version").out  # the shell works
+    assert first.startswith("optest")
+    ended = optest("replay", "latest", env=PLUGIN)
+    assert (ended.status, replayed(ended.out)) == (1, ["bad/one", "bad/two", "noisy"])
+    again = optest("replay", "--last", env=PLUGIN)
+    assert replayed(again.out) == ["bad/one", "bad/two", "noisy"], "a replay is a run, with the same failures"
+    assert optest("replay", env=PLUGIN).status == 1
+
+
+def test_globs_and_several(optest: Shell, ran: Path) -> None:
+    run = next((ran / ".optest" / "runs").glob("2*")).name
+    assert replayed(optest("replay", "bad/*", "--run", run, env=PLUGIN).out) == ["bad/one", "bad/two"]
+    assert replayed(optest("replay", "noisy", "1", "--run", run, env=PLUGIN).out) == ["good", "noisy"]
+    ended = optest("replay", "good", "--last", "--run", run, env=PLUGIN)
+    assert ended.status == 2
+    assert "give it or RESULT, not both" in ended.err
+
+
+def test_nothing_to_replay(optest: Shell, ran: Path) -> None:
+    assert optest("run", "--plan", "plan.yaml", "--case", "good", "-qq", env=PLUGIN).status == 0
+    ended = optest("replay", env=PLUGIN)
+    assert ended.status == 5
+    assert "nothing to replay: no case failed" in ended.err
+
+
+def test_what_was_written_is_said(optest: Shell, ran: Path) -> None:
+    ended = optest("replay", "bad/*", "--save", "kept/here", "--script", env=PLUGIN)
+    assert ended.status == 1
+    tail = [line for line in ended.out.splitlines() if line.startswith(("saved", "script"))]
+    one = "(input0, output0.expected, output0.actual, output0.error)"
+    two = "(input0, input1, output0.expected, output0.actual, output0.error)"
+    why = "backend faulty does not say how a case runs without optest"
+    assert tail == [
+        f"saved: kept/here/bad-one.npz {one}",
+        f"script: kept/here/bad-one.py (needs optest: {why}, reads bad-one.npz)",
+        f"saved: kept/here/bad-two.npz {two}",
+        f"script: kept/here/bad-two.py (needs optest: {why}, reads bad-two.npz)",
+    ]
+    for line in tail:
+        assert (ran / line.split()[1]).is_file()
+
+
+def test_scripts_lie_here_if_nothing_is_said(optest: Shell, ran: Path) -> None:
+    ended = optest("replay", "noisy", "--script", env=PLUGIN)
+    assert (ran / "noisy.py").is_file()
+    assert (ran / "noisy.npz").is_file()
+    assert "script: noisy.py (needs optest" in ended.out
+    assert "RAISED" in (ran / "noisy.py").read_text()
+
+
+def test_a_folder_that_cannot_be_is_said_before_the_run(optest: Shell, ran: Path) -> None:
+    (ran / "file").write_text("")
+    runs = len(list((ran / ".optest" / "runs").glob("2*")))
+    ended = optest("replay", "noisy", "--save", "file/x", env=PLUGIN)
+    assert ended.status == 2
+    assert "file/x" in ended.err
+    assert len(list((ran / ".optest" / "runs").glob("2*"))) == runs
