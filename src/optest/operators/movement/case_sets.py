@@ -40,8 +40,9 @@ def moved(
 def transpose_samples() -> Iterator[Sample]:
     yield from moved(
         [call({"dim0": 0, "dim1": 1}, input=(5, 37)), call({"dim0": 1, "dim1": 2}, input=(2, 17, 33))],
-        lambda n: call({"dim0": 0, "dim1": 1}, input=(3, n)),
+        lambda n: call({"dim0": 0, "dim1": 1}, input=(n, 3)),
         [
+            *(call({"dim0": 0, "dim1": 1}, input=(3, n)) for n in SIZES),
             *(call({"dim0": a, "dim1": b}, input=(2, 3, 5, 4)) for a in (0, 1, -1, -2) for b in (0, 2, 3, -3)),
             call({"dim0": 0, "dim1": -1}, input=(33, 65)),
             call({"dim0": 0, "dim1": -1}, input=()),
@@ -55,8 +56,9 @@ def permute_samples() -> Iterator[Sample]:
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (-1, 0, 1), (1, -1, -3))
     yield from moved(
         [call({"dims": [2, 0, 1]}, input=(3, 5, 17)), call({"dims": [0, 2, 3, 1]}, input=(2, 3, 9, 7))],
-        lambda n: call({"dims": [1, 2, 0]}, input=(2, 3, n)),
+        lambda n: call({"dims": [1, 2, 0]}, input=(n, 2, 3)),
         [
+            *(call({"dims": [2, 0, 1]}, input=(2, 3, n)) for n in SIZES),
             *(call({"dims": list(order)}, input=(2, 3, 4)) for order in orders),
             call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2)),
             call({"dims": []}, input=()),
@@ -75,8 +77,9 @@ def reshape_samples() -> Iterator[Sample]:
     shapes = ([24], [2, 12], [-1, 4], [4, -1], [2, -1, 3], [2, 1, 12, 1], [1, 24], [2, 3, 4])
     yield from moved(
         [call({"shape": [15, -1]}, input=(3, 5, 17)), call({"shape": [-1]}, input=(7, 31))],
-        lambda n: call({"shape": [n, 6]}, input=(2, 3, n)),
+        lambda n: call({"shape": [6, n]}, input=(2, 3, n)),
         [
+            *(call({"shape": [n, 6]}, input=(6, n)) for n in SIZES),
             *(call({"shape": shape}, input=(2, 3, 4)) for shape in shapes),
             call({"shape": []}, input=(1, 1)),
             call({"shape": [1, 1]}, input=()),
@@ -191,22 +194,24 @@ def roll_samples() -> Iterator[Sample]:
 
 
 def tril_samples() -> Iterator[Sample]:
-    yield from _triangle_samples()
+    yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
 
 
 def triu_samples() -> Iterator[Sample]:
-    yield from _triangle_samples()
+    yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
 
 
-def _triangle_samples() -> Iterator[Sample]:
+def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
+    """``sized`` keeps almost every element."""
     shapes = ((4, 4), (3, 6), (6, 3))
     yield from moved(
         [call(input=(17, 19)), call({"diagonal": 1}, input=(2, 5, 7))],
-        lambda n: call({"diagonal": -1}, input=(3, n)),
+        sized,
         [
             *(call({"diagonal": diagonal}, input=shape) for shape in shapes for diagonal in (-7, -2, -1, 1, 2, 7)),
             call({"diagonal": 2}, input=(2, 3, 4, 5)),
             call({"diagonal": 1}, input=(33, 33)),
+            call(input=(129, 129)),
             call(input=(129, 3)),
             call(input=(3, 0)),
             call(input=(0, 4, 4)),

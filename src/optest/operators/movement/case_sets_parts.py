@@ -76,7 +76,7 @@ def split_samples() -> Iterator[Sample]:
     ]
     yield from moved(
         [call({"split_size": 16, "dim": 1}, input=(5, 37)), call({"sections": [1, 4, 2]}, input=(7, 9))],
-        lambda n: call({"split_size": 16, "dim": 1}, input=(3, n)),
+        lambda n: call({"sections": [5, n], "dim": 1}, input=(3, n + 5)),
         [
             *(call(attributes, input=(2, 7, 5)) for attributes in stated),
             call({"split_size": 0}, input=(0, 3)),

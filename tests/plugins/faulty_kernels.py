@@ -1,0 +1,66 @@
+"""Kernels that are wrong on purpose, asked everything that ``optest check`` asks with default settings.
+
+A fault is a function ``(inputs, attributes, right) -> outputs``: it gets what the case's inputs are and what the
+reference makes of them, rounded, and returns what the faulty kernel would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from optest.api.checking import checked
+from optest.backends.numpy_reference import NumpyBackend, reference_outputs
+from optest.core.runner import execute
+from optest.numerics import round_to
+from optest.spec import BAD_STATUSES, Reason, Status, TestCase
+
+Fault = Callable[[Sequence[Any], Mapping[str, Any], list[Any]], Sequence[Any]]
+
+__all__ = ["Fault", "cases_of", "found_by", "unexpected"]
+
+
+class _Faulty(NumpyBackend):
+    """The references with one fault; a backend like any other."""
+
+    is_reference = False
+
+    def __init__(self, fault: Fault | None) -> None:
+        self.fault = fault
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        outputs = reference_outputs(case, inputs)
+        right = [round_to(each, spec.dtype) for each, spec in zip(outputs, case.outputs, strict=True)]
+        return right if self.fault is None else list(self.fault(inputs, case.attributes, right))
+
+
+@cache
+def cases_of(operator: str) -> Sequence[TestCase]:
+    """What ``optest check --op operator`` asks."""
+    return checked({"backend": "numpy", "op": [operator], "no_color": True}).asked.cases
+
+
+_SHOWN = {
+    *(Reason.VALUE, Reason.NAN, Reason.SHAPE, Reason.DTYPE, Reason.MISSING_OUTPUT, Reason.EXTRA_OUTPUT),
+    *(Reason.NOT_REFUSED, Reason.INPUT_MUTATED),
+}
+
+
+def _verdicts(operator: str, fault: Fault | None) -> list[tuple[str, Status, Reason | None, str]]:
+    driver = _Faulty(fault)
+    found = []
+    for case in cases_of(operator):
+        (verdict,) = execute([case], driver).verdicts
+        found.append((case.id, verdict.status, verdict.reason, verdict.message))
+    return found
+
+
+def found_by(operator: str, fault: Fault) -> list[str]:
+    """The cases in which the fault was found out by its values, shapes, dtypes, NaN; not by raising."""
+    return [name for name, _, reason, _ in _verdicts(operator, fault) if reason in _SHOWN]
+
+
+def unexpected(operator: str) -> list[tuple[str, Status, Reason | None, str]]:
+    """What the check says against the reference itself: nothing."""
+    return [each for each in _verdicts(operator, None) if each[1] in BAD_STATUSES or each[1] is Status.SKIPPED]
