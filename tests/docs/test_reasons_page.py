@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS
-from optest.reporting.reasons_page import REPORTED_BY_BACKENDS, reasons_page
+from optest.reporting.reasons_page import REPORTED_BY_BACKENDS, prose, reasons_page
 from optest.spec import Reason
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,20 @@ def test_the_page_says_who_finds_a_reason() -> None:
     """A reason that only backends report is found nowhere in optest; every other one is."""
     packages = ("core", "backends", "compare", "api", "process", "operators", "generators", "plan")
     source = "".join(path.read_text() for name in packages for path in (ROOT / "src/optest" / name).glob("**/*.py"))
-    found = {Reason[name] for name in re.findall(r"\bReason\.([A-Z_]+)", source)}
+    named = re.findall(r"\bReason\.([A-Z_]+)", source)
+    found = {Reason[name] for name in named if name in Reason.__members__}
     assert found & REPORTED_BY_BACKENDS == set(), "optest looks for it now: take it out of REPORTED_BY_BACKENDS"
     assert set(Reason) - found == REPORTED_BY_BACKENDS
+
+
+def test_every_reason_has_a_page_of_its_own() -> None:
+    """What a page shows is run by test_documented_commands; here, that it says what the reports say."""
+    for reason in Reason:
+        page = (ROOT / "docs" / "reasons" / f"{reason.value}.md").read_text(encoding="utf-8")
+        headings = re.findall(r"^## (.+)$", page, re.M)
+        assert headings[:3] == ["What happened", "Why it matters", "What to try"], reason
+        assert f"Status `{reason.status.value}`" in page
+        meaning = MEANINGS[reason]
+        for words in (meaning.sentence, meaning.matters, meaning.remedy):
+            assert prose(words) in page, (reason, words)
+        assert len(re.findall(r"^- ", page.partition("## What to try")[2], re.M)) >= 2, reason

@@ -11,7 +11,7 @@ import sys
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.spec import BAD_STATUSES, Reason, Status
 
-__all__ = ["REPORTED_BY_BACKENDS", "reasons_page"]
+__all__ = ["REPORTED_BY_BACKENDS", "prose", "reasons_page"]
 
 REPORTED_BY_BACKENDS = frozenset(
     {
@@ -60,7 +60,7 @@ _STATUS_WORDS = {
 def reasons_page() -> str:
     """The whole page, with a newline at its end."""
     parts = [_HEAD, _STATUSES + "\n".join(map(_status_row, Status)) + "\n"]
-    parts += [_section(reason.value, _status_of(reason), MEANINGS[reason]) for reason in Reason]
+    parts += [_section(reason.value, _status_of(reason), MEANINGS[reason]) + _more(reason) for reason in Reason]
     parts += [_section(status.value, "", STATUS_MEANINGS[status]) for status in STATUS_MEANINGS]
     return "\n".join(parts)
 
@@ -80,15 +80,19 @@ def _status_of(reason: Reason) -> str:
 def _section(title: str, status: str, meaning: Meaning) -> str:
     return (
         f"## {title}\n\n{status}"
-        f"- **What happened:** {_prose(meaning.sentence)}.\n"
-        f"- **Why it matters:** {_prose(meaning.matters)}.\n"
-        f"- **What to try:** {_prose(meaning.remedy)}.\n"
+        f"- **What happened:** {prose(meaning.sentence)}.\n"
+        f"- **Why it matters:** {prose(meaning.matters)}.\n"
+        f"- **What to try:** {prose(meaning.remedy)}.\n"
     )
 
 
-def _prose(words: str) -> str:
+def _more(reason: Reason) -> str:
+    return f"\n[More about {reason.value}](reasons/{reason.value}.md): an example, and what to try in which order.\n"
+
+
+def prose(words: str) -> str:
     """A sentence of the reports as one of the page: a capital at the start, flags in code."""
-    text = re.sub(r"(?<!\S)(--[a-z-]+)", r"`\1`", words)
+    text = re.sub(r"(?<!\S)(--[a-z-]+(?: none)?)", r"`\1`", words)
     return text if text.startswith(("optest", "`")) else text[0].upper() + text[1:]
 
 
