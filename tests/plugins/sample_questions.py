@@ -1,0 +1,99 @@
+"""The samples of an operator as questions with judged answers, asked of functions in place of backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from optest.backends.arguments import at_their_places
+from optest.backends.numpy_reference import NumpyBackend
+from optest.compare import Expected, judge
+from optest.core.expected import expected_outputs
+from optest.generators.fills import check_fill
+from optest.generators.random_tensors import RandomTensorGenerator
+from optest.numerics import numpy_dtype, round_to
+from optest.operators import operators
+from optest.plan import CaseRequest
+from optest.plan.from_samples import cases_of_samples
+from optest.registry import load_object
+from optest.spec import TIERS, BackendTarget, Numerics, Status, TestCase, Tier
+
+__all__ = ["Kernel", "Question", "questions", "wrong_answers"]
+
+Kernel = Callable[[Sequence[Any], Mapping[str, Any]], Any]
+"""``(inputs at their places, attributes)`` to the one output, in its dtype or still to be rounded to it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One sample with its inputs and what they should give; none where it has to be refused."""
+
+    case: TestCase
+    inputs: Sequence[Any]
+    expected: Sequence[Expected]
+
+    def is_answered(self, kernel: Kernel) -> bool:
+        """Whether the answer is right, or the refusal."""
+        try:
+            with np.errstate(all="ignore"):
+                answer = np.asarray(kernel(at_their_places(self.case, self.inputs), self.case.attributes))
+        except (ValueError, IndexError, TypeError):
+            return self.case.expects_error is not None
+        if self.case.expects_error is not None:
+            return False
+        if answer.shape == tuple(self.expected[0].shape):
+            answer = _rounded(answer, self.case.outputs[0].dtype)
+        verdict = judge(self.case, [answer], self.expected, numerics=Numerics(), inputs=self.inputs)
+        return verdict.status is Status.PASSED
+
+
+def _rounded(answer: Any, dtype: Any) -> Any:
+    if answer.dtype == numpy_dtype(dtype):
+        return answer
+    return answer.astype(numpy_dtype(dtype)) if dtype.is_integer else round_to(answer.astype(np.float64), dtype)
+
+
+@lru_cache(maxsize=4)
+def questions(name: str, tier: Tier = Tier.PARITY) -> tuple[Question, ...]:
+    """What a check with default settings asks of an operator."""
+    descriptor = operators.get(name)
+    hook = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
+    assert hook is not None, f"{name} has no samples"
+    asked = [sample for sample in hook() if TIERS.index(sample.tier) <= TIERS.index(tier)]
+    sets = {sample.case_set for sample in asked}
+    assert sets <= set(descriptor.case_sets), f"{name} does not name the sets {sets - set(descriptor.case_sets)}"
+    built = cases_of_samples(
+        descriptor,
+        asked,
+        CaseRequest(),
+        operators=operators,
+        target=BackendTarget(name="numpy"),
+        check_fill=check_fill,
+    )
+    return tuple(_questions(built.cases))
+
+
+def _questions(cases: Sequence[TestCase]) -> Iterator[Question]:
+    generator, driver = RandomTensorGenerator(), NumpyBackend()
+    for case in cases:
+        inputs, _ = generator.generate(case)
+        known = [] if case.expects_error else expected_outputs([case], inputs, None, driver)[0]
+        yield Question(case, inputs, known)
+
+
+def wrong_answers(name: str, kernel: Kernel, *, first: bool = False) -> list[str]:
+    """The names of the samples that find fault with the values of a kernel, or with ``first`` the first of them.
+
+    What has to be refused is left out.
+    """
+    found = []
+    for question in questions(name):
+        if question.case.expects_error is None and not question.is_answered(kernel):
+            found.append(question.case.name)
+            if first:
+                break
+    return found
