@@ -34,6 +34,8 @@ Call = Mapping[str, Any]
 
 SIZES = (0, 1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 1023, 1025)
 """Nothing, one, primes, and the sizes around the tiles and vectors of today's kernels."""
+LARGE_SIZE = 65_537
+"""Beyond what 16 bits index, and more than one block of threads on every device."""
 CALM_SIZES = (0, 1, 7, 17, 64, 129)
 """The same idea where every size costs much."""
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -169,6 +171,12 @@ def _channels_last(shape: list[int]) -> dict[str, Any]:
 _AT_ONCE = (_with_gaps, _with_padded_rows, _transposed, _with_offset)
 
 
+def _rank(stated: Call) -> int:
+    """Of the first input."""
+    shape = next(iter(stated["shapes"].values()), ())
+    return len(shape["shape"] if isinstance(shape, Mapping) else shape)
+
+
 def _dense_strides(shape: Sequence[int]) -> list[int]:
     strides = [1]
     for size in list(shape)[:0:-1]:
@@ -229,7 +237,8 @@ def standard(
     Args:
         calls: ordinary calls, the first the simplest.
         variants: the descriptor's dtypes.
-        sized: a call for a size, of a dimension that kernels cut into tiles.
+        sized: a call for a size, of a dimension that kernels cut into tiles; asked also beyond 16 bits unless
+            ``sizes`` are others, as where the cost grows faster than the size.
         layouts: the inputs whose layout is varied; all if none.
     """
     variants = list(variants)
@@ -243,7 +252,12 @@ def standard(
     yield from in_layouts_at_once(calls[:1], names=layouts)
     if len(main) > 1 and "dtypes" not in calls[0]:
         yield from in_layouts_at_once(calls[:1], names=layouts, dtype=main[1])
+    deep = max(calls, key=_rank)
+    if _rank(deep) > 2 and deep is not calls[0]:
+        yield from in_layouts_at_once([deep], names=layouts)
     if sized is not None:
         yield from of_every_size(sized, sizes, dtypes=main[:2])
+        if sizes is SIZES:
+            yield from of_every_size(sized, (LARGE_SIZE,), dtypes=main[:1])
     if special and floats:
         yield from with_special_values(calls[:2], dtypes=floats)

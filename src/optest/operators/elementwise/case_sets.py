@@ -12,7 +12,7 @@ __all__ = ["FLOAT_NAMES", "binary", "grid", "line", "unary"]
 
 FLOAT_NAMES = ("float32", "float16", "bfloat16")
 
-_SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), ())
+_SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
 _BROADCAST: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((4, 1), (37,)),
     ((37,), (4, 37)),
