@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from optest.errors import UnknownName
+from optest.numerics.error_state import Quiet
 from optest.spec import DTYPES, DType, dtype_names
 
 __all__ = ["Array", "bits", "dtype_of", "is_known", "numpy_dtype", "widen"]
@@ -80,7 +81,7 @@ def widen(array: Array, *, quiet: bool = True) -> Array:
         return np.asarray(_values_of_all_codes(array.dtype.name).take(array.view(np.uint8)))
     if not quiet:
         return array.astype(wide)
-    with np.errstate(invalid="ignore"):
+    with Quiet():
         return array.astype(wide)
 
 

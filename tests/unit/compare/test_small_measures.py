@@ -1,0 +1,139 @@
+"""Measures of a handful of elements, held against their definitions, written out one element after the other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.compare import Expected
+from optest.compare.policy import Allowance, Method
+from optest.compare.small import SMALL, measure_small, spacing_of
+from optest.numerics import numpy_dtype
+from optest.spec import Measure, RuleUsed, dtype
+
+TOLERANCE = Allowance(
+    used=RuleUsed(name="tolerance", layer="case", text=""), method=Method.TOLERANCE, rtol=1e-2, atol=1e-3
+)
+EXACT = Allowance(used=RuleUsed(name="exact", layer="operator", text=""), method=Method.EXACT)
+
+
+def by_definition(got: list[float], want: list[float], name: str, allowance: Allowance) -> dict[str, Any] | None:
+    """What ``measure_small`` says, from the words of ``Measure``; None where an element is not plainly right."""
+    top = dtype(name).max_finite
+    best: dict[str, tuple[float, int]] = {}
+
+    def see(what: str, value: float, index: int) -> None:
+        if what not in best or value > best[what][0]:
+            best[what] = (value, index)
+
+    ulps = []
+    for index, (actual, target) in enumerate(zip(got, want, strict=True)):
+        error, magnitude = abs(actual - target), abs(target)
+        bound = allowance.atol + allowance.rtol * magnitude
+        if not (error <= bound and magnitude + bound < top):
+            return None
+        ulps.append(error / spacing_of(name)(magnitude))
+        see("used", error / bound if bound else 0.0, index)
+        see("abs", error, index)
+        see("ulp", ulps[-1], index)
+        if magnitude:
+            see("rel", error / magnitude, index)
+    related = best.get("rel", (None, None))
+    return {
+        "compared": len(got),
+        "worst_used": best["used"][0],
+        "worst_index": best["used"][1],
+        "worst_ulp": ulps[best["used"][1]],
+        "worst_actual": got[best["used"][1]],
+        "worst_expected": want[best["used"][1]],
+        "max_abs_error": best["abs"][0],
+        "max_abs_index": best["abs"][1],
+        "max_rel_error": related[0],
+        "max_rel_index": related[1],
+        "max_ulp_error": best["ulp"][0],
+        "max_ulp_index": best["ulp"][1],
+        "rmse": math.sqrt(sum((a - b) ** 2 for a, b in zip(got, want, strict=True)) / len(got)),
+    }
+
+
+def shown(measure: Measure) -> dict[str, Any]:
+    def flat(place: tuple[int, ...] | None) -> int | None:
+        return None if place is None else int(np.ravel_multi_index(place, measure.shape))
+
+    names = ("compared", "worst_used", "worst_ulp", "worst_actual", "worst_expected")
+    numbers = ("max_abs_error", "max_rel_error", "max_ulp_error", "rmse")
+    indices = ("worst_index", "max_abs_index", "max_rel_index", "max_ulp_index")
+    return {
+        **{name: getattr(measure, name) for name in (*names, *numbers)},
+        **{name: flat(getattr(measure, name)) for name in indices},
+    }
+
+
+def measured(actual: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], name: str, allowance: Allowance) -> Any:
+    wanted = Expected(name="out", dtype=dtype(name), shape=actual.shape, value=reference)
+    return measure_small(actual, reference, wanted, allowance)
+
+
+VALUES = st.one_of(
+    st.floats(width=16, allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.0, -0.0, 1e-8, 6e-8, -6.1e-5, 65504.0, -65504.0, 1.0, 2.0, 0.5]),
+)
+SLIPS = st.sampled_from([0.0, 0.0, 0.0, 1e-3, -2e-3, 1e-4, 5e-3, 1.0])
+
+
+@given(
+    pairs=st.lists(st.tuples(VALUES, SLIPS), min_size=1, max_size=SMALL),
+    name=st.sampled_from(["float16", "float32"]),
+    wide=st.booleans(),
+)
+def test_measures_are_what_they_are_called(pairs: list[tuple[float, float]], name: str, wide: bool) -> None:
+    """``wide`` has unrounded float64 references, which are rounded before they are compared by a tolerance."""
+    kind = numpy_dtype(dtype(name))
+    reference = np.array([value for value, _ in pairs], np.float64 if wide else kind)
+    with np.errstate(all="ignore"):
+        actual = (reference + np.array([value * slip for value, slip in pairs])).astype(kind)
+    rounded = [float(each) for each in reference.astype(kind)]
+    for allowance in (TOLERANCE, EXACT):
+        found = measured(actual, reference, name, allowance)
+        defined = by_definition([float(each) for each in actual], rounded, name, allowance)
+        if defined is None:
+            assert found is None
+            continue
+        assert found is not None
+        rmse = defined.pop("rmse")
+        told = shown(found)
+        assert told.pop("rmse") == pytest.approx(rmse, rel=1e-12, abs=0.0)
+        assert told == defined
+
+
+@pytest.mark.parametrize("name", ["float16", "float32"])
+def test_at_zero_the_unit_is_that_of_the_smallest_numbers(name: str) -> None:
+    kind = numpy_dtype(dtype(name))
+    reference = np.array([0.0, -0.0, 1.0])
+    actual = np.array([np.finfo(kind).smallest_subnormal, 0.0, 1.0], kind)
+    assert measured(actual, reference, name, TOLERANCE).max_ulp_error == 1.0
+
+
+def test_the_first_of_equal_errors_is_named_in_every_shape() -> None:
+    reference = np.array([[1.0, 2.0, 1.0], [4.0, 1.0, 0.0]])
+    actual = reference.astype(np.float32)
+    actual[0, 2] += np.float32(2**-10)
+    actual[1, 1] += np.float32(2**-10)
+    measure = measured(actual, reference, "float32", TOLERANCE)
+    assert (measure.max_abs_index, measure.max_rel_index, measure.max_ulp_index) == ((0, 2), (0, 2), (0, 2))
+    assert measure.worst_index == (0, 2)
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 1.5])
+def test_what_is_not_plainly_right_is_left_to_others(wrong: float) -> None:
+    reference = np.array([1.0, 1.0, 1.0])
+    for place in range(3):
+        actual = reference.astype(np.float32)
+        actual[place] = wrong
+        assert measured(actual, reference, "float32", TOLERANCE) is None
+        assert measured(reference.astype(np.float32), actual.astype(np.float64), "float32", TOLERANCE) is None
