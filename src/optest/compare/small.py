@@ -100,7 +100,7 @@ def _whole(
 
 
 def _exponents(values: list[float], entry: DType) -> list[int]:
-    """The exponent e of the gap 2^e of ``entry`` at each value; frexp gives 0 for 0, which lies in the lowest binade."""
+    """The exponent e of the gap 2^e of ``entry`` at each value; 0, of which frexp makes e = 0, lies in the lowest."""
     precision, least = entry.precision, entry.emin + 1
     return [(each if fraction and each > least else least) - precision for fraction, each in map(frexp, values)]
 
