@@ -33,8 +33,9 @@ class Origin(IntEnum):
 class Option:
     """One option. ``type`` is str, int, float, bool or ``choice``; ``plan`` is its key at the top of a plan.
 
-    ``repeat`` collects every use; ``repro`` says whether it belongs in the line that runs one case again; ``only``
-    names the command that takes the option, where ``optest run`` does not.
+    ``repeat`` collects every use; ``bare`` is the value of a flag that stands without one; ``repro`` says whether it
+    belongs in the line that runs one case again; ``only`` names the command that takes the option, where
+    ``optest run`` does not.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Option:
     default: Any = None
     choices: tuple[str, ...] = ()
     repeat: bool = False
+    bare: str = ""
     minimum: int | None = None
     plan: str = ""
     repro: bool = False
@@ -142,6 +144,34 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="case", flags=("--case",), repeat=True, metavar="GLOB", help="Only cases with such an id. Repeatable."),
     Option(name="tag", flags=("--tag",), repeat=True, metavar="TAG", help="Only cases with one of these tags."),
     Option(name="skip_tag", flags=("--skip-tag",), repeat=True, metavar="TAG", help="No cases with these tags."),
+    Option(
+        name="priority_max",
+        flags=("--priority-max",),
+        type="int",
+        minimum=0,
+        metavar="N",
+        help="Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none.",
+    ),
+    Option(
+        name="shard",
+        flags=("--shard",),
+        metavar="I/N",
+        help="Only the I-th of N parts; a case is in the same part whatever else is run.",
+    ),
+    Option(
+        name="rerun_failed",
+        flags=("--lf", "--rerun-failed"),
+        bare="latest",
+        metavar="[RUN]",
+        help="Only what went wrong in the latest or the named run; alone, as that run was asked.",
+    ),
+    Option(
+        name="failed_first",
+        flags=("--ff", "--failed-first"),
+        bare="latest",
+        metavar="[RUN]",
+        help="First what went wrong in the latest or the named run, then the rest.",
+    ),
     Option(
         name="tier",
         flags=("--tier",),
@@ -259,6 +289,16 @@ OPTIONS: tuple[Option, ...] = (
         group="Reports",
         metavar="DIR",
         help="Where journals are kept. [.optest/runs]",
+    ),
+    Option(
+        name="durations",
+        flags=("--durations",),
+        type="int",
+        minimum=0,
+        default=0,
+        group="Reports",
+        metavar="N",
+        help="Show the N slowest cases at the end. [0]",
     ),
     Option(name="no_color", flags=("--no-color",), type="bool", default=False, group="Reports", help="No colours."),
     Option(name="verbose", flags=("-v", "--verbose"), type="count", default=0, group="Reports", help="Say more."),

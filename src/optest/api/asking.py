@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
+from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
-from optest.plan.select import select
+from optest.plan.select import by_urgency, parse_shard, select
 from optest.settings import Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
 __all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "with_deadline"]
+
+
+_MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,8 @@ class Asked:
     keep: bool = False
     revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
     facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the report has to say about the choice of the cases."""
 
 
 def asked(given: Mapping[str, Any]) -> Asked:
@@ -47,8 +54,9 @@ def asked(given: Mapping[str, Any]) -> Asked:
         Unavailable: if the backend needs what this machine lacks.
     """
     bootstrap()
-    plan_path = resolve(given)["plan"]
-    document = open_plan(plan_path) if plan_path else None
+    given = as_in_the_earlier_run(given)
+    first = resolve(given)
+    document = open_plan(first["plan"], untrusted=first["untrusted"]) if first["plan"] else None
     settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
     if document is None and not settings["op"]:
         raise UsageError(
@@ -62,6 +70,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
         operators=operators,
         check_fill=check_fill,
         backend_names=backend_manager.names(),
+        default_timeout_s=settings["timeout"],
     )
     chip = _chip(settings, document)
     try:
@@ -78,14 +87,35 @@ def asked(given: Mapping[str, Any]) -> Asked:
         globs=settings["case"],
         tags=settings["tag"],
         skip_tags=settings["skip_tag"],
+        priority_max=settings["priority_max"],
+        shard=parse_shard(settings["shard"]) if settings["shard"] else None,
     )
+    chosen, notes = _in_order(by_urgency(chosen), cases, settings)
+    if len(chosen) >= _MANY:
+        gc.freeze()  # they live as long as the run: looking at them again and again would double what planning costs
     return Asked(
         settings=settings,
         document=document,
         driver=driver,
         target=target,
-        cases=[with_deadline(case, settings["timeout"]) for case in chosen],
+        cases=chosen,
+        notes=notes,
     )
+
+
+def _in_order(
+    chosen: list[TestCase], every: list[TestCase], settings: Settings
+) -> tuple[list[TestCase], tuple[str, ...]]:
+    """What an earlier run has to say about which cases are run, or run first."""
+    if settings["rerun_failed"] and settings["failed_first"]:
+        raise UsageError("--rerun-failed leaves nothing to run after it; drop it or --failed-first")
+    if settings["rerun_failed"]:
+        chosen, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), chosen, every)
+        return chosen, (note,)
+    if settings["failed_first"]:
+        chosen, note = failed_first(what_failed(settings["runs_dir"], settings["failed_first"]), chosen)
+        return chosen, (note,)
+    return chosen, ()
 
 
 def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:

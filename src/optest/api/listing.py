@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,10 +11,12 @@ from optest.backends import backend_manager
 from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
+from optest.plan.select import glob_pattern
 from optest.spec import OperatorDescriptor, TestCase
 
 __all__ = ["columns_of", "explain", "listing", "unknown_among"]
 
+_NAME_CASES = ("plan", "op", "rerun_failed", "failed_first")
 _LISTED = 12
 """As many names are shown in an error."""
 
@@ -28,7 +29,7 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
         NothingSelected: if no case is left.
     """
     bootstrap()
-    what = what or ("cases" if given.get("plan") or given.get("op") else "operators")
+    what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
     rows = list(_ROWS[what](given))
     if what == "cases" and not rows:
         raise NothingSelected("no case is left after selection")
@@ -38,7 +39,7 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     yield from columns_of(rows)
 
 
-def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for descriptor in operators:
         yield {
             "name": descriptor.name,
@@ -52,19 +53,25 @@ def _rule_word(descriptor: OperatorDescriptor) -> str:
     return descriptor.rule.kind.value if descriptor.rule else "a tolerance has to be stated"
 
 
-def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _backends(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in backend_manager.names():
         yield {"name": name, "kind": backend_manager.kind_of(name), "source": backend_manager.source_of(name)}
 
 
-def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in FILLS:
         yield {"name": name}
 
 
-def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for case in _asked(given):
-        yield {"id": case.id, "key": case.key, "where": case.where, "tags": ", ".join(case.tags)}
+        yield {
+            "id": case.id,
+            "key": case.key,
+            "where": case.where,
+            "priority": case.priority,
+            "tags": ", ".join(case.tags),
+        }
 
 
 def _asked(given: Mapping[str, Any]) -> list[TestCase]:
@@ -76,12 +83,13 @@ def _asked(given: Mapping[str, Any]) -> list[TestCase]:
 _ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
 
 
-def columns_of(rows: list[dict[str, str]]) -> Iterator[str]:
+def columns_of(rows: list[dict[str, Any]]) -> Iterator[str]:
     """The values of the rows below each other; every row has the same keys."""
     if not rows:
         return
-    widths = {name: max(len(row[name]) for row in rows) for name in rows[0]}
-    for row in rows:
+    texts = [{name: str(value) for name, value in row.items()} for row in rows]
+    widths = {name: max(len(row[name]) for row in texts) for name in texts[0]}
+    for row in texts:
         yield "  ".join(value.ljust(widths[name]) for name, value in row.items()).rstrip()
 
 
@@ -95,7 +103,7 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     from optest.plan import explain_case
 
     for case in _named(_asked(given), case_id):
-        yield case.identifier() if not case.name else f"{case.name}: {case.identifier()}"
+        yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
         rows += [("rule", _rule_text(case), "")]
         width = max(len(what) for what, _, _ in rows)
@@ -109,7 +117,8 @@ def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
             return cases
         raise UsageError(f"{len(cases)} cases are selected; name one: optest explain CASE")
     found = [case for case in cases if case_id in (case.id, case.key)]
-    found = found or [case for case in cases if fnmatch.fnmatchcase(case.id, case_id)]
+    pattern = glob_pattern(case_id)
+    found = found or [case for case in cases if pattern.fullmatch(case.id)]
     if not found:
         raise unknown_among("case", case_id, [case.id for case in cases], "`optest list cases` with the same flags")
     return found

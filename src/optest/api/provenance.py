@@ -36,15 +36,18 @@ def host() -> dict[str, str | int]:
 
 def fingerprint(
     *,
-    plan: Path | None,
+    plans: Sequence[Path],
     cases: Sequence[TestCase],
     plugins: Iterable[str],
     driver: BackendDriver,
 ) -> dict[str, str]:
-    """What a resumed run must find unchanged, by name: the plan, plug-ins, command files and versions."""
+    """What a resumed run must find unchanged, by name: plans, plug-ins, command files and versions.
+
+    The first of ``plans`` is the one that was asked for, the others are included.
+    """
     prints = {f"version of {name}": version for name, version in versions(driver).items()}
-    if plan is not None:
-        prints["plan"] = _digest_of(plan)
+    for place, plan in enumerate(plans):
+        prints[f"included plan {plan}" if place else "plan"] = _digest_of(plan)
     for module in plugins:
         prints |= _prints_of_code(f"plug-in {module}", module)
     prints |= _prints_of_code(f"backend {driver.name}", type(driver).__module__)

@@ -89,7 +89,7 @@ def run_cases(
         raise NothingSelected("no case is left after selection; `optest list cases` with the same flags shows why")
     report_files = _report_files(request)
     prints = fingerprint(
-        plan=Path(request.document.path) if request.document else None,
+        plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
         plugins=plugin_modules(),
         driver=request.driver,
@@ -296,7 +296,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         host=host(),
         options={**given, **request.facts},
         fingerprint=prints,
-        notes=(*_what_passes_show(request), *lanes.notes),
+        notes=(*request.notes, *_what_passes_show(request), *lanes.notes),
     )
 
 

@@ -12,22 +12,24 @@ __all__ = ["explain_command", "list_command"]
 
 _CASES = (
     *("plan", "op", "dtype", "shape", "attr", "generator", "reference", "tolerance", "seed"),
-    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "timeout", "untrusted"),
+    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "priority_max", "shard"),
+    *("rerun_failed", "failed_first", "timeout", "retries", "untrusted", "runs_dir"),
 )
 
 
 @click.command("list", cls=GroupedCommand, short_help="List operators, backends, fills or cases.")
 @click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
 @options(_CASES)
+@click.option("--format", "form", type=click.Choice(["plain", "json"]), default="plain", help="[plain]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of columns.")
-def list_command(what: str | None, as_json: bool, **given: Any) -> int:
+def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> int:
     """List operators, backends, fills, or the cases that `run` would run with the same flags.
 
     Without WHAT: cases if a plan or an operator is given, else operators.
     """
     from optest.api.listing import listing
 
-    for line in listing(what, given, as_json=as_json):
+    for line in listing(what, given, as_json=as_json or form == "json"):
         click.echo(line)
     return 0
 

@@ -43,6 +43,8 @@ def _click_option(option: Option, text: str) -> Callable[[Function], Function]:
             keywords |= {"count": True, "metavar": None}
         case "choice":
             keywords |= {"type": click.Choice(option.choices), "multiple": option.repeat}
+        case _ if option.bare:
+            keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
         case kind:
             keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
     return click.option(option.name, *option.flags, **keywords)

@@ -7,14 +7,15 @@ from typing import Any
 import click
 
 from optest.cli.options import GroupedCommand, options
-from optest.settings import OPTIONS
+from optest.settings import OPTIONS, resolve
 
 __all__ = ["run_command"]
 
 
 @click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
 @options(option.name for option in OPTIONS if not option.only)
-def run_command(**given: Any) -> int:
+@click.option("--co", "--collect-only", "collect_only", is_flag=True, help="List the cases and run none of them.")
+def run_command(collect_only: bool, **given: Any) -> int:
     """Run the cases of a plan, or one case made from flags, and judge every result.
 
     \b
@@ -22,6 +23,16 @@ def run_command(**given: Any) -> int:
     optest run --plan plan.yaml --backend torch -k "matmul and float16"
     optest run --op matmul --dtype float16 --shape input0=64x128 --shape input1=128x32 --backend torch
     """
+    if collect_only:
+        from optest.api.listing import listing
+
+        for line in listing("cases", given):
+            click.echo(line)
+        return 0
+    from optest.api.durations import slowest
     from optest.api.running import run
 
-    return run(given).exit_status
+    outcome = run(given)
+    for line in slowest(outcome.results, resolve(given)["durations"]):
+        click.echo(line)
+    return outcome.exit_status

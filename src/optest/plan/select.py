@@ -9,7 +9,7 @@ from typing import TypeAlias
 from optest.errors import UnknownName, UsageError, nearest
 from optest.spec import TestCase
 
-__all__ = ["parse_keyword", "select"]
+__all__ = ["by_urgency", "glob_pattern", "in_shard", "parse_keyword", "parse_shard", "select"]
 
 Predicate: TypeAlias = Callable[[str], bool]
 
@@ -22,11 +22,14 @@ def select(
     tags: Sequence[str] = (),
     skip_tags: Sequence[str] = (),
     ops: Sequence[str] = (),
+    priority_max: int | None = None,
+    shard: tuple[int, int] | None = None,
 ) -> list[TestCase]:
     """Return the cases that pass every filter, in order.
 
     ``globs`` match whole ids, where ``*`` and ``?`` are the only wildcards (brackets are part of ids); ``tags`` keep
-    cases with one of them, ``skip_tags`` drop these; ``ops`` are names or aliases of operators.
+    cases with one of them, ``skip_tags`` drop these; ``ops`` are names or aliases of operators; ``priority_max`` keeps
+    cases that are as urgent; ``shard`` (2, 5) is the second of five parts.
 
     Raises:
         UnknownName: for a tag or operator that no case has, with the nearest that one has.
@@ -45,9 +48,39 @@ def select(
         kept = [case for case in kept if not set(tags).isdisjoint(case.tags)]
     if skip_tags:
         kept = [case for case in kept if set(skip_tags).isdisjoint(case.tags)]
+    if priority_max is not None:
+        kept = [case for case in kept if case.priority <= priority_max]
     if matches is not None:
         kept = [case for case in kept if matches("\n".join((case.id, case.descriptor.name, *case.tags)).casefold())]
+    if shard is not None:
+        kept = [case for case in kept if in_shard(case, *shard)]
     return kept
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Read ``2/5``, the second of five parts.
+
+    Raises:
+        UsageError: for any other form, or a part that does not exist.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= index <= count:
+        raise UsageError(f"--shard is {text!r}, but should be like 2/5, the second of five parts")
+    return index, count
+
+
+def in_shard(case: TestCase, index: int, count: int) -> bool:
+    """Whether a case is in part ``index`` of ``count``: a matter of its key alone, so that no other case moves it.
+
+    Cases that compute the same have one key, and share one execution in one part.
+    """
+    return int(case.key.rpartition(":")[2], 16) % count == index - 1
+
+
+def by_urgency(cases: Sequence[TestCase]) -> list[TestCase]:
+    """The most urgent first; cases that are as urgent keep their order."""
+    return sorted(cases, key=lambda case: case.priority)
 
 
 def _require_tags(cases: Sequence[TestCase], wanted: Iterable[str]) -> None:
@@ -74,7 +107,7 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     ids = [case.id for case in cases]
     found: set[str] = set()
     for glob in globs:
-        pattern = _glob_pattern(glob)
+        pattern = glob_pattern(glob)
         matching = {each for each in ids if each == glob or pattern.fullmatch(each)}
         if not matching:
             near = nearest(glob, ids)
@@ -84,7 +117,8 @@ def _ids(cases: Sequence[TestCase], globs: Sequence[str]) -> set[str]:
     return found
 
 
-def _glob_pattern(glob: str) -> re.Pattern[str]:
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """``*`` and ``?`` are the only wildcards: brackets are part of ids."""
     wildcards = {"*": ".*", "?": "."}
     return re.compile("".join(wildcards.get(char) or re.escape(char) for char in glob), re.DOTALL)
 

@@ -74,6 +74,11 @@ class RunDirectory:
             )
         raise UnknownName("run", text, ids[-_LISTED:] or ("(none yet)",), where=str(root))
 
+    @classmethod
+    def all(cls, root: Path) -> list[RunDirectory]:
+        """Every run under ``root``, the oldest first."""
+        return [cls(root / each) for each in _ids(root)]
+
     @property
     def id(self) -> str:
         return self.path.name
