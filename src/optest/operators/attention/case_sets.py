@@ -12,6 +12,8 @@ from optest.spec import Sample, Tier
 __all__ = ["attention_samples", "rope_samples"]
 
 _FLOATS = ("float32", "float16", "bfloat16")
+_SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}
+_POSITIVE = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
 _LARGE = {"query": {"fill": "uniform", "low": 4.0, "high": 8.0}, "key": {"fill": "uniform", "low": 4.0, "high": 8.0}}
 
 
@@ -45,22 +47,26 @@ def attention_samples() -> Iterator[Sample]:
     yield from variations("attributes", _attributes(), dtypes=("float32", "bfloat16"))
     yield from _masks()
     yield from variations("grouped heads", _groups(), dtypes=("float32", "float16"))
+    large = [
+        _ask((1, 2, 9, 16), (1, 2, 19, 16), generator=_LARGE),  # without the shift by the maximum exp overflows
+        _ask((1, 2, 19, 16), (1, 2, 19, 16), is_causal=True, generator=_LARGE),
+        _ask((1, 4, 17, 24), (1, 4, 33, 24), generator=_SPREAD),  # roundings of scores grow with them
+    ]
+    yield from variations("large scores", large, dtypes=_FLOATS)
+    # Values of one sign do not average out, so that an error of the sum of weights shows.
     yield from variations(
-        "large scores",
-        (
-            _ask((1, 2, 9, 16), (1, 2, 19, 16), generator=_LARGE),
-            _ask((1, 2, 19, 16), (1, 2, 19, 16), is_causal=True, generator=_LARGE),
-        ),
-        dtypes=_FLOATS,
+        "long", [_ask((1, 4, 9, 16), (1, 4, 129, 16), (1, 4, 129, 32), generator=_POSITIVE)], dtypes=_FLOATS
     )
     for name in ("query", "key", "value"):
         special = {name: {"fill": "special", "rate": 0.02}}
         yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=special)], dtypes=_FLOATS)
     yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=_FLOATS)
+    unknown = {"query": {"fill": "data", "values": [[[[1.0, 2.0], ["nan", 1.0], [0.5, -1.0]]]]}}
+    yield from variations("special", [_ask((1, 1, 3, 2), (1, 1, 4, 2), generator=unknown)], dtypes=("float32",))
     yield from refused(
         [
             _ask((1, 2, 5, 8), (1, 2, 7, 9)),
-            _ask((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 6, 8)),
+            _ask((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 9, 8)),  # more values than keys: reading them harms nobody
             _ask((1, 4, 5, 8), (1, 2, 7, 8)),
             _ask((1, 4, 5, 8), (1, 3, 7, 8), enable_gqa=True),
             _ask((1, 2, 5, 8), (1, 2, 7, 8), attn_mask=(5, 6)),
