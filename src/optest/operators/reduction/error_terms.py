@@ -86,15 +86,17 @@ def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     """n − 1 multiplications in any order, each off by u of itself: ``(n − 1)·|y|``, which is certain, not likely.
 
     (1 + u)^(n−1) − 1 = (n − 1)·u·(1 + (n − 1)·u/2 + …). For the statistic the roundings are independent and even, u²/3
-    each. Partial products below the smallest normal number of float32 lose up to half a subnormal each.
+    each; where a row repeats few magnitudes, they may all have one sign, and n²/4 takes the place of n. Partial
+    products below the smallest normal number of float32 lose up to half a subnormal each.
     """
     array = np.asarray(inputs[0])
     rows = rows_of(as_float64(array), attributes)
     u, steps = unit_roundoff(array), max(rows.length - 1, 0)
     y = np.abs(rows.values.prod(-1))
-    lost = steps * _HALF_SUBNORMAL if steps else 0.0
+    lost = steps * _HALF_SUBNORMAL
     worst = y * (np.expm1(min(steps * u, 600.0)) / u) + lost
-    return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (steps / 3.0) + lost * lost)),)
+    spread = growth_of_sum(np.abs(rows.values), float(steps), (rows.values.ndim - 1,))[1][..., 0]
+    return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (spread / 3.0) + lost * lost)),)
 
 
 _HALF_SUBNORMAL = 2.0**-126

@@ -1,0 +1,246 @@
+"""Reductions against torch in float64, against their definitions, and at the values where kernels break."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import hypothesis.extra.numpy as arrays
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import dtype_of, round_to
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import dtype
+
+Array = np.ndarray[Any, Any]
+NAN, INF = math.nan, math.inf
+
+FLOATING = ("sum", "mean", "prod", "var", "norm", "logsumexp", "amax", "amin", "max", "min")
+EVERY = (*FLOATING, "argmax", "argmin", "all", "any")
+ONE_DIM = ("prod", "max", "min", "argmax", "argmin")
+
+
+def reference(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
+    descriptor = operators.get(name)
+    return [np.asarray(each) for each in load_object(str(descriptor.reference))(inputs, descriptor.bind(attributes))]
+
+
+def by_torch(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
+    torch = pytest.importorskip("torch")
+    from optest.backends.torch_operators.reduction import CALLS
+
+    outputs = CALLS[name]([torch.from_numpy(each.copy()) for each in inputs], operators.get(name).bind(attributes))
+    return [each.numpy() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
+
+
+def same(ours: list[Array], theirs: list[Array], rtol: float = 1e-13) -> None:
+    assert [each.shape for each in ours] == [each.shape for each in theirs]
+    for left, right in zip(ours, theirs, strict=True):
+        assert left.dtype == right.dtype
+        if left.dtype.kind == "f":
+            np.testing.assert_allclose(left, right, rtol=rtol, atol=1e-13)
+        else:
+            np.testing.assert_array_equal(left, right)
+
+
+def shapes_and_dims() -> st.SearchStrategy[tuple[tuple[int, ...], Any]]:
+    def with_dim(shape: tuple[int, ...]) -> st.SearchStrategy[tuple[tuple[int, ...], Any]]:
+        one = st.integers(-len(shape), len(shape) - 1)
+        return st.tuples(st.just(shape), st.one_of(st.none(), one, st.permutations(range(len(shape)))))
+
+    return arrays.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=7).flatmap(with_dim)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=40, deadline=None)
+@given(asked=shapes_and_dims(), keepdim=st.booleans(), layout=st.sampled_from("CFTR"), seed=st.integers(0, 99))
+def test_against_torch(name: str, asked: tuple[Any, Any], keepdim: bool, layout: str, seed: int) -> None:
+    shape, dim = asked
+    if name in ONE_DIM and not (dim is None or isinstance(dim, int)):
+        dim = dim[0]
+    keepdim = keepdim and not (name in ("max", "min") and dim is None)
+    x = np.random.default_rng(seed).standard_normal(shape)
+    x = {"C": x, "F": np.asfortranarray(x), "T": x.copy().T.copy().T, "R": x[::-1]}[layout]
+    attributes = {"dim": dim, "keepdim": keepdim}
+    same(reference(name, x, **attributes), by_torch(name, np.ascontiguousarray(x), **attributes))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [*EVERY, "cumsum"])
+@pytest.mark.parametrize("kind", ["int64", "int32", "int8", "int16", "uint8", "bool"])
+def test_integers_against_torch(name: str, kind: str) -> None:
+    if dtype(kind).name not in {each for variant in operators.get(name).dtype_variants for each in variant}:
+        return
+    rng = np.random.default_rng(0)
+    info = None if kind == "bool" else np.iinfo(kind)
+    draw = rng.integers(0, 2, (5, 41)) if info is None else rng.integers(info.min, info.max, (5, 41), endpoint=True)
+    x = draw.astype(kind)
+    same(reference(name, x, dim=1), by_torch(name, x, dim=1))
+    if kind not in ("bool", "int64"):
+        x[0] = 0
+        x[1, :3] = info.max if info else 1
+        same(reference(name, x, dim=0), by_torch(name, x, dim=0))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", EVERY)
+def test_scalars_and_nothing(name: str) -> None:
+    x = np.array(-2.5)
+    same(reference(name, x), by_torch(name, x))
+    same(reference(name, x, dim=-1, keepdim=True), by_torch(name, x, dim=-1, keepdim=True))
+    same(reference(name, np.zeros((3, 0)), dim=0), by_torch(name, np.zeros((3, 0)), dim=0))
+    if name not in ("amax", "amin", "max", "min", "argmax", "argmin"):
+        same(reference(name, np.zeros((3, 0)), dim=1), by_torch(name, np.zeros((3, 0)), dim=1))
+        same(reference(name, np.zeros(0)), by_torch(name, np.zeros(0)))
+
+
+def test_what_nothing_gives() -> None:
+    empty = np.zeros((1, 0))
+    wanted = {
+        "sum": 0.0,
+        "mean": NAN,
+        "prod": 1.0,
+        "var": NAN,
+        "norm": 0.0,
+        "logsumexp": -INF,
+        "all": True,
+        "any": False,
+    }
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(reference(name, empty, dim=1)[0], [value])
+
+
+ODD = np.array(
+    [
+        [NAN, 1.0, 2.0, NAN],
+        [1.0, 2.0, 3.0, NAN],
+        [INF, 1.0, -INF, 2.0],
+        [INF, INF, 0.0, 1.0],
+        [-INF, -INF, -INF, -INF],
+        [-INF, 1.0, 2.0, 3.0],
+        [-0.0, 0.0, -0.0, 0.0],
+        [0.0, INF, 1.0, 2.0],
+        [-1.0, -2.0, -1.0, -3.0],
+    ]
+)
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", [*EVERY, "cumsum"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_special_values_against_torch(name: str, dim: int) -> None:
+    same(reference(name, ODD, dim=dim), by_torch(name, ODD, dim=dim))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 2.5, 3.0, -1.0, -2.0, INF, -INF])
+def test_norms_against_torch(p: float) -> None:
+    x = np.random.default_rng(1).standard_normal((4, 9))
+    x[1, 3] = 0.0
+    same(reference("norm", x, p=p, dim=1), by_torch("norm", x, p=p, dim=1))
+    same(reference("norm", ODD, p=p, dim=1), by_torch("norm", ODD, p=p, dim=1))
+    same(reference("norm", x, p=p, dim=[1, 0], keepdim=True), by_torch("norm", x, p=p, dim=[1, 0], keepdim=True))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("correction", [0.0, 0.5, 1.0, 2.0, 4.0, 5.0, 9.0])
+def test_variances_against_torch(correction: float) -> None:
+    x = np.random.default_rng(2).standard_normal((3, 5)) + 1000.0
+    stated = {"dim": 1, "correction": correction}
+    same(reference("var", x, **stated), by_torch("var", x, **stated), rtol=1e-9)
+    same(reference("var", x[:, :1], **stated), by_torch("var", x[:, :1], **stated))
+
+
+def test_variance_of_one_element_is_no_number_unless_it_is_biased() -> None:
+    one = np.array([[3.0]])
+    assert math.isnan(reference("var", one, dim=1)[0][0])
+    assert reference("var", one, dim=1, correction=0)[0][0] == 0.0
+
+
+@given(x=arrays.arrays(np.float32, (3, 8), elements=st.floats(-1e4, 1e4, width=32)), shift=st.integers(-1000, 1000))
+@settings(max_examples=50, deadline=None)
+def test_variance_by_its_definition(x: Array, shift: int) -> None:
+    exact = np.array([np.var(row.astype(np.longdouble), ddof=1) for row in x], dtype=np.float64)
+    np.testing.assert_allclose(reference("var", x, dim=1)[0], exact, rtol=1e-12, atol=1e-18)
+    moved = x.astype(np.float64) + shift
+    np.testing.assert_allclose(reference("var", moved, dim=1)[0], exact, rtol=1e-6, atol=1e-6)
+
+
+@given(x=arrays.arrays(np.float64, (4, 6), elements=st.floats(-700, 700)))
+@settings(max_examples=50, deadline=None)
+def test_logsumexp_by_its_definition(x: Array) -> None:
+    wide = np.log(np.exp(x.astype(np.longdouble)).sum(1)).astype(np.float64)
+    np.testing.assert_allclose(reference("logsumexp", x, dim=1)[0], wide, rtol=1e-14, atol=1e-14)
+
+
+@given(x=arrays.arrays(np.int64, (3, 7), elements=st.integers(-(2**63), 2**63 - 1)))
+@settings(max_examples=50, deadline=None)
+def test_integers_wrap_in_int64(x: Array) -> None:
+    def wrapped(value: int) -> int:
+        return (value + 2**63) % 2**64 - 2**63
+
+    rows = [[int(each) for each in row] for row in x]
+    np.testing.assert_array_equal(reference("prod", x, dim=1)[0], [wrapped(math.prod(row)) for row in rows])
+    np.testing.assert_array_equal(reference("sum", x, dim=1)[0], [wrapped(sum(row)) for row in rows])
+    totals = [[wrapped(sum(row[: i + 1])) for i in range(7)] for row in rows]
+    np.testing.assert_array_equal(reference("cumsum", x, dim=1)[0], totals)
+    dots = wrapped(sum(a * b for a, b in zip(rows[0], rows[1], strict=True)))
+    assert reference("dot", x[0], x[1])[0] == dots
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32"])
+def test_dot_of_integers_wraps_in_their_dtype(kind: str) -> None:
+    x = np.full(300, 100, dtype=kind)
+    (result,) = reference("dot", x, x)
+    assert result.dtype == np.dtype(kind)
+    assert result == np.array(3_000_000).astype(kind)
+
+
+@given(x=arrays.arrays(np.float64, (4, 9), elements=st.sampled_from([NAN, INF, -INF, -1.0, -0.0, 0.0, 1.0, 2.0])))
+@settings(max_examples=100, deadline=None)
+def test_the_place_is_the_first_of_equal_elements_and_nan_goes_before(x: Array) -> None:
+    for name, better in (("argmax", max), ("argmin", min)):
+        (places,) = reference(name, x, dim=1)
+        for row, place in zip(x, places, strict=True):
+            nan = np.flatnonzero(np.isnan(row))
+            first = nan[0] if nan.size else [float(each) for each in row].index(better(row.tolist()))
+            assert place == first
+    values, places = reference("max", x, dim=1)
+    np.testing.assert_array_equal(np.take_along_axis(x, places[:, None], 1)[:, 0], values)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("int8", "int8"), ("int32", "int8"), ("int64", "uint8"), ("int32", "float32"), ("float32", "float64")],
+)
+def test_cumsum_converts_before_it_adds(source: str, target: str) -> None:
+    x = np.random.default_rng(3).integers(-100, 100, (3, 50)).astype(source)
+    ours, theirs = reference("cumsum", x, dim=1, dtype=target)[0], by_torch("cumsum", x, dim=1, dtype=target)[0]
+    np.testing.assert_array_equal(round_to(ours, dtype(target)), theirs)
+
+
+def test_cumsum_rounds_the_input_to_the_dtype_that_is_asked_for() -> None:
+    x = np.array([1.0 + 2.0**-20, 1.0 + 2.0**-20], dtype=np.float32)
+    np.testing.assert_array_equal(reference("cumsum", x, dim=0, dtype="float16")[0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_sixteen_bits_are_read_exactly(name: str) -> None:
+    x = round_to(np.random.default_rng(4).standard_normal((3, 33)), dtype(name))
+    assert dtype_of(x.dtype).name == name
+    wide = x.astype(np.float64)
+    for operator in FLOATING:
+        ours, exact = reference(operator, x, dim=1), reference(operator, wide, dim=1)
+        np.testing.assert_allclose(ours[0], exact[0], rtol=1e-14)
+
+
+def test_products_of_float64_do_not_leave_its_range_on_the_way() -> None:
+    x = np.array([1e200, 1e200, 1e-200, 1e-200])
+    assert reference("prod", x)[0] == pytest.approx(1.0)
