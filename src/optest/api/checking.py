@@ -42,7 +42,17 @@ from optest.spec import (
 )
 from optest.store import RunDirectory, check_writable, read_journal, write_atomically
 
-__all__ = ["Checked", "check", "checked", "listed", "pairs_of_catalogue", "samples_of", "shipped_expectations", "write"]
+__all__ = [
+    "Checked",
+    "cases_asked",
+    "check",
+    "checked",
+    "listed",
+    "pairs_of_catalogue",
+    "samples_of",
+    "shipped_expectations",
+    "write",
+]
 
 MOST_JOBS = 8
 _NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag")
@@ -151,6 +161,16 @@ def checked(given: Mapping[str, Any]) -> Checked:
         expectations=expectations,
         without_samples=[each.name for each in chosen if each.samples is None],
     )
+
+
+def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
+    """The cases of one operator that a check of this tier asks, for a backend called ``numpy``.
+
+    Raises:
+        UsageError, PlanError: for samples that are wrong.
+    """
+    settings = resolve({"tier": tier.value}, variables={})
+    return list(_cases_of(operators.get(operator), settings, BackendTarget(name="numpy", device="cpu")).cases)
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:

@@ -1,0 +1,70 @@
+"""Which faults does ``optest check`` find? Every generic fault of every operator, one at a time, by default settings.
+
+    python benchmarks/check_faults.py [OPERATOR ...]
+
+Prints a table of faults found and asked, and those that no case showed. A fault is asked only where some operator input
+or attribute lets it exist; one that changes no output of any case counts as not found.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
+
+from generic_faults import faults_of
+from sixty_faults import Fault, Faulty
+
+from optest.api import bootstrap
+from optest.api.checking import cases_asked
+from optest.core.runner import execute, why_not_run
+from optest.operators import operators
+from optest.spec import BAD_STATUSES, TestCase
+
+
+def main(names: list[str]) -> None:
+    bootstrap()
+    began = time.monotonic()
+    found: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    missed: dict[str, list[str]] = {}
+    for descriptor in operators:
+        if descriptor.samples is None or (names and descriptor.name not in names):
+            continue
+        cases = cases_asked(descriptor.name)
+        for fault in faults_of(descriptor):
+            kind = fault.name.partition(": ")[2]
+            kind = (
+                "an attribute or optional input ignored" if kind.endswith(" ignored") and "offset" not in kind else kind
+            )
+            asked[kind] += 1
+            if is_found(fault, cases):
+                found[kind] += 1
+            else:
+                missed.setdefault(kind, []).append(fault.name)
+    print("| fault | found | asked |")
+    print("|---|---|---|")
+    for kind, count in asked.items():
+        print(f"| {kind} | {found[kind]} | {count} |")
+    print(
+        f"\n{sum(found.values()):,} of {sum(asked.values()):,} found in {time.monotonic() - began:.0f} s; not found:\n"
+    )
+    for kind, which in missed.items():
+        print(f"- {kind}: {', '.join(name.partition(': ')[0] if ' ignored' not in name else name for name in which)}")
+
+
+def is_found(fault: Fault, cases: list[TestCase]) -> bool:
+    driver = Faulty("generic", fault)
+    for case in cases:
+        if case.expects_error is not None or why_not_run(case, driver) is not None:
+            continue
+        if execute([case], driver).verdicts[0].status in BAD_STATUSES:
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
