@@ -26,6 +26,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "verdict_throughput": (("--quick", "--repeats", "2"), ()),
     "verdict_quality": (("--draws", "200"), ()),
     "generation": (("1048576",), ()),
+    "references": (("--quick",), ()),
 }
 
 

@@ -40,7 +40,8 @@ class Equation:
 def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
     """Read ``"bij,bjk->bik"``, explicit or implicit, as torch.einsum does: spaces do not count.
 
-    Without ``->`` the output has the dimensions of the ellipsis, then the labels that occur once, capitals first.
+    An output without the ellipsis sums over its dimensions. Without ``->`` the output has them first, then the labels
+    that occur once, capitals before small letters.
 
     Raises:
         UnfitArguments: for text that is no equation, or shapes that do not fit it.
@@ -52,8 +53,8 @@ def read_equation(text: str, shapes: Sequence[Shape]) -> Equation:
     operands = tuple(_labels(term, text, len(shape)) for term, shape in zip(terms, shapes, strict=True))
     sizes = _sizes(operands, shapes, text)
     if arrow:
-        rank = sum(label.startswith(".") for label in sizes)
-        output = _labels(right, text, rank + len(right.replace("...", "")))
+        hidden = sum(label.startswith(".") for label in sizes) if "..." in right else 0
+        output = _labels(right, text, hidden + len(right.replace("...", "")))
     else:
         output = _implicit(operands)
     if len(set(output)) < len(output) or any(label not in sizes for label in output):
