@@ -1,0 +1,226 @@
+"""Plans that include plans: each keeps its own defaults, and what is wrong with any of them is told at once."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from plan_kit import build
+
+from optest.errors import PlanError, Problem
+from optest.plan import CaseRequest, explain_case, open_plan, parse_plan, read_plan
+from optest.spec import Layer, TestCase
+
+INNER = """\
+    seed: 5
+    defaults: {dtypes: float16, tags: [inner], tolerance: {rtol: 1e-2}}
+    cases: [{op: relu, shapes: {input0: 8}, name: first}]
+    """
+
+
+def write(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        path = folder / f"{name.replace('__', '/')}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return folder / f"{next(iter(texts))}.yaml"
+
+
+def cases_in(path: Path, request: CaseRequest | None = None) -> list[TestCase]:
+    return build(open_plan(path), request)
+
+
+def problems_in(path: Path, request: CaseRequest | None = None) -> list[Problem]:
+    with pytest.raises(PlanError) as raised:
+        cases_in(path, request)
+    return list(raised.value.problems)
+
+
+def told(path: Path, request: CaseRequest | None = None) -> list[tuple[str, int, str, str]]:
+    return [
+        (Path(each.file).name, each.line, each.path, each.message.replace(f"{path.parent}/", ""))
+        for each in problems_in(path, request)
+    ]
+
+
+def test_included_cases_come_first_and_keep_their_own_defaults(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main="""\
+            include: [sub/a.yaml]
+            seed: 1
+            defaults: {dtypes: float64, tags: [outer]}
+            cases: [{op: relu, shapes: {input0: 4}}]
+            """,
+        sub__a=INNER,
+    )
+    first, second = cases_in(path)
+    assert (first.id, first.seed, first.tags, first.dtypes[0].name) == ("first", 5, ("inner",), "float16")
+    assert (second.seed, second.tags, second.dtypes[0].name) == (1, ("outer",), "float64")
+    assert [layer.layer for layer in first.tolerances] == [Layer.PLAN]
+    assert not second.tolerances
+    assert first.base_dir == str(tmp_path / "sub")
+    assert first.where == f"{tmp_path}/sub/a.yaml:3"
+    origins = {what: origin for what, _, origin in explain_case(first)}
+    assert origins["seed"] == f"{tmp_path}/sub/a.yaml:1"
+    assert origins["input0.dtype"] == f"{tmp_path}/sub/a.yaml:2 defaults"
+
+
+def test_an_included_plan_gives_the_cases_that_it_gives_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, main="{include: a.yaml, seed: 9, defaults: {seed: 8}}", a=INNER)
+    alone = cases_in(tmp_path / "a.yaml")
+    assert [(case.id, case.key, case.tolerances) for case in cases_in(path)] == [
+        (case.id, case.key, case.tolerances) for case in alone
+    ]
+
+
+def test_flags_reach_included_cases(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: a.yaml", a=INNER)
+    (case,) = cases_in(path, CaseRequest(seed=7, ops=("relu",)))
+    assert case.seed == 7
+    only_flags = cases_in(path, CaseRequest(ops=("add",), shapes={"input0": (2,)}))
+    assert [each.id for each in only_flags] == ["add[float32](2, 2)"]
+
+
+def test_includes_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main="include: [sub/a.yaml, b.yaml]",
+        sub__a="include: [c.yaml, ../d.yaml]\ncases: [{op: relu, shapes: {input0: 1}}]",
+        sub__c="cases: [{op: relu, shapes: {input0: 2}}]",
+        d="cases: [{op: relu, shapes: {input0: 3}}]",
+        b="cases: [{op: relu, shapes: {input0: 4}}]",
+    )
+    assert [case.inputs[0].spec.shape for case in cases_in(path)] == [(2,), (3,), (1,), (4,)]
+    assert [Path(each.path).name for each in read_plan(path).family()] == [
+        *("c.yaml", "d.yaml", "a.yaml", "b.yaml", "main.yaml")
+    ]
+
+
+def test_products_in_included_plans(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main="include: a.yaml",
+        a="cases:\n- op: relu\n  product: {m: [1, 2], seed: [3]}\n  shapes: {input0: [$m]}\n",
+    )
+    cases = cases_in(path)
+    assert [case.id for case in cases] == ["relu[float32](1) {seed=3}", "relu[float32](2) {seed=3}"]
+    assert cases[0].origins["seed"] == f"{tmp_path}/a.yaml:3 product"
+
+
+def test_cycles_name_the_way_round(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: a.yaml", a="include:\n- b.yaml", b="cases: []\ninclude: main.yaml")
+    assert told(path) == [
+        ("b.yaml", 2, "$.include", "main.yaml includes itself: main.yaml -> a.yaml -> b.yaml -> main.yaml")
+    ]
+    itself = write(tmp_path, own="include: own.yaml")
+    assert told(itself) == [("own.yaml", 1, "$.include", "own.yaml includes itself: own.yaml -> own.yaml")]
+
+
+def test_a_link_to_the_plan_is_the_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: link.yaml")
+    (tmp_path / "link.yaml").symlink_to("main.yaml")
+    assert [each[3] for each in told(path)] == ["link.yaml includes itself: main.yaml -> main.yaml"]
+
+
+def test_a_plan_is_included_once(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include:\n- a.yaml\n- b.yaml", a=INNER, b="include: a.yaml")
+    assert told(path) == [("b.yaml", 1, "$.include", "a.yaml is included twice, first at main.yaml:2")]
+
+
+def test_all_faults_of_all_files_at_once_file_by_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main="""\
+            include: [a.yaml, none.yaml, broken.yaml]
+            cases: [{op: reluu}, {op: relu, shapes: {input0: 4}, name: first}]
+            """,
+        a=INNER + "nonsense: 1\n",
+        broken="cases: [",
+    )
+    assert [each[:3] for each in told(path)] == [
+        ("broken.yaml", 2, ""),
+        ("a.yaml", 4, "$.nonsense"),
+        ("main.yaml", 1, "$.include[1]"),
+        ("main.yaml", 2, "$.cases[0].op"),
+        ("main.yaml", 2, "$.cases[1].name"),
+    ]
+    messages = [each[3] for each in told(path)]
+    assert messages[2] == "none.yaml cannot be read: No such file or directory"
+    assert messages[4] == "the name 'first' is taken by the case in a.yaml:3"
+    with pytest.raises(PlanError) as raised:
+        read_plan(path)
+    assert len(raised.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("include", "path", "message"),
+    [
+        ("[]", "$.include", "include is [], but should be a file or a list of files"),
+        ("3", "$.include", "include is 3, but should be a file or a list of files"),
+        ("[a.yaml, 3]", "$.include[1]", "item 1 of include is 3, but should be the name of a file"),
+    ],
+)
+def test_wrong_forms(tmp_path: Path, include: str, path: str, message: str) -> None:
+    (found,) = parse_plan(f"include: {include}\n".encode(), str(tmp_path / "p.yaml")).problems
+    assert (found.line, found.path, found.message) == (1, path, message)
+
+
+def test_a_plan_without_cases_has_to_include_some() -> None:
+    (found,) = parse_plan(b"seed: 3\n", "p.yaml").problems
+    assert found.message == "the key cases is missing"
+
+
+# What an untrusted plan may open
+
+
+@pytest.mark.parametrize("outside", ["../secret.yaml", "{folder}/secret.yaml", "link.yaml", "sub/../../secret.yaml"])
+def test_untrusted_plans_include_only_below_their_folder(tmp_path: Path, outside: str) -> None:
+    (tmp_path / "secret.yaml").write_text("password: hunter2\n")
+    path = write(tmp_path / "own", main=f"include: [{outside.format(folder=tmp_path)}]", sub__x="cases: []")
+    (tmp_path / "own" / "link.yaml").symlink_to("../secret.yaml")
+    (found,) = open_plan(path, untrusted=True).problems
+    assert "--untrusted refuses to include" in found.message
+    assert "hunter2" not in str(found)
+    assert any("password" in each.path for each in open_plan(path).problems)
+
+
+def test_untrusted_plans_include_their_own(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: sub/a.yaml", sub__a="include: ../b.yaml", b=INNER)
+    document = open_plan(path, untrusted=True)
+    assert [case.id for case in build(document)] == ["first"]
+
+
+def test_untrusted_code_in_an_included_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: a.yaml", a="cases: [{op: relu, shapes: {input0: 4}, generator: my.gen:Gen}]")
+    assert told(path, CaseRequest(untrusted=True)) == [
+        ("a.yaml", 1, "$.cases[0].generator", "--untrusted refuses what the plan would run: my.gen:Gen")
+    ]
+
+
+# One backend for all
+
+
+def test_a_run_asks_one_backend(tmp_path: Path) -> None:
+    path = write(tmp_path, main="include: a.yaml", a="backend: torch\nchip: x\n" + textwrap.dedent(INNER))
+    assert [each[:3] for each in told(path)] == [("a.yaml", 1, "$.backend"), ("a.yaml", 2, "$.chip")]
+    assert told(path)[0][3] == "backend is 'torch', but is 'numpy' in main.yaml, and a run asks one backend"
+
+
+def test_the_backend_of_an_included_plan_may_be_that_of_the_run(tmp_path: Path) -> None:
+    path = write(tmp_path, main="backend: torch\ninclude: a.yaml", a="backend: torch\n" + textwrap.dedent(INNER))
+    assert [case.backend.name for case in cases_in(path)] == ["torch"]
+    other = write(tmp_path, other="include: b.yaml", b="backend: torch\n" + textwrap.dedent(INNER))
+    assert [case.backend.name for case in cases_in(other, CaseRequest(backend="torch"))] == ["torch"]
+
+
+def test_defaults_that_no_operator_of_any_plan_takes(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main="include: a.yaml\ndefaults: {attributes: {alpha: 2}}\ncases: [{op: relu, shapes: {input0: 4}}]",
+        a="cases: [{op: add, shapes: {input0: 4}}]\ndefaults: {attributes: {alhpa: 2}}",
+    )
+    assert told(path) == [
+        ("a.yaml", 2, "$.defaults.attributes.alhpa", "unknown attribute of any operator in the plan 'alhpa'")
+    ]

@@ -1,0 +1,204 @@
+"""Tolerance by output, priority, retries and shards: what a team needs when it lives with many cases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_kit import build, case_of, cases_of, plan
+
+from optest.errors import PlanError, UsageError
+from optest.plan import CaseRequest, case_plan, explain_case, parse_plan
+from optest.plan.repro import command_line
+from optest.plan.select import by_urgency, in_shard, parse_shard, select
+from optest.spec import DEFAULT_PRIORITY, Layer, TestCase, Tolerance, ToleranceLayer
+
+# Tolerance by output
+
+TWO = "op: mine, attributes: {k: 1}, shapes: {x: 4, y: 4, a: 4, b: 4}"
+
+
+def layers(case: TestCase) -> list[tuple[Layer, str | None, Tolerance]]:
+    return [(each.layer, each.output, each.tolerance) for each in case.tolerances]
+
+
+def problems(text: str) -> list[tuple[str, str]]:
+    with pytest.raises(PlanError) as raised:
+        cases_of(text)
+    return [(each.path, each.message) for each in raised.value.problems]
+
+
+def test_outputs_by_name_and_position_beside_the_flat_form() -> None:
+    case = case_of(f"cases: [{{{TWO}, tolerance: {{rtol: 1e-3, b: {{atol: 1e-2, rel: 0}}}}}}]")
+    assert layers(case) == [
+        (Layer.CASE, None, Tolerance(rtol=1e-3)),
+        (Layer.CASE, "output1", Tolerance(rtol=0, atol=1e-2)),
+    ]
+    alone = case_of(f"cases: [{{{TWO}, tolerance: {{output0: {{rtol: 1e-3}}}}}}]")
+    assert layers(alone) == [(Layer.CASE, "output0", Tolerance(rtol=1e-3))]
+
+
+def test_default_outputs_reach_the_operators_that_have_them() -> None:
+    first, second = cases_of(
+        f"""\
+        defaults: {{tolerance: {{rtol: 1e-3, b: {{rtol: 1e-2}}}}}}
+        cases: [{{{TWO}}}, {{op: relu, shapes: {{input0: 4}}}}]
+        """
+    )
+    assert [output for _, output, _ in layers(first)] == [None, "output1"]
+    assert [output for _, output, _ in layers(second)] == [None]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "path", "message"),
+    [
+        ("{c: {rtol: 1}}", ".c", "unknown tensor 'c'"),
+        ("{x: {rtol: 1}}", ".x", "x is an input, but tolerances are for outputs"),
+        ("{a: {rtol: 1}, output0: {rtol: 1}}", ".output0", "the tolerance of output0 is stated twice"),
+        ("{a: {rtol: -1}}", ".a.rtol", "rtol is -1, but should be a finite number of 0 or more"),
+        ("{a: {rtool: 1}}", ".a.rtool", "unknown key 'rtool' of tolerance"),
+        ("{a: {}}", ".a", "tolerance is {}, but should be a mapping that states rtol, atol or mismatch_ratio"),
+        ("{rtol: x, a: {atol: y}}", ".rtol", "rtol is 'x', but should be a number of 0 or more"),
+    ],
+)
+def test_wrong_tolerances(tolerance: str, path: str, message: str) -> None:
+    assert (f"$.cases[0].tolerance{path}", message) in problems(f"cases: [{{{TWO}, tolerance: {tolerance}}}]")
+
+
+def test_two_faults_of_one_tolerance_are_told_together() -> None:
+    assert len(problems(f"cases: [{{{TWO}, tolerance: {{rtol: x, a: {{atol: y}}}}}}]")) == 2
+
+
+def test_a_default_output_that_nobody_has() -> None:
+    assert problems("{defaults: {tolerance: {uot: {rtol: 1}}}, cases: [{op: relu, shapes: {input0: 4}}]}") == [
+        ("$.defaults.tolerance.uot", "unknown output of any operator in the plan 'uot'")
+    ]
+
+
+def test_an_operator_without_a_rule_needs_a_tolerance_for_every_floating_output() -> None:
+    good = "cases: [{op: unruled, shapes: {x: 4}, tolerance: {out: {rtol: 1}}}]"
+    assert layers(case_of(good)) == [(Layer.CASE, "output0", Tolerance(rtol=1))]
+    assert "so a tolerance should be stated" in problems("cases: [{op: unruled, shapes: {x: 4}}]")[0][1]
+
+
+def test_explain_and_the_plan_of_one_case_have_the_outputs() -> None:
+    text = f"""\
+        defaults: {{tolerance: {{atol: 1.0, a: {{rtol: 2.0}}}}}}
+        cases: [{{{TWO}, tolerance: {{b: {{rtol: 1e-2}}}}}}]
+        """
+    case = case_of(text)
+    rows = [(what, value) for what, value, _ in explain_case(case) if what.startswith("tolerance")]
+    assert rows == [("tolerance.output1", "rtol=0.01"), ("tolerance", "atol=1"), ("tolerance.output0", "rtol=2")]
+    assert command_line(case) is None
+    (again,) = build(parse_plan(case_plan(case).encode(), "p.yaml"))
+    assert layers(again) == layers(case)
+
+
+def test_a_flag_for_all_outputs_wins_over_outputs_of_the_case_in_the_plan_of_one_case() -> None:
+    flag = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=Tolerance(rtol=0.5), where="--tolerance")
+    text = f"cases: [{{{TWO}, tolerance: {{b: {{rtol: 1e-2, atol: 2.0}}}}}}]"
+    case = case_of(text, CaseRequest(tolerance=flag.tolerance))
+    (again,) = build(parse_plan(case_plan(case).encode(), "p.yaml"))
+    assert layers(again) == [
+        (Layer.CASE, None, Tolerance(rtol=0.5)),
+        (Layer.CASE, "output1", Tolerance(rtol=0.5, atol=2.0)),
+    ]
+
+
+# Priority and retries
+
+
+def test_priority_is_that_of_the_case_else_of_the_defaults() -> None:
+    text = "cases: [{op: relu, shapes: {input0: 4}, priority: 0}, {op: relu, shapes: {input0: 5}}]"
+    assert [case.priority for case in cases_of(text)] == [0, DEFAULT_PRIORITY]
+    assert [case.priority for case in cases_of("{defaults: {priority: 7}, " + text + "}")] == [0, 7]
+
+
+@pytest.mark.parametrize("priority", ["-1", "1.5", "high", "true"])
+def test_wrong_priorities(priority: str) -> None:
+    path, message = problems(f"cases: [{{op: relu, shapes: {{input0: 4}}, priority: {priority}}}]")[0]
+    assert path == "$.cases[0].priority"
+    assert message.startswith("priority is ")
+
+
+def test_the_most_urgent_run_first_and_the_less_urgent_are_left_out() -> None:
+    text = (
+        "cases: ["
+        + ", ".join(f"{{op: relu, shapes: {{input0: 4}}, name: n{p}, priority: {p}}}" for p in (3, 1, 2))
+        + "]"
+    )
+    cases = cases_of(text)
+    assert [case.id for case in by_urgency(cases)] == ["n1", "n2", "n3"]
+    assert [case.id for case in select(cases, priority_max=2)] == ["n1", "n2"]
+    assert select(cases, priority_max=0) == []
+    alike = cases_of("cases: [" + ", ".join(f"{{op: relu, shapes: {{input0: {n}}}}}" for n in (5, 3, 4)) + "]")
+    assert by_urgency(alike) == alike
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "flag", "retries"),
+    [
+        ("", "", None, 0),
+        ("retries: 2", "", None, 2),
+        ("retries: 2", "retries: 1", None, 1),
+        ("retries: 2", "retries: 0", None, 0),
+        ("retries: 2", "retries: 1", 5, 5),
+        ("retries: 2", "retries: 1", 0, 0),
+    ],
+)
+def test_retries_of_flag_case_and_defaults(defaults: str, own: str, flag: int | None, retries: int) -> None:
+    comma = ", " if own else ""
+    text = f"{{defaults: {{{defaults}}}, cases: [{{op: relu, shapes: {{input0: 4}}{comma}{own}}}]}}"
+    assert case_of(text, CaseRequest(retries=flag)).retries == retries
+
+
+# Shards
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "a/b", "1 / 3", "1.0/3", "9999999999/9"]
+)
+def test_wrong_shards(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--shard is .* but should be like 2/5, the second of five parts"):
+        parse_shard(text)
+
+
+def many(sizes: Sequence[int], seeds: Sequence[int]) -> list[TestCase]:
+    product = f"product: {{m: {list(sizes)}, seed: {list(seeds)}}}"
+    return build(plan(f"cases: [{{op: relu, {product}, shapes: {{input0: [$m]}}}}]"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 50), min_size=1, max_size=12, unique=True),
+    seeds=st.lists(st.integers(0, 9), min_size=1, max_size=3, unique=True),
+    extra=st.integers(51, 99),
+    count=st.integers(1, 9),
+)
+def test_shards_part_the_cases_and_another_case_moves_none(
+    sizes: list[int], seeds: list[int], extra: int, count: int
+) -> None:
+    cases = many(sizes, seeds)
+    shards = [select(cases, shard=(index, count)) for index in range(1, count + 1)]
+    assert sorted(case.key for shard in shards for case in shard) == sorted(case.key for case in cases)
+    assert sum(map(len, shards)) == len(cases)
+    place = {case.key: [in_shard(case, index, count) for index in range(1, count + 1)] for case in cases}
+    assert all(sum(where) == 1 for where in place.values())
+    for case in many([extra, *reversed(sizes)], seeds):
+        if case.key in place:
+            assert place[case.key] == [in_shard(case, index, count) for index in range(1, count + 1)]
+
+
+def test_shards_are_about_as_large() -> None:
+    cases = many(range(100), range(10))
+    sizes = [len(select(cases, shard=(index, 4))) for index in range(1, 5)]
+    assert min(sizes) > 200
+    assert max(sizes) < 300
+
+
+def test_what_computes_the_same_is_in_one_shard() -> None:
+    cases = cases_of("cases: [{op: relu, shapes: {input0: 4}}, {op: relu, shapes: {input0: 4}, tolerance: {rtol: 1}}]")
+    assert len({case.id for case in cases}) == 2
+    assert sorted(len(select(cases, shard=(index, 5))) for index in range(1, 6)) == [0, 0, 0, 0, 2]
