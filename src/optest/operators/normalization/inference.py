@@ -74,8 +74,8 @@ def infer_group_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, 
 def infer_batch_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     spec = given(specs, 0, "input")
     channels, eps = _channels(spec), attributes.get("eps", 1e-5)
-    if eps < 0:
-        raise UnfitArguments(f"eps is {eps:g}, but should be 0 or more")
+    if eps < 0 or (eps == 0 and attributes.get("training")):
+        raise UnfitArguments(f"eps is {eps:g}, but should be 0 or more, in training above 0")
     statistics = [specs[index] if len(specs) > index else None for index in (1, 2)]
     if (statistics[0] is None) != (statistics[1] is None):
         raise UnfitArguments("one of running_mean and running_var is missing, but both or neither should be given")
