@@ -132,7 +132,10 @@ def infer_pad(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
         _require_extendable(spec.shape, attributes["pad"], mode)
     shape = tuple(before + size + after for size, (before, after) in zip(spec.shape, pads, strict=True))
     padded = shape[len(shape) - len(attributes["pad"]) // 2 :]
-    if any(size < 0 for size in shape) or (mode in ("reflect", "replicate") and not any(padded)):
+    cropped = [size + min(before, 0) + min(after, 0) for size, (before, after) in zip(spec.shape, pads, strict=True)]
+    if any(size < 0 for size in (cropped if mode == "constant" else shape)) or (
+        mode in ("reflect", "replicate") and not any(padded)
+    ):
         raise UnfitArguments(f"pad is {list(attributes['pad'])}, but should not crop all of {format_shape(spec.shape)}")
     return (dense(spec.dtype, shape),)
 
@@ -158,7 +161,7 @@ def _require_value(value: float, result: DType) -> None:
     if result.is_inexact:
         fits = not math.isfinite(value) or abs(value) <= result.max_finite
     else:
-        fits = math.isfinite(value) and result.min_int <= int(value) <= result.max_int
+        fits = math.isfinite(value) and result.min_int <= value <= result.max_int
     if not fits:
         raise UnfitArguments(f"value is {value:g}, but should be in the range of {result}")
 
