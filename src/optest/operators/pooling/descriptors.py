@@ -39,7 +39,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
                 name="padding",
                 type="ints",
                 default=(0,),
-                description="−∞ on both sides of height and width, half a window at most.",
+                description="−∞ on both sides of height and width, half of kernel_size at most.",
             ),
             Attribute(
                 name="dilation",
@@ -69,7 +69,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
                 name="padding",
                 type="ints",
                 default=(0,),
-                description="Zeros on both sides of height and width, half a window at most.",
+                description="Zeros on both sides of height and width, half of kernel_size at most.",
             ),
             _CEIL,
             Attribute(

@@ -61,8 +61,8 @@ def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
     padding = _pair("padding", attributes.get("padding", (0,)), least=0)
     dilation = _pair("dilation", attributes.get("dilation", (1,)), least=1)
     spans = tuple(step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True))
-    if any(pad > span // 2 for pad, span in zip(padding, spans, strict=True)):
-        raise UnfitArguments(f"padding is {list(padding)}, but should be half of the window {list(spans)} at most")
+    if any(pad > size // 2 for pad, size in zip(padding, kernel, strict=True)):
+        raise UnfitArguments(f"padding is {list(padding)}, but should be half of kernel_size {list(kernel)} at most")
     sizes = spec.shape[-_RANK:]
     ceil = bool(attributes.get("ceil_mode", False))
     out = tuple(

@@ -1,0 +1,167 @@
+"""References and inference of the poolings against torch: in float64, on special values, and in what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import TensorSpec, UnfitArguments, dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(shape: tuple[int, ...], name: str = "float32", seed: int = 0) -> Array:
+    rng = np.random.default_rng((seed, *shape))
+    if dtype(name).is_float:
+        return round_to(rng.standard_normal(shape), dtype(name))
+    return rng.integers(dtype(name).min_int // 2, dtype(name).max_int // 2, shape).astype(numpy_dtype(dtype(name)))
+
+
+def expected(operator: str, x: Array, **attributes: Any) -> Array:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    (spec,) = load_object(descriptor.infer)([TensorSpec(dtype=dtype_of(x.dtype), shape=x.shape)], bound)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (out,) = load_object(descriptor.reference)([x], bound)
+        if descriptor.terms is not None:
+            (terms,) = load_object(descriptor.terms)([x], bound)
+            assert terms.absolute.shape == terms.squared.shape == out.shape
+            if np.isfinite(out).all():
+                assert (terms.absolute >= np.abs(out) * (1 - 1e-12)).all()
+                assert (terms.absolute**2 <= terms.squared * terms.count * (1 + 1e-12)).all()
+    assert out.shape == spec.shape
+    assert out.dtype == (np.float64 if spec.dtype.is_float else x.dtype)
+    return out
+
+
+def of_torch(operator: str, x: Array, **attributes: Any) -> Array:
+    torch = pytest.importorskip("torch")
+    source = torch.from_numpy(widen(x).astype(np.float64) if x.dtype.kind not in "iu" else x.copy())
+    return np.asarray(getattr(torch.nn.functional, operator)(source, **attributes).numpy())
+
+
+pair = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@st.composite
+def poolings(draw: Any, *, dilated: bool) -> tuple[tuple[int, ...], dict[str, Any]]:
+    kernel = draw(pair)
+    attributes: dict[str, Any] = {"kernel_size": kernel, "ceil_mode": draw(st.booleans())}
+    if draw(st.booleans()):
+        attributes["stride"] = draw(pair)
+    dilation = draw(pair) if dilated else (1, 1)
+    attributes["padding"] = tuple(draw(st.integers(0, k // 2)) for k in kernel)
+    if dilated:
+        attributes["dilation"] = dilation
+    else:
+        attributes["count_include_pad"] = draw(st.booleans())
+        attributes["divisor_override"] = draw(st.sampled_from([None, 3, -2]))
+    rows = zip(kernel, dilation, attributes["padding"], strict=True)
+    sizes = tuple(max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6)) for k, d, p in rows)
+    return (*draw(st.sampled_from([(2,), (2, 3), (0, 2)])), *sizes), attributes
+
+
+def is_like_torch(operator: str, shape: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    x = drawn(shape)
+    want = of_torch(operator, x, **attributes)
+    np.testing.assert_allclose(expected(operator, x, **attributes), want, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.torch
+@settings(max_examples=80, deadline=None)
+@given(poolings(dilated=True))
+def test_max_pool2d(call: Any) -> None:
+    is_like_torch("max_pool2d", *call)
+
+
+@pytest.mark.torch
+@settings(max_examples=80, deadline=None)
+@given(poolings(dilated=False))
+def test_avg_pool2d(call: Any) -> None:
+    is_like_torch("avg_pool2d", *call)
+
+
+@pytest.mark.torch
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([(2,), (2, 3), (0, 2)]), pair, st.tuples(st.integers(0, 7), st.integers(0, 7)))
+def test_adaptive_avg_pool2d(lead: Any, sizes: Any, output_size: Any) -> None:
+    x = drawn((*lead, sizes[0] * 2, sizes[1] * 3))
+    want = of_torch("adaptive_avg_pool2d", x, output_size=output_size)
+    np.testing.assert_allclose(
+        expected("adaptive_avg_pool2d", x, output_size=output_size), want, rtol=1e-13, atol=1e-13
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "int32", "int64"])
+def test_integers_are_padded_with_their_smallest(name: str) -> None:
+    x = drawn((1, 2, 5, 6), name)
+    attributes = {"kernel_size": 3, "padding": 1, "stride": 2}
+    assert np.array_equal(expected("max_pool2d", x, **attributes), of_torch("max_pool2d", x, **attributes))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("operator", ["max_pool2d", "avg_pool2d"])
+def test_special_values_are_torchs(operator: str) -> None:
+    x = drawn((1, 3, 9, 9))
+    x[0, 0, 4, 4], x[0, 1, 2, 3], x[0, 2, 5, 6], x[0, 1, 7, 7] = np.nan, np.inf, -np.inf, -np.inf
+    attributes = {"kernel_size": 3, "padding": 1, "stride": 1}
+    np.testing.assert_allclose(expected(operator, x, **attributes), of_torch(operator, x, **attributes), rtol=1e-12)
+
+
+@pytest.mark.torch
+def test_a_window_of_padding_alone_is_minus_infinity() -> None:
+    x = np.ones((1, 1, 1, 4), np.float32)
+    attributes = {"kernel_size": 2, "padding": 1, "dilation": 2}
+    got = expected("max_pool2d", x, **attributes)
+    assert np.isneginf(got).any()
+    assert np.array_equal(got, of_torch("max_pool2d", x, **attributes))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float64"])
+def test_every_float(name: str) -> None:
+    x = drawn((2, 3, 8, 9), name)
+    for operator in ("max_pool2d", "avg_pool2d"):
+        want = of_torch(operator, x, kernel_size=(3, 2), stride=2, padding=1)
+        np.testing.assert_allclose(
+            expected(operator, x, kernel_size=(3, 2), stride=2, padding=1), want, rtol=1e-13, atol=1e-15
+        )
+
+
+def test_averages_of_doubles_are_exact_where_they_cancel() -> None:
+    x = np.array([1e16, 1.0, -1e16, 1.0]).reshape(1, 1, 2, 2)
+    assert expected("avg_pool2d", x, kernel_size=2).item() == 0.5
+    assert expected("adaptive_avg_pool2d", x, output_size=1).item() == 0.5
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("operator", "shape", "attributes", "message"),
+    [
+        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 3, "padding": 2}, "half of kernel_size"),
+        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "padding": 2, "dilation": 3}, "half of kernel_size"),
+        ("max_pool2d", (1, 2, 3, 3), {"kernel_size": 4}, "should fit into"),
+        ("max_pool2d", (1, 0, 6, 6), {"kernel_size": 2}, "no size 0"),
+        ("max_pool2d", (6, 6), {"kernel_size": 2}, "3 or 4 dimensions"),
+        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "stride": 0}, "stride is"),
+        ("max_pool2d", (1, 2, 6, 6), {"kernel_size": [2, 2, 2]}, "one number or two"),
+        ("avg_pool2d", (1, 2, 6, 6), {"kernel_size": 2, "divisor_override": 0}, "divisor_override is 0"),
+        ("adaptive_avg_pool2d", (1, 2, 6, 6), {"output_size": -1}, "output_size is"),
+    ],
+)
+def test_refusals_say_why(operator: str, shape: Any, attributes: dict[str, Any], message: str) -> None:
+    descriptor = operators.get(operator)
+    with pytest.raises(UnfitArguments, match=message):
+        load_object(descriptor.infer)([TensorSpec(dtype=dtype("float32"), shape=shape)], descriptor.bind(attributes))
+    with pytest.raises((RuntimeError, ValueError)):
+        of_torch(operator, np.ones(shape, np.float32), **attributes)
