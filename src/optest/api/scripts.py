@@ -57,7 +57,7 @@ def script_for(
     uses_saved = any("saved[" in line for line in found.lines)
     uses_path = uses_saved or any("Path(" in line for line in found.lines)
     needs = ", ".join(dict.fromkeys(("numpy", *found.needs)))
-    lines = [
+    header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
         *(("from pathlib import Path",) if uses_path else ()),
         *sorted(each for each in found.imports if each in _STANDARD),
@@ -65,11 +65,13 @@ def script_for(
         "import numpy as np",
         *(each for each in found.imports if each not in _STANDARD),
         "",
+    ]
+    body = [
         *((_load(file_name),) if uses_saved else ()),
         *found.lines,
         *_comparison(result, found.outputs),
     ]
-    return WrittenScript(text=_within_limit(lines), needs_tensors=uses_saved, arrays=found.arrays)
+    return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=found.arrays)
 
 
 _STANDARD = frozenset({"import os", "import subprocess"})
@@ -86,20 +88,20 @@ def _through_optest(
     """The driver is asked through optest; the script says why."""
     count = max(1, len(result.verdict.measures), len(case.outputs))
     told = f", options={dict(options)!r}" if options else ""
-    lines = [
+    header = [
         *_docstring(result, f"It needs optest, since {why}."),
-        "import os",
+        *(("import os",) if plugins else ()),
         "from pathlib import Path",
         "",
         *((f'os.environ.setdefault("OPTEST_PLUGINS", {_quoted(",".join(plugins))})',) if plugins else ()),
         "from optest.api.saving import ask_again",
         "",
+    ]
+    body = [
         f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){told})",
         *_comparison(result, [f"outputs[{place}]" for place in range(count)]),
     ]
-    if not plugins:
-        lines.remove("import os")
-    return WrittenScript(text=_within_limit(lines), needs_tensors=True, arrays={}, why_optest=why)
+    return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)
 
 
 def _docstring(result: CaseResult, how: str) -> list[str]:
@@ -216,19 +218,18 @@ def _number(value: float | int | str | None) -> str:
     return repr(value)
 
 
-def _within_limit(lines: list[str]) -> str:
-    """At most thirty lines: where there are more, plain statements that follow each other share one."""
-    packed = list(lines)
-    while len(packed) > MOST_LINES:
-        place = next((at for at in range(len(packed) - 1, 0, -1) if _may_share(packed[at - 1], packed[at])), None)
-        if place is None:
+def _within_limit(header: Sequence[str], body: Sequence[str]) -> str:
+    """At most thirty lines: where there are more, short statements that follow each other share one."""
+    packed = [line for line in body if line]
+    while len(header) + len(packed) > MOST_LINES:
+        places = [place for place in range(1, len(packed)) if all(map(_is_simple, packed[place - 1 : place + 1]))]
+        if not places:
             break
+        place = min(places, key=lambda each: len(packed[each - 1]) + len(packed[each]))
         packed[place - 1 : place + 1] = [f"{packed[place - 1]}; {packed[place]}"]
-    return "\n".join(packed) + "\n"
+    return "\n".join([*header, *packed]) + "\n"
 
 
-def _may_share(first: str, second: str) -> bool:
-    return all(
-        line and " = " in line and not line.startswith((" ", "#", '"', "import", "from", "for", "if", "try", "with"))
-        for line in (first, second)
-    )
+def _is_simple(line: str) -> bool:
+    """Whether another statement may stand on the same line."""
+    return not line.startswith((" ", "#")) and not line.endswith(":")

@@ -37,6 +37,7 @@ WRONG_REFERENCES = """
 import numpy as np
 def first(inputs, attributes): return [np.full(inputs[0].shape, 777.0)]
 def matmul(inputs, attributes): return [np.full((inputs[0].shape[0], inputs[1].shape[1]), 777.0)]
+def tall(inputs, attributes): return [np.full((75, 40), 777.0)]
 def row(inputs, attributes): return [np.full(inputs[0].shape[:1], 777.0)]
 """
 """What torch computes is right, so it fails by a reference that is wrong, or by a tolerance that is too tight."""
@@ -80,6 +81,9 @@ TORCH_CASES = {
     ),
     "gelu": "{op: gelu, dtypes: float32, shapes: {input0: 100}, attributes: {approximate: tanh}}",
     "alpha": "{op: add, dtypes: float32, shapes: {input0: 50, input1: 50}, attributes: {alpha: 0.1}}",
+    "many": (
+        "{op: concat, dtypes: float32, shapes: {MANY}, attributes: {dim: 0}, reference: 'wrong_references:tall'}"
+    ).replace("MANY", ", ".join(f"input{place}: 3x40" for place in range(25))),
     "sum": (
         "{op: sum, dtypes: float16, shapes: {input0: 4x1000}, attributes: {dim: [1]}, "
         "reference: 'wrong_references:row'}"

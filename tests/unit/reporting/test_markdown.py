@@ -76,10 +76,11 @@ def test_escaped_text_renders_as_itself(text: str) -> None:
 
 
 def test_a_fence_in_the_output_does_not_end_the_block(result: Make) -> None:
-    failure = result(reason=Reason.RAISED, message="x", details={"stderr_tail": "```\n# heading\n````\n- item"})
+    failure = result(reason=Reason.RAISED, message="```\n# heading", details={"stderr_tail": "````\n# more"})
     html = READER.render(text_of([failure]))
     assert "<h1>" not in html
     assert "# heading" in html
+    assert html.count("<pre>") == 1
 
 
 def test_what_does_not_fit_is_counted(result: Make) -> None:
