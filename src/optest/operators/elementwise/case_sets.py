@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from optest.operators.samples import call, refused, standard, variations
@@ -12,6 +13,8 @@ __all__ = ["FLOAT_NAMES", "binary", "grid", "line", "unary"]
 
 FLOAT_NAMES = ("float32", "float16", "bfloat16")
 
+_LONG = 1500
+"""More than a block of a thousand, with so much behind it that some of it is not 0."""
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
 _BROADCAST: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((4, 1), (37,)),
@@ -29,12 +32,18 @@ _UNFIT: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((3, 4), (3,)), (
 
 
 def unary(
-    variants: Iterable[Sequence[str]], attributes: dict[str, Any] | None = None, *, special: bool = True
+    variants: Iterable[Sequence[str]],
+    attributes: dict[str, Any] | None = None,
+    *,
+    special: bool = True,
+    generator: Any = None,
 ) -> Iterator[Sample]:
     """Every dtype, layout, size and special value of an operator with one input."""
     variants = list(variants)
-    calls = [call(attributes, input=shape) for shape in _SHAPES]
-    yield from standard(calls, variants, sized=lambda n: call(attributes, input=(n,)), special=special)
+    calls = [call(attributes, input=shape, generator=generator) for shape in _SHAPES]
+    sized = partial(_of_size, attributes, generator)
+    yield from standard(calls, variants, sized=sized, special=special)
+    yield from variations("sizes", [sized(_LONG)])
     if special and not any(name == ("float32",) for name in variants):
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
 
@@ -45,19 +54,25 @@ def binary(
     *,
     second: str = "other",
     special: bool = True,
+    generator: Any = None,
 ) -> Iterator[Sample]:
     """The same with two inputs, which also broadcast, and shapes that do not."""
     variants = list(variants)
 
     def pair(left: Sequence[int], right: Sequence[int]) -> dict[str, Any]:
         shapes: dict[str, Any] = {"input": left, second: right}
-        return call(attributes, **shapes)
+        return call(attributes, generator=generator, **shapes)
 
     calls = [pair(shape, shape) for shape in _SHAPES]
     yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)), special=special)
+    yield from variations("sizes", [pair((_LONG,), (_LONG,))])
     names = [name for name in ("float32", "int32") if (name,) in variants]
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
     yield from refused([pair(*shapes) for shapes in _UNFIT])
+
+
+def _of_size(attributes: dict[str, Any] | None, generator: Any, size: int) -> dict[str, Any]:
+    return call(attributes, input=(size,), generator=generator)
 
 
 def line(first: float, last: float, count: int, attributes: dict[str, Any] | None = None) -> dict[str, Any]:

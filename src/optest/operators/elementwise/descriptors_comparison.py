@@ -37,7 +37,7 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
         infer=_INFER + "comparison",
         reference=f"{_REFERENCE}{name}_reference",
         rule=Rule(kind=RuleClass.EXACT, source="comparison: IEEE 754-2019 §5.11"),
-        samples=_SAMPLES + "comparison_samples",
+        samples=_SAMPLES + ("equality_samples" if name in ("eq", "ne") else "order_samples"),
         case_sets=(*_COMMON_SETS, "special", "ties", "neighbours"),
         description=f"Whether input is {description} other, in their common dtype; NaN is unequal to everything and "
         "in no order.",
