@@ -1,0 +1,238 @@
+"""References, inference and legal positions of the attention family against torch and against definitions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import dtype_of, round_to, widen
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import ErrorBudget, Interval, TensorSpec, UnfitArguments, dtype
+
+Array = np.ndarray[Any, Any]
+
+
+def drawn(shape: Sequence[int], name: str = "float32", seed: int = 0) -> Array:
+    rng = np.random.default_rng((seed, *shape))
+    if name == "bool":
+        return rng.random(tuple(shape)) < 0.7
+    return round_to(rng.standard_normal(tuple(shape)), dtype(name))
+
+
+def specs_of(inputs: Sequence[Array | None]) -> list[TensorSpec | None]:
+    return [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
+
+
+def expected(operator: str, *inputs: Array | None, **attributes: Any) -> tuple[Array, Any]:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    (spec,) = load_object(descriptor.infer)(specs_of(inputs), bound)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (out,) = load_object(descriptor.reference)(inputs, bound)
+        (terms,) = load_object(descriptor.terms)(inputs, bound)
+    assert out.shape == spec.shape
+    assert out.dtype == np.float64
+    return out, terms
+
+
+def attention_of_torch(inputs: Sequence[Array | None], attributes: dict[str, Any]) -> Array:
+    """Without the fused kernel, which makes zeros of NaN."""
+    torch = pytest.importorskip("torch")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    tensors = [
+        None if a is None else torch.from_numpy(a if a.dtype == np.bool_ else widen(a).astype(np.float64))
+        for a in (*inputs, None)[:4]
+    ]
+    with sdpa_kernel(SDPBackend.MATH):
+        query, key, value, mask = tensors
+        found = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, **attributes)
+    return np.asarray(found.numpy())
+
+
+@st.composite
+def attentions(draw: Any) -> tuple[list[Array | None], dict[str, Any]]:
+    lead = draw(st.sampled_from([(), (2,), (2, 3), (1, 2, 3), (0, 2)]))
+    queries, keys = draw(st.integers(0, 6)), draw(st.integers(1, 7))
+    elements, values = draw(st.integers(1, 9)), draw(st.integers(1, 5))
+    attributes: dict[str, Any] = {}
+    shared = lead
+    if len(lead) > 1 and draw(st.booleans()):
+        attributes["enable_gqa"] = True
+        lead, shared = (*lead[:-1], lead[-1] * 2), lead
+    if draw(st.booleans()):
+        attributes["scale"] = draw(st.sampled_from([0.0, 1.0, -0.3, 5.0]))
+    query = drawn((*lead, queries, elements))
+    inputs: list[Array | None] = [
+        query,
+        drawn((*shared, keys, elements), seed=1),
+        drawn((*shared, keys, values), seed=2),
+    ]
+    kind = draw(st.sampled_from(["none", "causal", "bool", "float32"]))
+    if kind == "causal":
+        attributes["is_causal"] = True
+    elif kind != "none" and queries:
+        shape = draw(st.sampled_from([(queries, keys), (1, keys), (queries, 1), (*lead, queries, keys)]))
+        mask = drawn(shape, kind, 3)
+        if kind == "float32":
+            mask = np.where(mask > 0.8, np.float32(-np.inf), mask)
+        inputs.append(mask)
+    return inputs, attributes
+
+
+@pytest.mark.torch
+@settings(max_examples=150, deadline=None)
+@given(attentions())
+def test_attention_is_torchs(call: Any) -> None:
+    inputs, attributes = call
+    got, budget = expected("sdpa", *inputs, **attributes)
+    np.testing.assert_allclose(got, attention_of_torch(inputs, attributes), rtol=1e-11, atol=1e-12)
+    assert isinstance(budget, ErrorBudget)
+    assert budget.worst.shape == budget.variance.shape == got.shape
+    assert np.isfinite(budget.worst).all()
+    assert np.isfinite(budget.variance).all()
+    assert (budget.worst >= 0).all()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["bool", "float32"])
+def test_a_query_that_sees_no_key_gets_zeros(kind: str) -> None:
+    q, k, v = (drawn((1, 2, 4, 8), seed=seed) for seed in range(3))
+    mask = np.ones((4, 4), bool)
+    mask[1] = False
+    given = mask if kind == "bool" else np.where(mask, np.float32(0), np.float32(-np.inf))
+    got, budget = expected("sdpa", q, k, v, given)
+    assert (got[:, :, 1] == 0).all()
+    assert np.isfinite(budget.worst).all()
+    np.testing.assert_allclose(got, attention_of_torch([q, k, v, given], {}), rtol=1e-12)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("where", ["query", "key", "value"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_special_values_are_torchs_and_stay_where_they_reach(where: str, value: float) -> None:
+    inputs = [drawn((1, 1, 4, 3), seed=seed) for seed in range(3)]
+    inputs[("query", "key", "value").index(where)][0, 0, 2, 1] = value
+    for attributes in ({}, {"is_causal": True}):
+        got, budget = expected("sdpa", *inputs, **attributes)
+        np.testing.assert_allclose(got, attention_of_torch(inputs, attributes), rtol=1e-12)
+        finite = np.isfinite(got)
+        assert np.isfinite(budget.worst[finite]).all()
+        assert np.isfinite(budget.variance[finite]).all()
+
+
+def test_no_keys_at_all() -> None:
+    got, _ = expected("sdpa", drawn((1, 2, 3, 4)), drawn((1, 2, 0, 4)), drawn((1, 2, 0, 5)))
+    assert got.shape == (1, 2, 3, 5)
+    assert (got == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "message"),
+    [
+        ([(2, 5, 8), (2, 7, 9), (2, 7, 8)], {}, "vectors of 8"),
+        ([(2, 5, 8), (2, 7, 8), (2, 6, 8)], {}, "7 rows"),
+        ([(4, 5, 8), (2, 7, 8), (2, 7, 8)], {}, "broadcast"),
+        ([(4, 5, 8), (3, 7, 8), (3, 7, 8)], {"enable_gqa": True}, "divisor of 4"),
+        ([(5, 8), (7, 8), (7, 8)], {"enable_gqa": True}, "dimension of heads"),
+        ([(8,), (8,), (8,)], {}, "2 dimensions"),
+        ([(2, 5, 8), (2, 7, 8), (2, 7, 8), (5, 6)], {}, "attn_mask is 5x6"),
+        ([(2, 5, 8), (2, 7, 8), (2, 7, 8), (7,)], {}, "attn_mask is 7"),
+        ([(2, 5, 8), (2, 7, 8), (2, 7, 8), (5, 7)], {"is_causal": True}, "one of them"),
+    ],
+)
+def test_attention_refuses(shapes: list[Any], attributes: dict[str, Any], message: str) -> None:
+    descriptor = operators.get("sdpa")
+    specs = [TensorSpec(dtype=dtype("float32"), shape=shape) for shape in shapes]
+    with pytest.raises(UnfitArguments, match=message):
+        load_object(descriptor.infer)(specs, descriptor.bind(attributes))
+
+
+def test_a_mask_has_the_dtype_of_query_or_is_bool() -> None:
+    descriptor = operators.get("sdpa")
+    half = [TensorSpec(dtype=dtype("float16"), shape=(2, 5, 8))] * 3
+    infer, bound = load_object(descriptor.infer), descriptor.bind({})
+    with pytest.raises(UnfitArguments, match="attn_mask is int32"):
+        infer([*half, TensorSpec(dtype=dtype("int32"), shape=(5, 5))], bound)
+    assert infer([*half, TensorSpec(dtype=dtype("bool"), shape=(5, 5))], bound)[0].shape == (2, 5, 8)
+
+
+def rotation(x: Array, cos: Array, sin: Array, pairs: list[tuple[int, int]]) -> Array:
+    """By definition: each pair as a complex number, turned by the angle of its column."""
+    out = x.astype(np.float64)
+    for column, (a, b) in enumerate(pairs):
+        turned = (x[..., a] + 1j * x[..., b]) * (cos[..., column] + 1j * sin[..., column])
+        out[..., a], out[..., b] = turned.real, turned.imag
+    return out
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("size", [0, 2, 6, 8])
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+def test_rope_turns_complex_numbers(interleaved: bool, size: int, name: str) -> None:
+    half = (size or 8) // 2
+    pairs = [(2 * i, 2 * i + 1) if interleaved else (i, i + half) for i in range(half)]
+    x, cos, sin = drawn((2, 3, 5, 8), name), drawn((5, half), name, 1), drawn((5, half), name, 2)
+    wide = [widen(each).astype(np.float64) for each in (x, cos, sin)]
+    got, terms = expected("rope", x, cos, sin, interleaved=interleaved, rotary_embedding_dim=size)
+    np.testing.assert_allclose(got, rotation(*wide, pairs), rtol=1e-13, atol=1e-14)
+    assert (got[..., 2 * half :] == wide[0][..., 2 * half :]).all()
+    assert (terms.absolute[..., 2 * half :] == 0).all()
+    assert (terms.absolute[..., : 2 * half] >= np.abs(got[..., : 2 * half]) * (1 - 1e-12)).all()
+
+
+def test_positions_choose_the_rows() -> None:
+    x, cos, sin = drawn((2, 3, 5, 8)), drawn((33, 4), seed=1), drawn((33, 4), seed=2)
+    positions = np.random.default_rng(0).integers(0, 33, (2, 5))
+    got, _ = expected("rope", x, cos, sin, positions)
+    for batch in range(2):
+        rows = positions[batch]
+        want, _ = expected("rope", x[batch], cos[rows], sin[rows])
+        assert np.array_equal(got[batch], want)
+    shared, _ = expected("rope", x, cos, sin, positions[0])
+    assert np.array_equal(shared[0], got[0])
+    own, _ = expected("rope", x, cos[positions], sin[positions])
+    assert np.array_equal(own, got)
+
+
+def test_rope_keeps_lengths_where_tables_are_angles() -> None:
+    angles = np.arange(5)[:, None] / 10000.0 ** (np.arange(4) / 4.0)
+    x = drawn((2, 5, 8), "float64")
+    got, _ = expected("rope", x, np.cos(angles), np.sin(angles))
+    np.testing.assert_allclose(np.linalg.norm(got, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-14)
+    assert np.array_equal(got[:, 0], x[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "message"),
+    [
+        ([(2, 5, 7), (5, 3), (5, 3)], {}, "even number"),
+        ([(2, 5, 8), (5, 8), (5, 8)], {}, "rows of 4"),
+        ([(2, 5, 8), (6, 4), (6, 4)], {}, "cos has 6 rows"),
+        ([(2, 5, 8), (5, 4), (4, 4)], {}, "sin is 4x4"),
+        ([(2, 5, 8), (5, 5), (5, 5)], {"rotary_embedding_dim": 10}, "up to 8"),
+        ([(2, 5, 8), (2, 5, 4), (2, 5, 4), (2, 5)], {}, "should be a table"),
+        ([(2, 5, 8), (9, 4), (9, 4), (2, 6)], {}, "position_ids has 2x6"),
+        ([(8,), (4,), (4,)], {}, "2 dimensions"),
+    ],
+)
+def test_rope_refuses(shapes: list[Any], attributes: dict[str, Any], message: str) -> None:
+    descriptor = operators.get("rope")
+    specs = [TensorSpec(dtype=dtype("float32"), shape=shape) for shape in shapes[:3]]
+    specs += [TensorSpec(dtype=dtype("int64"), shape=shape) for shape in shapes[3:]]
+    with pytest.raises(UnfitArguments, match=message):
+        load_object(descriptor.infer)(specs, descriptor.bind(attributes))
+
+
+def test_legal_positions_are_rows_of_the_tables() -> None:
+    descriptor = operators.get("rope")
+    specs = [TensorSpec(dtype=dtype("float32"), shape=shape) for shape in ((2, 5, 8), (33, 4), (33, 4))]
+    assert load_object(descriptor.domain)(specs, {}) == {"position_ids": Interval(low=0, high=32)}
