@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
-from optest.settings import Origin, resolve
+from optest.settings import OPTIONS, Origin, resolve
 from optest.spec import BAD_STATUSES, TestCase
 from optest.store import RunDirectory, read_journal
 
 __all__ = ["Earlier", "as_in_the_earlier_run", "failed_first", "rerun_of", "what_failed"]
 
-_NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"})
-"""Options of the earlier run that say what part of it was run."""
+_NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
+    option.name for option in OPTIONS if option.group == "Reports"
+)
+"""Options of the earlier run that say what part of it was run, and how it was told."""
 _LATEST = "latest"
 
 
@@ -44,7 +46,7 @@ class Earlier:
 
     @property
     def hint(self) -> str:
-        return f"; {self.unfinished} cases of it never finished: --resume {self.run_id}" if self.unfinished else ""
+        return f"; {_cases(self.unfinished)} of it never finished: --resume {self.run_id}" if self.unfinished else ""
 
 
 def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:

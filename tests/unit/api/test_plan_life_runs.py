@@ -1,0 +1,199 @@
+"""Living with many cases through the API: what failed once more, resume, shards, products, included plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api import cases, run
+from optest.api.durations import slowest
+from optest.api.running import RunOutcome
+from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.store import read_journal
+
+MIXED = """
+cases:
+  - {op: add, shapes: {input0: 4x5}, name: good}
+  - op: add
+    name: bad
+    product: {m: [2, 3]}
+    shapes: {input0: [$m, 5]}
+    expects_error: {type: ValueError}
+  - {op: add, shapes: {input0: 7x5}, name: last, priority: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str, name: str = "plan.yaml") -> str:
+    Path(name).write_text(text)
+    return name
+
+
+def ids(outcome: RunOutcome) -> list[str]:
+    return [result.id for result in outcome.results]
+
+
+def notes(outcome: RunOutcome) -> str:
+    info = read_journal(outcome.directory.journal_path).info
+    assert info is not None
+    return "\n".join(info.notes)
+
+
+def case_ids(**options: Any) -> list[str]:
+    return [case.id for case in cases(**options)]
+
+
+def test_the_urgent_come_first_and_every_combination_has_a_result() -> None:
+    assert ids(run(plan=write(MIXED))) == ["last", "good", "bad[m=2]", "bad[m=3]"]
+
+
+def test_a_repro_line_runs_its_combination_alone() -> None:
+    outcome = run(plan=write(MIXED))
+    wrong = outcome.results[3]
+    again = run(plan=wrong.repro.split()[-1])
+    assert [(result.id, result.key, result.status) for result in again.results] == [(wrong.id, wrong.key, wrong.status)]
+
+
+def test_a_product_is_resumed() -> None:
+    path = write(MIXED)
+    assert len(run(plan=path, exitfirst=True).results) == 3
+    assert sorted(ids(run(resume="latest"))) == ["bad[m=2]", "bad[m=3]", "good", "last"]
+    write(MIXED.replace("m: [2, 3]", "m: [2, 4]"))
+    with pytest.raises(UsageError, match="the selected cases or what is allowed for them"):
+        run(resume="latest")
+
+
+def test_a_changed_included_plan_keeps_a_run_from_being_resumed() -> None:
+    write("cases: [{op: relu, shapes: {input0: 4}}]", "inner.yaml")
+    path = write("include: inner.yaml")
+    assert run(plan=path).exit_status == 0
+    write("# changed\ncases: [{op: relu, shapes: {input0: 4}}]", "inner.yaml")
+    with pytest.raises(UsageError, match=r"included plan inner\.yaml has changed"):
+        run(resume="latest")
+
+
+def test_what_failed_is_run_again_as_it_was_asked() -> None:
+    path = write(MIXED)
+    first = run(plan=path, seed=3)
+    again = run(rerun_failed="latest")
+    assert ids(again) == ["bad[m=2]", "bad[m=3]"]
+    assert {result.seed for result in again.results} == {3}
+    assert f"again what went wrong in run {first.directory.id}: 2 cases" in notes(again)
+    assert ids(run(rerun_failed=first.directory.id, plan=path, keyword="m=2")) == ["bad[m=2]"]
+    write(MIXED.replace("    expects_error: {type: ValueError}\n", ""))
+    assert run(rerun_failed="latest", seed=4).exit_status == 0
+    with pytest.raises(NothingSelected, match="nothing went wrong in run"):
+        run(rerun_failed="latest")
+
+
+def test_a_rerun_can_be_resumed() -> None:
+    """It names the run that it is a rerun of, so that "latest" does not come to mean itself."""
+    run(plan=write(MIXED))
+    assert ids(run(rerun_failed="latest", exitfirst=True)) == ["bad[m=2]"]
+    assert ids(run(resume="latest")) == ["bad[m=2]", "bad[m=3]"]
+
+
+def test_cases_that_never_finished_did_not_fail() -> None:
+    first = run(plan=write(MIXED), exitfirst=True)
+    again = run(rerun_failed="latest")
+    assert ids(again) == ["bad[m=2]"]
+    assert f"1 case of it never finished: --resume {first.directory.id}" in notes(again)
+
+
+def test_a_replay_is_not_the_latest_run() -> None:
+    from optest.api.replaying import replay
+
+    run(plan=write(MIXED))
+    replay(["good"], "latest", {})
+    assert ids(run(rerun_failed="latest")) == ["bad[m=2]", "bad[m=3]"]
+
+
+def test_the_latest_run_of_the_plan_that_is_named() -> None:
+    path = write(MIXED)
+    run(plan=path)
+    run(plan=write("cases: [{op: relu, shapes: {input0: 4}}]", "other.yaml"))
+    with pytest.raises(NothingSelected, match="nothing went wrong"):
+        run(rerun_failed="latest")
+    assert ids(run(rerun_failed="latest", plan=path)) == ["bad[m=2]", "bad[m=3]"]
+
+
+def test_a_renamed_case_is_found_by_what_it_computes() -> None:
+    path = write(MIXED)
+    run(plan=path)
+    write(MIXED.replace("name: bad", "name: worse").replace("m: [2, 3]", "m: [2, 9]"))
+    again = run(rerun_failed="latest")
+    assert ids(again) == ["worse[m=2]"]
+    assert "1 case that is not there any more" in notes(again)
+
+
+def test_a_case_with_another_seed_is_found_by_its_name() -> None:
+    path = write(MIXED)
+    run(plan=path)
+    assert ids(run(rerun_failed="latest", plan=path, seed=8)) == ["bad[m=2]", "bad[m=3]"]
+
+
+def test_nothing_to_run_again() -> None:
+    with pytest.raises(UnknownName, match="unknown run 'latest'"):
+        run(rerun_failed="latest")
+    path = write(MIXED)
+    first = run(plan=path)
+    other = write("cases: [{op: relu, shapes: {input0: 4}}]", "other.yaml")
+    with pytest.raises(UsageError, match=r"no run under \.optest/runs was of other\.yaml"):
+        run(rerun_failed="latest", plan=other)
+    with pytest.raises(UsageError, match="2 cases that went wrong, but none of them is among the cases now"):
+        run(rerun_failed=first.directory.id, plan=other)
+
+
+def test_failed_first() -> None:
+    path = write(MIXED)
+    run(plan=path)
+    again = run(failed_first="latest", plan=path)
+    assert ids(again) == ["bad[m=2]", "bad[m=3]", "last", "good"]
+    assert "first what went wrong in run" in notes(again)
+    with pytest.raises(UsageError, match="drop it or --failed-first"):
+        run(failed_first="latest", rerun_failed="latest", plan=path)
+
+
+def test_shards_of_one_plan_are_all_of_it() -> None:
+    path = write(MIXED)
+    parts = [case_ids(plan=path, shard=f"{index}/3") for index in (1, 2, 3)]
+    assert sorted(name for part in parts for name in part) == sorted(case_ids(plan=path))
+    with pytest.raises(UsageError, match="--shard is '4/3', but should be like 2/5"):
+        cases(plan=path, shard="4/3")
+
+
+def test_priority_max() -> None:
+    assert case_ids(plan=write(MIXED), priority_max=1) == ["last"]
+    assert len(case_ids(plan="plan.yaml", priority_max=100)) == 4
+
+
+def test_the_deadline_that_nobody_states_is_that_of_the_options() -> None:
+    path = write("cases: [{op: relu, shapes: {input0: 4}}, {op: relu, shapes: {input0: 5}, timeout: 7}]")
+    assert [case.timeout_s for case in cases(plan=path)] == [300.0, 7.0]
+    assert [case.timeout_s for case in cases(plan=path, timeout=5.0)] == [5.0, 5.0]
+
+
+def test_an_untrusted_plan_opens_nothing_outside_of_its_folder() -> None:
+    Path("sub").mkdir()
+    write("hunter2: [", "secret.yaml")
+    with pytest.raises(UsageError) as raised:
+        cases(plan=write("include: ../secret.yaml", "sub/plan.yaml"), untrusted=True)
+    assert "--untrusted refuses to include" in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_slowest_cases_and_where_their_time_went() -> None:
+    results = run(plan=write(MIXED)).results
+    heading, *lines = slowest(results, 2)
+    assert heading == "slowest 2 of 4 cases"
+    assert len(lines) == 2
+    assert all("ms" in line and "(" in line for line in lines)
+    assert not list(slowest(results, 0))
+    assert not list(slowest([], 3))
