@@ -154,6 +154,8 @@ class TorchBackend(BackendDriver):
 
     def versions(self) -> Mapping[str, str]:
         found = {"torch": torch.__version__}
+        if self._device.type == "cpu":
+            found["torch_cpu"] = torch.backends.cpu.get_cpu_capability()  # which of its kernels run: AVX2, AVX512
         vendor = _VENDOR_MODULES.get(self._device.type)
         if vendor is not None:
             found[vendor] = str(load_object(f"{vendor}:__version__"))
