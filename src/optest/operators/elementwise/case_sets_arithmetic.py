@@ -86,7 +86,10 @@ def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     fills = [{"input": _fill(-60, 60), "other": _fill(1, 8)}, {"input": _fill(-60, 60), "other": _fill(-7, 0)}]
     calls = [call(attributes, input=(16, 37), other=(16, 37), generator=each) for each in fills]
     tenths = grid([k / 10 for k in range(-20, 21)], [0.1, 0.3, -0.1, -0.7], attributes)
-    yield from variations("steps", [*calls, tenths], dtypes=(*FLOAT_NAMES, "float64"))
+    large = grid(
+        [67.5, -67.5, 822.0, -1024.0, 3018.0], [0.357421875, -0.3056640625, 0.4365234375, -0.72265625], attributes
+    )
+    yield from variations("steps", [*calls, tenths, large], dtypes=(*FLOAT_NAMES, "float64"))
     yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
     every_sign = grid(_WHOLE[1:], [value for value in _WHOLE if value], attributes)
     yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from sample_questions import Question, questions
+from elementwise_kernels import (
+    Array,
+    Attributes,
+    Fault,
+    Inputs,
+    Right,
+    asked,
+    asked_of,
+    changed,
+    fitting,
+    instead,
+    is_found,
+    on_integers,
+    reference,
+    with_attributes,
+)
 
-from optest.backends.arguments import at_their_places
-from optest.compare import judge
 from optest.numerics import bits, dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
-from optest.spec import Numerics, RuleClass, Status, dtype
-
-Array = np.ndarray[Any, Any]
-Inputs, Attributes, Right = Sequence[Any], Mapping[str, Any], list[Any]
-Fault = Callable[[Inputs, Attributes, Right], Right]
-"""From inputs, attributes and the right outputs to what the faulty kernel would give."""
+from optest.spec import RuleClass, dtype
 
 ELEMENTWISE = tuple(
     each.name
@@ -36,105 +43,6 @@ ROUNDED = tuple(
     and rule.kind is RuleClass.ULP
     and name not in ("floor_divide", "remainder", "round")
 )
-
-
-@cache
-def asked_of(operator: str) -> tuple[Question, ...]:
-    """What ``optest check`` asks of an operator, but for what should be refused."""
-    return tuple(each for each in questions(operator) if each.case.expects_error is None)
-
-
-def is_found(operator: str, fault: Fault) -> bool:
-    """Whether some answer is wrong by its value; a kernel that raises is no kernel."""
-    return any(_is_wrong(each, fault) for each in asked_of(operator))
-
-
-def _is_wrong(question: Question, fault: Fault) -> bool:
-    case, expected = question.case, question.expected
-    right = [round_to(each.value, each.dtype) for each in expected]
-    answer = fault(at_their_places(case, question.inputs), case.attributes, right)
-    verdict = judge(case, answer, expected, numerics=Numerics(), inputs=question.inputs)
-    assert verdict.status in (Status.PASSED, Status.FAILED), verdict.message
-    return verdict.status is Status.FAILED
-
-
-def reference(operator: str, inputs: Inputs, attributes: Attributes) -> Array:
-    descriptor = operators.get(operator)
-    (found,) = load_object(descriptor.reference)(inputs, descriptor.bind(attributes))
-    return np.asarray(found)
-
-
-def asked(function: Callable[..., Any], *, attributes: bool = False) -> Fault:
-    """A kernel that computes ``function`` in float32 (float64 of float64) where the result is a float."""
-
-    def fault(inputs: Inputs, stated: Attributes, right: Right) -> Right:
-        out = right[0]
-        entry = dtype_of(out.dtype)
-        if not entry.is_float:
-            return right
-        wide = np.float64 if entry.name == "float64" else np.float32
-        with np.errstate(all="ignore"):
-            operands = [np.asarray(widen(each)).astype(wide) for each in inputs]
-            found = function(*operands, **({"stated": stated} if attributes else {}))
-            found = np.asarray(found).astype(wide)
-        return [round_to(np.broadcast_to(found, out.shape).astype(np.float64), entry)]
-
-    return fault
-
-
-def on_integers(function: Callable[..., Any]) -> Fault:
-    """A kernel that is wrong for integers alone; both operands come as int64."""
-
-    def fault(inputs: Inputs, _: Attributes, right: Right) -> Right:
-        out = right[0]
-        if out.dtype.kind not in "iu" or any(each.dtype.kind not in "iu" for each in inputs):
-            return right
-        with np.errstate(all="ignore"):
-            found = function(out.dtype, *(each.astype(np.int64) for each in inputs))
-            return [np.broadcast_to(np.asarray(found), out.shape).astype(out.dtype)]
-
-    return fault
-
-
-def with_attributes(operator: str, **changed: Any) -> Fault:
-    def fault(inputs: Inputs, attributes: Attributes, right: Right) -> Right:
-        stated = {**attributes, **{k: v(attributes[k]) if callable(v) else v for k, v in changed.items()}}
-        try:
-            found = reference(operator, inputs, stated)
-        except ValueError:
-            return right
-        return [_fitting(found, right[0])]
-
-    return fault
-
-
-def _fitting(found: Array, like: Array) -> Array:
-    entry = dtype_of(like.dtype)
-    return round_to(found, entry) if entry.is_float else np.asarray(found).astype(like.dtype)
-
-
-def instead(operator: str) -> Fault:
-    """Another operator's kernel under this one's name."""
-
-    def fault(inputs: Inputs, _: Attributes, right: Right) -> Right:
-        try:
-            found = reference(operator, inputs, {})
-        except Exception:  # the other operator does not take these
-            return right
-        return [_fitting(found, right[0])]
-
-    return fault
-
-
-def changed(function: Callable[[Array, Inputs], Array]) -> Fault:
-    """Spoils a right output, widened to float64 or int64."""
-
-    def fault(inputs: Inputs, _: Attributes, right: Right) -> Right:
-        out = right[0]
-        with np.errstate(all="ignore"):
-            return [_fitting(np.asarray(function(widen(out), inputs)), out)]
-
-    return fault
 
 
 # What any kernel may suffer from.
@@ -179,7 +87,7 @@ def read_as_dense(operator: str) -> Fault:
             storage = base.view(each.dtype).reshape(-1) if base.dtype.itemsize else each
             flat.append(np.resize(storage, each.shape) if not each.flags.c_contiguous else each)
         try:
-            return [_fitting(reference(operator, flat, attributes), right[0])]
+            return [fitting(reference(operator, flat, attributes), right[0])]
         except Exception:
             return right
 
@@ -193,7 +101,7 @@ def broadcast_as_flat(operator: str) -> Fault:
         shape = right[0].shape
         flat = [each if each.shape == shape else np.resize(each, shape) for each in inputs]
         try:
-            return [_fitting(reference(operator, flat, attributes), right[0])]
+            return [fitting(reference(operator, flat, attributes), right[0])]
         except Exception:
             return right
 
@@ -274,7 +182,7 @@ def through_16_bits(operator: str, name: str) -> Fault:
         if any(each.dtype != np.float32 for each in inputs) or right[0].dtype != np.float32:
             return right
         narrow = [round_to(each, dtype(name)) for each in inputs]
-        return [_fitting(round_to(reference(operator, narrow, attributes), dtype(name)), right[0])]
+        return [fitting(round_to(reference(operator, narrow, attributes), dtype(name)), right[0])]
 
     return fault
 
@@ -750,12 +658,12 @@ TABLE: dict[str, dict[str, Fault]] = {
     },
     "where": {
         "branches swapped": lambda inputs, _, right: [
-            _fitting(reference("where", [inputs[0], *inputs[:0:-1]], {}), right[0])
+            fitting(reference("where", [inputs[0], *inputs[:0:-1]], {}), right[0])
         ],
         "by arithmetic": _arithmetic_where,
-        "always the first": lambda inputs, _, right: [_fitting(np.broadcast_to(inputs[1], right[0].shape), right[0])],
+        "always the first": lambda inputs, _, right: [fitting(np.broadcast_to(inputs[1], right[0].shape), right[0])],
         "condition of the first row": lambda inputs, _, right: [
-            _fitting(reference("where", [inputs[0][:1] if inputs[0].ndim else inputs[0], *inputs[1:]], {}), right[0])
+            fitting(reference("where", [inputs[0][:1] if inputs[0].ndim else inputs[0], *inputs[1:]], {}), right[0])
             if inputs[0].ndim and inputs[0].shape[0] and inputs[0].shape == right[0].shape
             else right[0]
         ],
