@@ -26,8 +26,8 @@ def infer_gather(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     """As large as index, which may be smaller than input in every dimension, and larger in dim."""
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
-    _require_index(index, "index")
-    if index.elements:
+    if index.elements:  # torch looks at nothing of an index without elements
+        _require_index(index, "index")
         _require_same_rank(source, index, "index")
         for each, (size, most) in enumerate(zip(_sizes(index.shape), _sizes(source.shape), strict=True)):
             if each != dim and size > most:
@@ -41,9 +41,9 @@ def infer_scatter_add(specs: Specs, attributes: Attributes) -> tuple[TensorSpec,
     """As large as input; index is no larger than src, and than input in every dimension but dim."""
     source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
     dim = normalize_dim(attributes["dim"], source.rank)
-    _require_index(index, "index")
     require_same_dtype(source, src, "src")
     if index.elements:
+        _require_index(index, "index")
         _require_same_rank(source, index, "index")
         _require_same_rank(source, src, "src")
         sizes = zip(_sizes(index.shape), _sizes(source.shape), _sizes(src.shape), strict=True)

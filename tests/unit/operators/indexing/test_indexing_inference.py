@@ -1,0 +1,135 @@
+"""Shapes, dtypes and refusals of the operators that index and order are torch's; domains keep indices legal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from optest.operators import operators
+from optest.operators.indexing.inference import embedding_domain, index_domain, longest_scatter
+from optest.registry import load_object
+from optest.spec import Interval, TensorSpec, UnfitArguments, dtype
+
+torch: Any = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+many = settings(deadline=None, max_examples=200)
+
+SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+DIMS = st.integers(-4, 4)
+INDEX_NAMES = st.sampled_from(("int64", "int64", "int64", "int32", "int16", "uint8", "float32", "bool"))
+NAMES = st.sampled_from(("float32", "float32", "float16", "int32", "int8"))
+_REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, AssertionError)
+Shape = tuple[int, ...]
+
+
+def spec(shape: Shape, name: str = "float32") -> TensorSpec:
+    return TensorSpec(dtype=dtype(name), shape=shape)
+
+
+def inferred(operator: str, *specs: TensorSpec, **attributes: Any) -> Any:
+    descriptor = operators.get(operator)
+    try:
+        found = load_object(descriptor.infer)(specs, descriptor.bind(attributes))
+    except UnfitArguments:
+        return None
+    return [(each.dtype.name, each.shape) for each in found]
+
+
+def asked(call: Any) -> Any:
+    try:
+        found = call()
+    except _REFUSALS:
+        return None
+    found = [found] if isinstance(found, torch.Tensor) else found
+    return [(str(each.dtype).removeprefix("torch."), tuple(each.shape)) for each in found]
+
+
+def zeros(shape: Shape, name: str = "float32") -> Any:
+    return torch.zeros(shape, dtype=getattr(torch, name))
+
+
+@given(SHAPES, SHAPES, INDEX_NAMES, DIMS)
+@example((3, 4), (5, 4), "int64", 0)
+@example((), (3,), "int64", 0)
+@example((3,), (), "int32", -1)
+@example((3, 4), (0, 9), "int64", 0)
+@many
+def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
+    filled = tuple(max(size, 1) for size in shape)  # an index into nothing is refused for its value
+    assert inferred("gather", spec(filled), spec(index, name), dim=dim) == asked(
+        lambda: torch.gather(zeros(filled), dim, zeros(index, name))
+    )
+
+
+@given(SHAPES, st.data())
+@many
+def test_gather_of_what_fits(shape: Shape, data: st.DataObject) -> None:
+    filled = tuple(max(size, 1) for size in shape)
+    index = tuple(data.draw(st.integers(0, 3)) for _ in shape)
+    dim = data.draw(st.integers(0, max(len(shape) - 1, 0)))
+    assert inferred("gather", spec(filled), spec(index, "int64"), dim=dim) == asked(
+        lambda: torch.gather(zeros(filled), dim, zeros(index, "int64"))
+    )
+
+
+@given(SHAPES, SHAPES, SHAPES, INDEX_NAMES, NAMES, NAMES, DIMS)
+@many
+def test_scatter_add(shape: Shape, index: Shape, src: Shape, name: str, source: str, added: str, dim: int) -> None:
+    filled = tuple(max(size, 1) for size in shape)
+    assert inferred("scatter_add", spec(filled, source), spec(index, name), spec(src, added), dim=dim) == asked(
+        lambda: torch.scatter_add(zeros(filled, source), dim, zeros(index, name), zeros(src, added))
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 3)), max_size=3), st.integers(0, 2))
+@many
+def test_scatter_add_of_what_nearly_fits(sizes: list[tuple[int, int, int]], dim: int) -> None:
+    shape, index, src = (tuple(each) for each in zip(*sizes, strict=True)) if sizes else ((), (), ())
+    dim %= max(len(shape), 1)
+    assert inferred("scatter_add", spec(shape), spec(index, "int64"), spec(src), dim=dim) == asked(
+        lambda: torch.scatter_add(zeros(shape), dim, zeros(index, "int64"), zeros(src))
+    )
+
+
+@given(SHAPES, SHAPES, INDEX_NAMES, st.one_of(st.none(), st.integers(-4, 4)))
+@many
+def test_embedding(shape: Shape, indices: Shape, name: str, padding: int | None) -> None:
+    filled = tuple(max(size, 1) for size in shape)
+    assert inferred("embedding", spec(filled), spec(indices, name), padding_idx=padding) == asked(
+        lambda: torch.nn.functional.embedding(zeros(indices, name), zeros(filled), padding_idx=padding)
+    )
+
+
+@given(SHAPES, st.integers(-1, 4), DIMS, NAMES)
+@example((), 0, -1, "float32")
+@many
+def test_topk_and_sort(shape: Shape, k: int, dim: int, name: str) -> None:
+    assert inferred("topk", spec(shape, name), k=k, dim=dim) == asked(lambda: torch.topk(zeros(shape, name), k, dim))
+    assert inferred("sort", spec(shape, name), dim=dim) == asked(lambda: torch.sort(zeros(shape, name), dim=dim))
+
+
+def test_dtypes_are_those_that_torch_orders() -> None:
+    for operator, call in (("sort", torch.sort), ("topk", lambda tensor: torch.topk(tensor, 1))):
+        names = {variant[0] for variant in operators.get(operator).dtype_variants}
+        for name in ("float32", "float64", "bfloat16", "int8", "int64", "bool", "uint16", "complex64"):
+            assert (asked(lambda name=name, call=call: call(zeros((3,), name))) is not None) == (name in names), name
+
+
+def test_domains_hold_the_indices_of_the_dimension() -> None:
+    assert index_domain((spec((3, 7)), spec((2,), "int64")), {"dim": -1}) == {"index": Interval(low=0, high=6)}
+    assert index_domain((spec(()), spec((2,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}
+    assert index_domain((spec((0,)), spec((0,), "int64")), {"dim": 0}) == {"index": Interval(low=0, high=0)}
+    assert index_domain((spec((3, 7)), spec((2,), "int64")), {"dim": 2}) == {}
+    assert embedding_domain((spec((5, 7)), spec((2,), "int64")), {}) == {"indices": Interval(low=0, high=4)}
+
+
+def test_the_longest_sum_is_all_indices_in_one_place() -> None:
+    specs = (spec((3, 7)), spec((2, 9), "int64"), spec((2, 9)))
+    assert longest_scatter(specs, {"dim": 1}) == 10
+    assert longest_scatter(specs, {"dim": -2}) == 3
+    assert longest_scatter((spec(()), spec((4,), "int64"), spec((4,))), {"dim": 0}) == 5
+    assert longest_scatter((spec(()), spec((), "int64"), spec(())), {"dim": 0}) == 2
