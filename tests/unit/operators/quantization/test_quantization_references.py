@@ -1,0 +1,257 @@
+"""Quantization and its inverse against exact fractions and torch; which neighbours are as right; what may be lost."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.operators import operators
+from optest.operators.quantization.error_terms import dequantize_terms
+from optest.operators.quantization.inference import INTEGERS, dequantize_domain, quantize_domain
+from optest.operators.quantization.references import quantize_alternatives
+from optest.registry import load_object
+from optest.spec import Fault, Interval, Reason, TensorSpec, UnfitArguments, dtype
+
+Array = np.ndarray[Any, Any]
+FLOAT = np.float32
+many = settings(deadline=None, max_examples=150)
+
+
+def spec_of(array: Array) -> TensorSpec:
+    return TensorSpec(dtype=dtype_of(array.dtype), shape=array.shape)
+
+
+def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = load_object(descriptor.reference)(list(inputs), bound)
+    specs = [None if each is None else spec_of(each) for each in inputs]
+    (wanted,) = load_object(descriptor.infer)(specs, bound)
+    assert found.shape == wanted.shape
+    assert operator == "dequantize" or found.dtype == numpy_dtype(wanted.dtype)
+    return np.asarray(found)
+
+
+def exactly(x: float, scale: float, zero_point: int, low: int, high: int) -> int:
+    """Python's round of a fraction is half to even, and nothing else is rounded."""
+    return min(max(round(Fraction(x) / Fraction(scale)) + zero_point, low), high)
+
+
+WIDE = st.floats(-1000, 1000, width=32)
+SCALES = st.one_of(st.floats(0.0078125, 8, width=32), st.sampled_from((0.25, 0.5, 1.0, 2.0, 3.0, 49.0)))
+
+
+@given(
+    st.lists(WIDE, min_size=1, max_size=8), SCALES, st.integers(-128, 127), st.sampled_from(("int8", "uint8", "int32"))
+)
+@many
+def test_quantize_is_the_definition(values: list[float], scale: float, zero_point: int, name: str) -> None:
+    entry = dtype(name)
+    zero_point = max(zero_point, entry.min_int)
+    found = expected(
+        "quantize", np.array(values, FLOAT), np.array(scale, FLOAT), np.array(zero_point, numpy_dtype(entry))
+    )
+    assert found.tolist() == [exactly(x, scale, zero_point, entry.min_int, entry.max_int) for x in values]
+
+
+def test_ties_go_to_even_before_the_zero_point_is_added() -> None:
+    x = np.array([-1.5, -0.5, 0.5, 1.5, 2.5], FLOAT)
+    one = np.array(1.0, FLOAT)
+    assert expected("quantize", x, one, np.array(0, np.int8)).tolist() == [-2, 0, 0, 2, 2]
+    assert expected("quantize", x, one, np.array(3, np.int8)).tolist() == [1, 3, 3, 5, 5]
+
+
+def test_results_saturate_and_infinity_too() -> None:
+    x = np.array([-np.inf, -3e38, -129, 128, 3e38, np.inf], FLOAT)
+    one = np.array(1.0, FLOAT)
+    assert expected("quantize", x, one, np.array(0, np.int8)).tolist() == [-128] * 3 + [127] * 3
+    assert expected("quantize", x, one, np.array(5, np.uint8)).tolist() == [0, 0, 0, 133, 255, 255]
+    assert expected("quantize", x, one, np.array(1, np.int32)).tolist()[::5] == [-(2**31), 2**31 - 1]
+    assert expected("quantize", x, one, dtype="int8", quant_min=-127, quant_max=7).tolist()[::5] == [-127, 7]
+
+
+def test_nan_is_a_bad_case() -> None:
+    with pytest.raises(Fault, match="no integer is defined") as caught:
+        expected("quantize", np.array([np.nan], FLOAT), np.array(1.0, FLOAT))
+    assert caught.value.reason is Reason.BAD_CASE
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_channels_are_quantized_each_by_its_own(axis: int) -> None:
+    rng = np.random.default_rng(axis + 1)
+    x = rng.standard_normal((3, 4, 5)).astype(FLOAT) * 10
+    scale = rng.uniform(0.1, 1, x.shape[axis]).astype(FLOAT)
+    zero_point = rng.integers(-9, 9, x.shape[axis]).astype(np.int8)
+    found = expected("quantize", x, scale, zero_point, axis=axis)
+    back = expected("dequantize", found, scale, zero_point, axis=axis)
+    for channel in range(x.shape[axis]):
+        one = [np.array(each[channel]) for each in (scale, zero_point)]
+        part = x.take(channel, axis)
+        assert np.array_equal(found.take(channel, axis), expected("quantize", part, *one))
+        assert np.array_equal(back.take(channel, axis), expected("dequantize", found.take(channel, axis), *one))
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_dequantize_is_the_exact_product(name: str) -> None:
+    entry = dtype(name)
+    q = np.array([entry.min_int, entry.max_int, 0, 1]).astype(numpy_dtype(entry))
+    zero_point, scale = np.array(entry.max_int).astype(numpy_dtype(entry)), np.array(0.1, FLOAT)
+    found = expected("dequantize", q, scale, zero_point)
+    assert found.tolist() == [float((int(each) - entry.max_int) * Fraction(float(scale))) for each in widen(q)]
+
+
+def test_what_the_dtype_of_the_result_follows_from() -> None:
+    x, scale = np.zeros(3, FLOAT), np.array(1.0, FLOAT)
+    assert expected("quantize", x, scale).dtype == np.uint8
+    assert expected("quantize", x, scale, np.array(0, np.int8)).dtype == np.int8
+    assert expected("quantize", x, scale, np.array(0, np.int64), dtype="int8").dtype == np.int8
+    bound = operators.get("dequantize").bind({"dtype": "bfloat16"})
+    infer = load_object(operators.get("dequantize").infer)
+    q = TensorSpec(dtype=dtype("int8"), shape=(3,))
+    half = TensorSpec(dtype=dtype("float16"), shape=())
+    assert infer((q, half), bound)[0].dtype.name == "bfloat16"
+    assert infer((q, half), operators.get("dequantize").bind({}))[0].dtype.name == "float16"
+
+
+def refusal(operator: str, *specs: tuple[str, tuple[int, ...]], **attributes: Any) -> str:
+    descriptor = operators.get(operator)
+    tensors = [TensorSpec(dtype=dtype(name), shape=shape) for name, shape in specs]
+    with pytest.raises(UnfitArguments) as caught:
+        load_object(descriptor.infer)(tensors, descriptor.bind(attributes))
+    return str(caught.value)
+
+
+def test_refusals() -> None:
+    x, one = ("float32", (3, 4)), ("float32", ())
+    assert "should have 1, or 4 for dimension 1" in refusal("quantize", x, ("float32", (3,)))
+    assert "axis is 2, but should be -2 to 1" in refusal("quantize", x, ("float32", (3,)), axis=2)
+    assert "scale is 3x4" in refusal("quantize", x, ("float32", (3, 4)))
+    assert "scale is int8, but should be a float" in refusal("quantize", x, ("int8", ()))
+    assert "zero_point is 3, but should be 4" in refusal("quantize", x, ("float32", (4,)), ("int8", (3,)))
+    assert "zero_point is uint8, but should be int8" in refusal("quantize", x, one, ("uint8", ()), dtype="int8")
+    assert "state the attribute dtype" in refusal("quantize", x, one, ("int64", ()))
+    assert "quant_min and quant_max are 5 and 3" in refusal("quantize", x, one, quant_min=5, quant_max=3)
+    assert "quant_min and quant_max are -1" in refusal("quantize", x, one, quant_min=-1)
+    assert "input is int32, but should be a float" in refusal("quantize", ("int32", (3,)), one)
+    assert "input is float32" in refusal("dequantize", x, one)
+    assert "zero_point is uint8" in refusal("dequantize", ("int8", (3,)), one, ("uint8", ()))
+
+
+def as_right(x: list[float], scale: float, got: list[int], name: str = "int8", zero_point: int = 0) -> list[bool]:
+    inputs = [np.array(x, FLOAT), np.array(scale, FLOAT), np.array(zero_point, numpy_dtype(dtype(name)))]
+    actual = [np.array(got, numpy_dtype(dtype(name)))]
+    (mask,) = quantize_alternatives(inputs, operators.get("quantize").bind({}), actual)
+    return [bool(each) for each in mask]
+
+
+def test_a_tie_has_one_right_answer() -> None:
+    assert as_right([0.5, 1.5, 2.5], 1.0, [0, 2, 2]) == [True] * 3
+    assert as_right([0.5, 1.5, 2.5], 1.0, [1, 1, 3]) == [False] * 3
+    assert as_right([1.5 * 3, 2.5 * 3], 3.0, [1, 3]) == [False] * 2
+    assert as_right([2.5], 1.0, [6], zero_point=3) == [False]
+
+
+def test_next_to_a_tie_either_neighbour_is_right_and_no_other() -> None:
+    beside = float(np.nextafter(FLOAT(2.5), FLOAT(3)))
+    assert as_right([beside] * 4, 1.0, [2, 3, 4, 1]) == [True, True, False, False]
+    far = 2.5 * (1 + 2.0**-20)
+    assert as_right([far, far], 1.0, [2, 3]) == [False, True]
+    assert as_right([0.3, 0.3], 0.2, [1, 2]) == [True, True]  # 1.5 but for the roundings of 0.3 and 0.2
+
+
+def test_beyond_the_integers_of_float32_several_are_right() -> None:
+    quotient = 2.0**27
+    assert as_right([quotient] * 3, 1.0, [2**27, 2**27 + 40, 2**27 + 60], "int32") == [True, True, False]
+    assert as_right([1e12], 1.0, [2**31 - 1], "int32") == [True]
+
+
+@given(st.lists(st.floats(-300, 300, width=32), min_size=1, max_size=16), SCALES)
+@many
+def test_every_float32_kernel_is_within_the_alternatives(values: list[float], scale: float) -> None:
+    x, s = np.array(values, FLOAT), np.array(scale, FLOAT)
+    right = expected("quantize", x, s, dtype="int32")
+    (divided, inverted) = (np.rint(each).astype(np.int32) for each in (x / s, x * (FLOAT(1) / s)))
+    assert np.array_equal(divided, right) or _alternative(x, s, divided)[divided != right].all()
+    if math.frexp(scale)[0] == 0.5 or not _has_tie(x, s):
+        assert _alternative(x, s, inverted)[inverted != right].all()
+
+
+def _has_tie(x: Array, s: Array) -> bool:
+    return any((Fraction(float(each)) / Fraction(float(s))).denominator == 2 for each in x)
+
+
+def _alternative(x: Array, s: Array, got: Array) -> Array:
+    (mask,) = quantize_alternatives([x, s], operators.get("quantize").bind({"dtype": "int32"}), [got])
+    return np.asarray(mask)
+
+
+def test_domains_lie_within_the_dtypes() -> None:
+    x, scale = TensorSpec(dtype=dtype("float32"), shape=(3,)), TensorSpec(dtype=dtype("float32"), shape=())
+    for name in INTEGERS:
+        entry = dtype(name)
+        zero_point = TensorSpec(dtype=entry, shape=())
+        for domain in (
+            quantize_domain((x, scale, zero_point), {}),
+            quantize_domain((x, scale, None), {"dtype": name}),
+            dequantize_domain((TensorSpec(dtype=entry, shape=(3,)), scale, zero_point), {}),
+        ):
+            interval = domain["zero_point"]
+            assert isinstance(interval, Interval)
+            assert entry.min_int <= interval.low < interval.high <= entry.max_int
+            assert domain["scale"].low > 0
+
+
+@pytest.mark.parametrize("result", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("width", [1, 17, 4096, 65536])
+def test_float32_kernels_dequantize_within_the_terms(result: str, width: int) -> None:
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        for name in ("int8", "uint8", "int32"):
+            entry = dtype(name)
+            q = rng.integers(entry.min_int, entry.max_int, width, endpoint=True).astype(numpy_dtype(entry))
+            zero_point = rng.integers(0, 100, ()).astype(numpy_dtype(entry))
+            scale = np.array(rng.uniform(0.01, 1), FLOAT)
+            exact = expected("dequantize", q, scale, zero_point)
+            (budget,) = dequantize_terms([q, scale, zero_point], {"axis": 1})
+            assert name == "int32" or not np.any(budget.worst)
+            found = round_to(((q.astype(FLOAT) - zero_point.astype(FLOAT)) * scale).astype(np.float64), dtype(result))
+            allowed = 2.0**-24 * (np.abs(exact) + budget.worst)
+            allowed = allowed + (
+                0 if result == "float32" else 2.0 ** -dtype(result).precision * (np.abs(exact) + allowed)
+            )
+            held = np.abs(exact) + allowed < dtype(result).max_finite  # int32 · scale is beyond float16
+            assert name == "int32" or held.all()
+            assert (np.abs(widen(found)[held] - exact[held]) <= allowed[held]).all()
+
+
+@pytest.mark.torch
+def test_quantize_agrees_with_torchs_own() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((7, 33)) * 40).astype(FLOAT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's quantized tensors are deprecated, and still the definition of these
+        for name, theirs in (("int8", torch.qint8), ("uint8", torch.quint8), ("int32", torch.qint32)):
+            zero_point = 3
+            wanted = torch.quantize_per_tensor(torch.from_numpy(x), 0.25, zero_point, theirs)
+            found = expected("quantize", x, np.array(0.25, FLOAT), np.array(zero_point, numpy_dtype(dtype(name))))
+            assert np.array_equal(found, wanted.int_repr().numpy())
+            back = expected("dequantize", found, np.array(0.25, FLOAT), np.array(zero_point, found.dtype))
+            assert np.array_equal(back.astype(FLOAT), wanted.dequantize().numpy())
+        scales = np.array([0.25, 0.5, 1, 2, 4, 0.125, 8], FLOAT)
+        points = np.arange(7)
+        channels = torch.quantize_per_channel(
+            torch.from_numpy(x), torch.from_numpy(scales), torch.from_numpy(points), 0, torch.qint8
+        )
+    found = expected("quantize", x, scales, points, axis=0, dtype="int8")
+    assert np.array_equal(found, channels.int_repr().numpy())
