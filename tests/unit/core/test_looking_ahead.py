@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,23 @@ def test_a_retry_is_of_the_case_that_failed(tmp_path: Path, worker: WorkerProces
     results = run(worker, cases_of(diary, ["right0", "lost1", "right2"]), retries=1)
     assert [result.attempts for result in results] == [1, 2, 1]
     assert diary.read_text().split() == ["right0", "lost1", "lost1", "right2"]
+
+
+def test_a_worker_that_lost_its_device_does_not_begin_the_next_case(
+    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent is slow to end it here, so that a worker that went on would be seen to."""
+    give_up = worker._give_up
+
+    def slowly(*running: Any) -> None:
+        time.sleep(0.5)
+        give_up(*running)
+
+    monkeypatch.setattr(worker, "_give_up", slowly)
+    diary = tmp_path / "diary"
+    results = run(Kept(worker), cases_of(diary, ["lost0", "right1"]))
+    assert [result.reason for result in results] == [Reason.DEVICE_LOST, None]
+    assert diary.read_text().split() == ["lost0", "right1"]
 
 
 def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: WorkerProcess) -> None:

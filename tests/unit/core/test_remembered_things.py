@@ -1,0 +1,180 @@
+"""What the hot path remembers between cases never answers for a case that differs in anything a user can change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.backends import BackendDriver
+from optest.core import runner
+from optest.core.inputs import make_inputs
+from optest.core.results import result_of
+from optest.core.wire import case_from_wire, case_to_wire
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    Fill,
+    Interval,
+    Layer,
+    OperatorDescriptor,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    dtype,
+)
+from optest.store import codec
+
+
+class Sum(BackendDriver):
+    """input + other + ``slip``."""
+
+    name = kind = "sum"
+
+    def __init__(self, slip: float = 0.0) -> None:
+        self.slip = np.float32(slip)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        return [inputs[0] + inputs[1] + self.slip]
+
+
+def case_of(descriptor: OperatorDescriptor | None = None, size: int = 4, **changes: Any) -> TestCase:
+    found = descriptor or operators.get("add")
+    spec = TensorSpec(dtype=dtype("float32"), shape=(size,))
+    inputs = tuple(
+        Argument(name=name, path=f"input{index}", spec=spec, fill=changes.pop(name, Fill(kind="randn")))
+        for index, name in enumerate(("input", "other"))
+    )
+    attributes = changes.pop("attributes", None) or {"alpha": 1.0}
+    return TestCase(descriptor=found, inputs=inputs, outputs=(spec,), attributes=attributes, **changes)
+
+
+def verdict_of(case: TestCase, driver: BackendDriver | None = None) -> Verdict:
+    return runner.execute([case], driver or Sum()).verdicts[0]
+
+
+def difference(inputs: Sequence[Any], attributes: Any) -> Any:
+    return inputs[0].astype(np.float64) - inputs[1].astype(np.float64)
+
+
+def test_an_overridden_descriptor_of_the_same_name_is_asked_for_its_own_reference() -> None:
+    case = case_of()
+    assert verdict_of(case).status is Status.PASSED
+    other = replace(case, descriptor=replace(case.descriptor, reference=difference))
+    assert other.key == case.key
+    assert verdict_of(other).reason is Reason.VALUE
+    assert verdict_of(case).status is Status.PASSED
+
+
+def test_a_replaced_reference_of_the_case_is_asked() -> None:
+    case = case_of()
+    assert verdict_of(case).status is Status.PASSED
+    other = replace(case, reference=f"{__name__}:difference")
+    assert verdict_of(other).reason is Reason.VALUE
+
+
+def test_an_overridden_rule_judges() -> None:
+    slipping, case = Sum(1e-5), case_of()
+    assert verdict_of(case, slipping).reason is Reason.VALUE
+    loose = replace(case.descriptor, rule=Rule(kind=RuleClass.ULP, ulp=1e4))
+    assert verdict_of(replace(case, descriptor=loose), slipping).status is Status.PASSED
+    assert verdict_of(case, slipping).reason is Reason.VALUE
+
+
+def test_equal_signatures_are_judged_by_their_own_tolerances() -> None:
+    slipping = Sum(1e-4)
+
+    def with_atol(atol: float) -> TestCase:
+        layer = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=0.0, atol=atol))
+        return case_of(tolerances=(layer,))
+
+    loose, tight = with_atol(1e-3), with_atol(1e-6)
+    assert loose.key == tight.key
+    for _ in range(2):
+        assert verdict_of(loose, slipping).status is Status.PASSED
+        assert verdict_of(tight, slipping).reason is Reason.VALUE
+    shared = runner.execute([loose, tight], slipping).verdicts
+    assert [each.status for each in shared] == [Status.PASSED, Status.FAILED]
+
+
+def test_a_domain_that_is_changed_in_place_is_drawn_from() -> None:
+    domain: dict[str, Interval] = {}
+    descriptor = replace(operators.get("add"), domain=domain)
+    case = case_of(descriptor, size=8)
+    assert (make_inputs(case)[0][0] < 0).any()
+    domain["input"] = Interval(low=0.5)
+    assert (make_inputs(case)[0][0] >= 0.5).all()
+
+
+def test_a_fill_that_is_changed_in_place_is_drawn_from() -> None:
+    fill = Fill(kind="uniform", parameters={})
+    case = case_of(input=fill, other=Fill(kind="uniform"))
+    before = make_inputs(case)[0][0]
+    fill.parameters["low"], fill.parameters["high"] = 10.0, 11.0  # type: ignore[index] # a user may all the same
+    assert (make_inputs(case)[0][0] >= 10.0).all()
+    assert (before <= 1.0).all()
+
+
+def test_cases_of_one_wire_share_nothing_that_can_be_changed() -> None:
+    wire = case_to_wire(case_of())
+    one, other = (case_from_wire(case_to_wire(case_from_wire(wire, operators.get)), operators.get) for _ in range(2))
+    for mine, yours in zip(one.inputs, other.inputs, strict=True):
+        assert mine.fill.parameters is not yours.fill.parameters
+    assert one.attributes is not other.attributes
+
+
+def test_small_inputs_drawn_together_share_no_element_and_no_writes() -> None:
+    left, right = (np.array(each) for each in make_inputs(case_of())[0])
+    inputs, _ = make_inputs(case_of())
+    assert not np.shares_memory(inputs[0], inputs[1])
+    assert not any(each.flags.writeable for each in inputs)
+    np.testing.assert_array_equal(inputs[0], left)
+    np.testing.assert_array_equal(inputs[1], right)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 16, 17, 32, 33, 64, 65])
+@pytest.mark.parametrize("kind", ["randn", "uniform", "randint"])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64", "int32", "int8", "bool"])
+def test_inputs_drawn_together_are_those_drawn_one_by_one(kind: str, name: str, size: int) -> None:
+    from optest.generators.random_tensors import input_of
+
+    spec = TensorSpec(dtype=dtype(name), shape=(size,))
+    inputs = tuple(
+        Argument(name=each, path=f"input{index}", spec=spec, fill=Fill(kind=kind))
+        for index, each in enumerate(("input", "other"))
+    )
+    case = TestCase(descriptor=operators.get("add"), inputs=inputs, attributes={"alpha": 1.0})
+    for argument, drawn in zip(inputs, make_inputs(case)[0], strict=True):
+        alone = input_of(case, argument)
+        assert drawn.dtype == alone.dtype
+        assert drawn.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_no_number_that_is_none_is_lost_wherever_it_stands(value: float) -> None:
+    """JSON writers make null of NaN; the codec looks at every number before it trusts them."""
+    verdict = verdict_of(case_of())
+    measure = verdict.measures[0]
+    results = [
+        result_of(case_of(), replace(verdict, measures=(replace(measure, **{field: value}),)))
+        for field in ("worst_bound", "worst_used", "rmse", "statistic", "cosine", "max_rel_error", "worst_ulp")
+    ]
+    results.append(result_of(case_of(), replace(verdict, details={"deep": [{"er": value}]})))
+    results.append(result_of(case_of(attributes={"alpha": value}), verdict))
+    results.append(
+        result_of(case_of(), verdict, timings=replace(runner.execute([case_of()], Sum()).timings, run_s=value))
+    )
+    for result in results:
+        line = codec.encode(result)
+        word = codec.spell_float(value).encode()
+        assert b'"' + word + b'"' in line, line
+        assert codec.encode(codec.decode(line, type(result))) == line
