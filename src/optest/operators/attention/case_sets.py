@@ -57,12 +57,8 @@ def attention_samples() -> Iterator[Sample]:
     yield from variations(
         "long", [_ask((1, 4, 9, 16), (1, 4, 129, 16), (1, 4, 129, 32), generator=_POSITIVE)], dtypes=_FLOATS
     )
-    for name in ("query", "key", "value"):
-        special = {name: {"fill": "special", "rate": 0.02}}
-        yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=special)], dtypes=_FLOATS)
+    yield from _special()
     yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=_FLOATS)
-    unknown = {"query": {"fill": "data", "values": [[[[1.0, 2.0], ["nan", 1.0], [0.5, -1.0]]]]}}
-    yield from variations("special", [_ask((1, 1, 3, 2), (1, 1, 4, 2), generator=unknown)], dtypes=("float32",))
     yield from refused(
         [
             _ask((1, 2, 5, 8), (1, 2, 7, 9)),
@@ -78,6 +74,17 @@ def attention_samples() -> Iterator[Sample]:
         _ask((1, 8, 1, 128), (1, 2, 2048, 128), enable_gqa=True),
     ]
     yield from variations("long", model, dtypes=_FLOATS, tier=Tier.FULL)
+
+
+def _special() -> Iterator[Sample]:
+    """Special values anywhere in value, which every query reads; in query and key one at a place."""
+    anywhere = {"value": {"fill": "special", "rate": 0.02}}
+    yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=anywhere)], dtypes=_FLOATS)
+    for name in ("query", "key"):
+        for value in ("nan", "inf", "-inf"):
+            rows = [[1.0, 2.0], [0.25, -1.0], [value, 1.0], [0.5, -1.0]]
+            placed = {name: {"fill": "data", "values": [[rows]]}}
+            yield from variations("special", [_ask((1, 1, 4, 2), (1, 1, 4, 2), generator=placed)], dtypes=("float32",))
 
 
 def _sizes() -> Iterator[Sample]:
