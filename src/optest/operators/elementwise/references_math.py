@@ -98,7 +98,7 @@ def round_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]
     if values.dtype.kind != "f":
         return (values,)
     if not decimals:
-        return (np.rint(values),)
+        return (np.asarray(np.rint(values)),)
     wide = spacious(values, array)
     ten = wide.dtype.type(10) ** abs(decimals)
     return (spared(np.rint(wide * ten) / ten if decimals > 0 else np.rint(wide / ten) * ten),)

@@ -1,0 +1,379 @@
+"""References of elementwise operators and activations: against torch in float64, exact arithmetic, and 60 digits."""
+
+from __future__ import annotations
+
+import math
+import operator as py
+import warnings
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import numpy_dtype, round_to, widen
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import Fault, dtype
+
+Array = np.ndarray[Any, Any]
+
+NAN, INF = math.nan, math.inf
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+SPECIAL = [
+    NAN,
+    INF,
+    -INF,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.5,
+    -2.5,
+    1e-30,
+    -1e-30,
+    1e30,
+    -1e30,
+    88.9,
+    -88.9,
+    3.0,
+    -3.0,
+]
+
+
+def expected(operator: str, *inputs: Any, **attributes: Any) -> Array:
+    """The reference's output; it warns nobody and writes to no input."""
+    descriptor = operators.get(operator)
+    arrays = [np.asarray(each) for each in inputs]
+    before = [each.tobytes() for each in arrays]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = load_object(str(descriptor.reference))(arrays, descriptor.bind(attributes))
+    assert [each.tobytes() for each in arrays] == before, "the reference wrote to its input"
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def strided(array: Array) -> Array:
+    """The same values with a transposed, stepped layout."""
+    storage = np.zeros((*array.shape[::-1], 2), array.dtype)
+    view = storage[..., 0].T
+    view[...] = array
+    return view
+
+
+def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
+    """What torch makes of the same values in float64, or of integers as they are."""
+    torch = pytest.importorskip("torch")
+    from optest.backends.torch_operators import TORCH_OPERATORS
+
+    tensors = [torch.from_numpy(np.ascontiguousarray(widen(each)).reshape(each.shape).copy()) for each in inputs]
+    found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
+    return np.asarray(found.numpy())
+
+
+CALLS: list[tuple[str, int, dict[str, Any]]] = [
+    *((name, 2, {}) for name in ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum")),
+    *((name, 2, {}) for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")),
+    *((name, 1, {}) for name in ("neg", "abs", "sign", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal")),
+    *((name, 1, {}) for name in ("sin", "cos", "tanh", "erf", "floor", "ceil", "round", "trunc", "logical_not")),
+    *((name, 1, {}) for name in ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "elu", "hardswish", "gelu")),
+    ("sub", 2, {"alpha": -0.3}),
+    ("div", 2, {"rounding_mode": "trunc"}),
+    ("div", 2, {"rounding_mode": "floor"}),
+    ("clip", 1, {"min": -0.5, "max": 2.0}),
+    ("clip", 1, {"min": 1.0, "max": -1.0}),
+    ("clip", 1, {"max": 0.25}),
+    ("leaky_relu", 1, {"negative_slope": -0.3}),
+    ("softplus", 1, {"beta": 0.7, "threshold": 2.0}),
+    ("elu", 1, {"alpha": -1.5}),
+    ("gelu", 1, {"approximate": "tanh"}),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
+def test_random_values_as_torch_in_float64(operator: str, count: int, attributes: dict[str, Any], name: str) -> None:
+    rng = np.random.default_rng(3)
+    for shape in ((), (7,), (3, 17), (0,), (2, 0, 3)):
+        inputs = [strided(round_to(rng.standard_normal(shape) * 3, dtype(name))) for _ in range(count)]
+        got, want = expected(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes)
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=4e-14, atol=2e-15, equal_nan=True)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("operator", "count", "attributes"), CALLS, ids=str)
+def test_special_values_as_torch(operator: str, count: int, attributes: dict[str, Any]) -> None:
+    first = np.array(SPECIAL)
+    inputs = [first] if count == 1 else [first[:, None], first]
+    got, want = expected(operator, *inputs, **attributes), by_torch(operator, *inputs, **attributes)
+    close = np.isclose(got.astype(float), want.astype(float), rtol=4e-14, atol=1e-300, equal_nan=True)
+    if operator in ("silu", "gelu", "hardswish", "softplus", "elu", "erf"):  # torch loses what cancels in the tail
+        with np.errstate(invalid="ignore"):
+            close |= np.abs(got - want) <= 1e-14
+    if operator == "remainder":  # fmod of 1e30 and 1e-30 is not exact in torch's vectors
+        close |= np.abs(np.broadcast_arrays(*inputs)[0]) > 1e15
+    assert close.all(), [(index, got[tuple(index)], want[tuple(index)]) for index in np.argwhere(~close)]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("operator", [call[0] for call in CALLS[:18]] + ["bitwise_and", "bitwise_or", "bitwise_xor"])
+def test_integers_as_torch(operator: str, name: str) -> None:
+    entry = dtype(name)
+    rng = np.random.default_rng(5)
+    kind = numpy_dtype(entry)
+    a = rng.integers(entry.min_int + 1, entry.max_int, (5, 19), dtype=np.int64).astype(kind)
+    b = rng.integers(max(entry.min_int, -40), 40, (19,), dtype=np.int64).astype(kind)
+    b[b == 0] = 3
+    got, want = expected(operator, a, b), by_torch(operator, a, b)
+    if operator == "div":
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    else:
+        assert got.dtype == want.dtype
+        assert np.array_equal(got, want)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("operator", ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "bitwise_not", "relu"])
+def test_one_integer_as_torch(operator: str, name: str) -> None:
+    entry = dtype(name)
+    values = np.array([entry.min_int, entry.min_int + 1, 0, 1, 2, entry.max_int - 1, entry.max_int], numpy_dtype(entry))
+    got, want = expected(operator, values), by_torch(operator, values)
+    assert got.astype(values.dtype).tolist() == want.tolist()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_rounded_integer_quotients_as_torch(name: str, mode: str) -> None:
+    entry = dtype(name)
+    values = np.arange(max(entry.min_int + 1, -30), 31).astype(numpy_dtype(entry))
+    divisors = values[values != 0][:, None]
+    got = expected("div", values, divisors, rounding_mode=mode)
+    assert np.array_equal(got, by_torch("div", values, divisors, rounding_mode=mode))
+
+
+@pytest.mark.torch
+def test_mixed_operands_meet_as_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    tenth = np.array(0.1)
+    for array in (np.array([0.1], np.float32), np.array([0.1], np.float16)):
+        want = torch.eq(torch.from_numpy(array), torch.tensor(0.1, dtype=torch.float64))
+        assert expected("eq", array, tenth).tolist() == want.tolist() == [True]
+    large = np.array([2**24 + 1])
+    assert expected("eq", large, np.array([2.0**24], np.float32)).tolist() == [True]
+    assert expected("eq", np.array([200], np.uint8), np.array([-56], np.int8)).tolist() == [False]
+    assert expected("maximum", np.array([3], np.int8), np.array([200], np.uint8)).tolist() == [200]
+    assert expected("bitwise_or", np.array([True, False]), np.array([2, 4])).tolist() == [3, 4]
+
+
+def test_where_moves_bits() -> None:
+    payload = np.array([0x7FC00001, 0x80000000, 1], np.uint32).view(np.float32)
+    other = np.array([1.0, 2.0, 3.0], np.float32)
+    got = expected("where", np.array([True, True, False]), payload, other)
+    assert got.view(np.uint32).tolist() == [0x7FC00001, 0x80000000, 0x40400000]
+    mixed = expected("where", np.array([[True], [False]]), np.array([2**60 + 1]), np.array([0.5], np.float32))
+    assert mixed.tolist() == [[2.0**60], [0.5]]
+
+
+def test_signs_of_zero() -> None:
+    zeros = np.array([0.0, -0.0])
+    assert np.signbit(expected("neg", zeros)).tolist() == [True, False]
+    assert np.signbit(expected("abs", zeros)).tolist() == [False, False]
+    assert expected("rsqrt", zeros).tolist() == [INF, -INF]
+    assert expected("reciprocal", zeros).tolist() == [INF, -INF]
+    assert np.signbit(expected("ceil", np.array([-0.5])))[0]
+
+
+def test_sign_and_logic_of_nan() -> None:
+    nan = np.array([NAN], np.float32)
+    assert expected("sign", nan).tolist() == [0]
+    assert expected("logical_not", nan).tolist() == [False]
+    assert expected("sign", np.array([True, False])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("operator", ["floor_divide", "remainder"])
+def test_an_integer_over_zero_is_a_bad_case(operator: str) -> None:
+    with pytest.raises(Fault, match="other holds 0, but should not"):
+        expected(operator, np.array([1, 2]), np.array([1, 0]))
+
+
+def test_the_smallest_integer_over_minus_one_is_a_bad_case() -> None:
+    smallest = np.array([np.iinfo(np.int32).min], np.int32)
+    with pytest.raises(Fault, match="input holds -2147483648 over -1"):
+        expected("floor_divide", smallest, np.array([-1], np.int32))
+    assert expected("remainder", smallest, np.array([-1], np.int32)).tolist() == [0]
+
+
+numbers = st.floats(-1e6, 1e6, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
+divisors = numbers.filter(lambda x: x != 0)
+
+
+@given(numbers, divisors)
+@settings(max_examples=300, deadline=None)
+def test_quotients_and_remainders_are_those_of_fractions(a: float, b: float) -> None:
+    for kind in (np.float32, np.float64):
+        x, y = np.array([a], kind), np.array([b], kind)
+        whole, left = divmod(Fraction(a), Fraction(b))
+        assert expected("floor_divide", x, y)[0] == float(whole)
+        assert expected("remainder", x, y)[0] == float(left)
+        assert expected("div", x, y, rounding_mode="trunc")[0] == float(math.trunc(Fraction(a) / Fraction(b)))
+
+
+@given(st.integers(-128, 127), st.integers(-128, 127))
+@settings(max_examples=200, deadline=None)
+def test_bytes_are_those_of_python(a: int, b: int) -> None:
+    x, y = np.array([a], np.int8), np.array([b], np.int8)
+
+    def wrapped(value: int) -> int:
+        return (value + 128) % 256 - 128
+
+    for name, function in (("add", py.add), ("sub", py.sub), ("mul", py.mul)):
+        assert expected(name, x, y)[0] == wrapped(function(a, b))
+    for name, function in (("bitwise_and", py.and_), ("bitwise_or", py.or_), ("bitwise_xor", py.xor)):
+        assert expected(name, x, y)[0] == function(a, b)
+    for name, function in (("eq", py.eq), ("ne", py.ne), ("lt", py.lt), ("le", py.le), ("gt", py.gt), ("ge", py.ge)):
+        assert bool(expected(name, x, y)[0]) is function(a, b)
+    assert expected("neg", x)[0] == wrapped(-a)
+    assert expected("abs", x)[0] == wrapped(abs(a))
+    if b >= 0:
+        assert expected("pow", x, y)[0] == wrapped(a**b)
+    else:
+        assert expected("pow", x, y)[0] == (a if a == -1 and b % 2 else 1 if abs(a) == 1 else 0)
+
+
+@given(st.floats(-1e5, 1e5, width=32), st.integers(-2, 4))
+@settings(max_examples=300, deadline=None)
+def test_decimals_are_those_of_decimal(x: float, decimals: int) -> None:
+    got = expected("round", np.array([x], np.float32), decimals=decimals)[0]
+    want = Decimal(x).quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_HALF_EVEN)
+    assert got == pytest.approx(float(want), rel=1e-15, abs=0)
+
+
+# Functions in 60 digits.
+
+
+def _sine(x: Decimal) -> Decimal:
+    term, total, k = x, x, 1
+    while abs(term) > Decimal(10) ** -90:
+        term *= -x * x / ((2 * k) * (2 * k + 1))
+        total += term
+        k += 1
+    return total
+
+
+def _cosine(x: Decimal) -> Decimal:
+    term, total, k = Decimal(1), Decimal(1), 1
+    while abs(term) > Decimal(10) ** -90:
+        term *= -x * x / ((2 * k - 1) * (2 * k))
+        total += term
+        k += 1
+    return total
+
+
+_PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798214808651"
+)
+
+
+def _erf(x: Decimal) -> Decimal:
+    term, total, k = x, x, 1
+    while abs(term) > Decimal(10) ** -90:
+        term *= -x * x / k
+        total += term / (2 * k + 1)
+        k += 1
+    return total * 2 / _PI.sqrt()
+
+
+def _tanh(x: Decimal) -> Decimal:
+    return 1 - 2 / ((2 * x).exp() + 1)
+
+
+def _sigmoid(x: Decimal) -> Decimal:
+    return 1 / (1 + (-x).exp())
+
+
+DIGITS: dict[str, tuple[Callable[[Decimal], Decimal], float, float]] = {
+    "exp": (lambda x: x.exp(), -80, 80),
+    "expm1": (lambda x: x.exp() - 1, -30, 30),
+    "log": (lambda x: x.ln(), 1e-6, 1e6),
+    "log1p": (lambda x: (1 + x).ln(), -0.999, 1e3),
+    "sqrt": (lambda x: x.sqrt(), 1e-6, 1e6),
+    "rsqrt": (lambda x: 1 / x.sqrt(), 1e-6, 1e6),
+    "reciprocal": (lambda x: 1 / x, 1e-6, 1e6),
+    "sin": (_sine, -100, 100),
+    "cos": (_cosine, -100, 100),
+    "tanh": (_tanh, -20, 20),
+    "erf": (_erf, -5, 5),
+    "sigmoid": (_sigmoid, -80, 80),
+    "silu": (lambda x: x * _sigmoid(x), -80, 80),
+    "softplus": (lambda x: (1 + x.exp()).ln(), -80, 20),
+    "elu": (lambda x: x if x > 0 else x.exp() - 1, -80, 5),
+}
+
+
+@pytest.mark.parametrize("operator", DIGITS)
+def test_references_are_closer_than_a_hundredth_of_a_float32_ulp_and_near_one_of_float64(operator: str) -> None:
+    """In float64 they hold to 0.51 ulp where there is a longer double, and to that of the C library for erf."""
+    function, low, high = DIGITS[operator]
+    rng = np.random.default_rng(7)
+    x = np.concatenate([rng.uniform(low, high, 60), rng.uniform(max(low, -1), min(high, 1), 60)])
+    if low < 0:
+        x = np.concatenate([x, 10.0 ** rng.uniform(-12, -1, 30) * rng.choice([-1.0, 1.0], 30)])
+    with localcontext() as context:
+        context.prec = 110
+        for kind, ulp, most in (
+            (np.float32, 2.0**-23, 0.01),
+            (np.float64, 2.0**-52, 0.51 if operator != "erf" else 1.0),
+        ):
+            values = x.astype(kind)
+            exact = [function(Decimal(float(value))) for value in values]
+            got = expected(operator, values)
+            errors = [abs(Decimal(float(g)) - e) / abs(e) for g, e in zip(got, exact, strict=True)]
+            # in units of the last place: relative errors count at most twice there
+            spacing = [Decimal(ulp) * Decimal(2.0 ** math.floor(math.log2(abs(float(e))))) / abs(e) for e in exact]
+            assert max(a / b for a, b in zip(errors, spacing, strict=True)) <= most
+
+
+@pytest.mark.parametrize("value", [1e5, 1e10, 2.0**100, 3.4e38])
+def test_sine_and_cosine_of_large_arguments(value: float) -> None:
+    with localcontext() as context:
+        context.prec = 160
+        turn = 2 * _PI
+        if value > 1e40 or value > 1e10:
+            x = np.array([value], np.float32)
+            assert expected("sin", x)[0] == pytest.approx(math.sin(float(x[0])), rel=1e-12)
+            return
+        rest = Decimal(value) % turn
+        assert expected("sin", np.array([value]))[0] == pytest.approx(float(_sine(rest)), rel=1e-14)
+        assert expected("cos", np.array([value]))[0] == pytest.approx(float(_cosine(rest)), rel=1e-14)
+
+
+@given(st.floats(0.125, 8.0, width=32), st.floats(-4.0, 4.0, width=32))
+@settings(max_examples=100, deadline=None)
+def test_powers_in_60_digits(base: float, exponent: float) -> None:
+    with localcontext() as context:
+        context.prec = 60
+        exact = Decimal(base) ** Decimal(exponent)
+        for kind, most in ((np.float32, 1e-12), (np.float64, 1.2e-16)):
+            got = expected("pow", np.array([base], kind), np.array([exponent], kind))[0]
+            assert abs(Decimal(float(got)) - exact) <= Decimal(most) * exact
+
+
+def test_swiglu_is_silu_times_up() -> None:
+    rng = np.random.default_rng(11)
+    gate, up = rng.standard_normal((3, 8)), rng.standard_normal((3, 8))
+    want = expected("silu", gate) * up
+    np.testing.assert_allclose(expected("swiglu", gate, up), want, rtol=4e-16)
+    np.testing.assert_allclose(expected("swiglu", np.concatenate([gate, up], -1)), want, rtol=4e-16)
