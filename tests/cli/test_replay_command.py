@@ -91,3 +91,17 @@ def test_a_folder_that_cannot_be_is_said_before_the_run(optest: Shell, ran: Path
     assert ended.status == 2
     assert "file/x" in ended.err
     assert len(list((ran / ".optest" / "runs").glob("2*"))) == runs
+
+
+def test_a_replay_has_reports_too(optest: Shell, ran: Path) -> None:
+    assert optest("replay", "bad/one", "--report-path", "r.xml", env=PLUGIN).status == 1
+    assert 'failures="1"' in (ran / "r.xml").read_text()
+
+
+def test_nothing_is_saved_of_what_is_not_run(optest: Shell, ran: Path) -> None:
+    (ran / "plan.yaml").write_text(PLAN.replace("name: noisy,", "name: noisy, skip: not today,"))
+    assert optest("run", "--plan", "plan.yaml", "--case", "noisy", "-qq", env=PLUGIN).status == 5
+    ended = optest("replay", "noisy", "--save", "kept", "--script", env=PLUGIN)
+    assert ended.status == 5
+    assert "nothing to save of noisy: not today" in ended.out
+    assert list((ran / "kept").iterdir()) == []

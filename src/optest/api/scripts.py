@@ -14,8 +14,8 @@ import numpy as np
 from optest.backends import BackendDriver, ScriptInput
 from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
 from optest.reporting.explain import explain
-from optest.reporting.typography import clip
-from optest.spec import CaseResult, Evidence, Measure, Status, TestCase, dtype
+from optest.reporting.typography import clip, printable, without_ansi
+from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
 
 __all__ = ["MOST_LINES", "WrittenScript", "script_for"]
 
@@ -69,7 +69,7 @@ def script_for(
     body = [
         *((_load(file_name),) if uses_saved else ()),
         *found.lines,
-        *_comparison(result, found.outputs),
+        *_comparison(result, case, found.outputs),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=found.arrays)
 
@@ -99,7 +99,7 @@ def _through_optest(
     ]
     body = [
         f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){told})",
-        *_comparison(result, [f"outputs[{place}]" for place in range(count)]),
+        *_comparison(result, case, [f"outputs[{place}]" for place in range(count)]),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)
 
@@ -112,7 +112,7 @@ def _docstring(result: CaseResult, how: str) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    return clip(" ".join(text.split()), 200).replace("\\", "/").replace('"""', "'''")
+    return clip(" ".join(printable(without_ansi(text)).split()), 200).replace("\\", "/").replace('"""', "'''")
 
 
 def _quoted(text: str) -> str:
@@ -160,38 +160,60 @@ def _same_numbers(numbers: Any, tensor: Any) -> bool:
     return numbers is not None and bool((np.array(numbers, tensor.dtype) == tensor).all())
 
 
-def _comparison(result: CaseResult, outputs: Sequence[str]) -> list[str]:
+def _comparison(result: CaseResult, case: TestCase, outputs: Sequence[str]) -> list[str]:
     """Print got and wanted at the worst element, and assert; words where there is nothing to assert."""
     if not outputs:
         return [f"# The last line raised here, but it should not: {_one_line(clip(result.verdict.message, 120))}"]
     measure, output = _worst(result, outputs)
+    if result.reason is Reason.SHAPE and len(case.outputs) == len(outputs):
+        pairs = zip(outputs, case.outputs, strict=True)
+        return [f"assert tuple({each}.shape) == {spec.shape}, {each}.shape" for each, spec in pairs]
     if measure is None or measure.worst_index is None:
         return [f"print({', '.join(outputs)})", f"# {_what_was_wrong(result)}"]
-    kind = dtype(measure.dtype)
-    read = "complex" if kind.is_complex else "float" if kind.is_float else "bool" if kind.name == "bool" else "int"
     index = ", ".join(map(str, measure.worst_index)) or "()"
-    got = f"got = {read}({output}[{index}])"
-    wanted = f"expected, allowed = {_number(measure.worst_expected)}, {_number(measure.worst_bound or 0.0)}"
-    told = f'print(f"{measure.output}[{index}]: got {{got}}, but should be {{expected}} ± {{allowed}}")'
-    lines = [got, wanted, told]
-    if measure.mismatched == 0:
-        return [*lines, f"# Each element is within its own bound, but not all of them together: {_statistic(measure)}."]
-    return [*lines, f"assert {_right(measure)}"]
+    lines = [
+        f"got = {_reader(measure)}({output}[{index}])",
+        f"expected, allowed = {_number(measure)}, {measure.worst_bound or 0.0!r}",
+        f'print(f"{measure.output}[{index}]: got {{got}}, but should be {{expected}} ± {{allowed}}")',
+    ]
+    if measure.mismatched or result.status is Status.PASSED:
+        return [*lines, f"assert {_right(measure)}"]
+    return [*lines, f"# {_of_the_whole(measure) or _what_was_wrong(result)}"]
+
+
+def _reader(measure: Measure) -> str:
+    """The type of Python that reads one element."""
+    kind = dtype(measure.dtype)
+    if kind.is_complex:
+        return "complex"
+    return "float" if kind.is_float else "bool" if kind.name == "bool" else "int"
+
+
+def _number(measure: Measure) -> str:
+    """The expected number; those that have no literal, and complex ones, stand in the results as text."""
+    value = measure.worst_expected
+    return f"{_reader(measure)}({json.dumps(value)})" if isinstance(value, str) else repr(value)
 
 
 def _right(measure: Measure) -> str:
     """When the worst element would be right; NaN is equal to nothing, infinity has no distance."""
     expected = measure.worst_expected
-    value = float(expected) if isinstance(expected, (int, float)) or expected in ("nan", "inf", "-inf") else 0.0
-    if math.isnan(value):
+    if isinstance(expected, str) and "nan" in expected:
         return "got != got"
-    return "abs(got - expected) <= allowed" if math.isfinite(value) and measure.worst_bound else "got == expected"
+    if (
+        measure.worst_bound
+        and math.isfinite(measure.worst_bound)
+        and not (isinstance(expected, str) and "inf" in expected)
+    ):
+        return "abs(got - expected) <= allowed"
+    return "got == expected"
 
 
-def _statistic(measure: Measure) -> str:
-    if measure.statistic is None or measure.statistic_limit is None:
-        return "the rule looks at the whole tensor"
-    return f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
+def _of_the_whole(measure: Measure) -> str:
+    if measure.statistic is None or measure.statistic_limit is None or measure.statistic <= measure.statistic_limit:
+        return ""
+    z = f"z is {measure.statistic:.3g}, but should be {measure.statistic_limit:.3g} or less"
+    return f"Each element is within its own bound, but all of them together are not: {z}."
 
 
 def _worst(result: CaseResult, outputs: Sequence[str]) -> tuple[Measure | None, str]:
@@ -208,14 +230,6 @@ def _what_was_wrong(result: CaseResult) -> str:
         return f"Passed: {(result.verdict.evidence or Evidence.MEASURED).value}."
     reason = result.reason.value if result.reason else result.status.value.upper()
     return _one_line(f"{reason}: {clip(result.verdict.message, 160)}")
-
-
-def _number(value: float | int | str | None) -> str:
-    if isinstance(value, str):
-        return f'float("{value}")' if value.lstrip("+-") in ("nan", "inf") else repr(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
 
 
 def _within_limit(header: Sequence[str], body: Sequence[str]) -> str:

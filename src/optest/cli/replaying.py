@@ -10,6 +10,11 @@ from optest.cli.options import GroupedCommand, options
 
 __all__ = ["replay_command"]
 
+_OPTIONS = (
+    *("backend", "chip", "torch_device", "isolate", "timeout"),
+    *("report", "report_path", "runs_dir", "no_color", "verbose", "quiet"),
+)
+
 
 @click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
 @click.argument("results", metavar="[RESULT]...", nargs=-1)
@@ -23,7 +28,7 @@ __all__ = ["replay_command"]
     metavar="[FILE.py|DIR]",
     help="Write a script of at most 30 lines that shows the failure, without optest where that is possible.",
 )
-@options(("backend", "chip", "torch_device", "isolate", "timeout", "runs_dir", "no_color", "verbose", "quiet"))
+@options(_OPTIONS)
 def replay_command(
     results: tuple[str, ...], run_id: str, last: bool, save_to: str | None, script: str | None, **given: Any
 ) -> int:

@@ -17,7 +17,7 @@ from optest.api import run
 from optest.api.replaying import replay
 from optest.api.running import RunOutcome
 from optest.api.saving import load_saved
-from optest.spec import CaseResult, Status
+from optest.spec import CaseResult, Measure, Reason, Status, Verdict
 
 WITHOUT_OPTEST = """
 import runpy, sys
@@ -458,3 +458,100 @@ def test_one_file_is_not_for_two_scripts(here: Path) -> None:
     failing(here, cases)
     with pytest.raises(UsageError, match=r"--script is the file x\.py, but should be a folder for 2 results"):
         replay(["a", "b"], "latest", {"quiet": 2}, script="x.py")
+
+
+def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op: str = "relu") -> str:
+    """The script of a verdict about one output that is the input itself, by a driver that can say so."""
+    import optest.api as api
+    from optest.api.scripts import script_for
+    from optest.backends import BackendDriver, Script
+    from optest.core.results import result_of
+    from optest.core.tensor_archive import Archive, write_archive
+
+    class Same(BackendDriver):
+        name = "same"
+
+        def run(self, case: Any, inputs: Any) -> Any: ...
+
+        def script(self, case: Any, inputs: Any, *, may_run: bool) -> Script:
+            lines = [f"out = {inputs[0].array_source}"]
+            return Script(lines=lines, outputs=["out"], imports=["import ml_dtypes"])
+
+    (case,) = api.cases(op="relu", dtype="float32", shape=f"input0={'x'.join(map(str, array.shape))}")
+    write_archive(tmp_path / "t.npz", Archive(tensors={"input0": array}))
+    text = script_for(result_of(case, verdict), case, Same(), tmp_path / "t.npz", file_name="t.npz").text
+    (tmp_path / "s.py").write_text(text)
+    compile(text, "s.py", "exec")
+    return text
+
+
+def outcome_of(tmp_path: Path) -> str:
+    """``right``, or the name of the error that the script ends with."""
+    import runpy
+
+    try:
+        runpy.run_path(str(tmp_path / "s.py"))
+    except AssertionError:
+        return "AssertionError"
+    return "right"
+
+
+def verdict_of(array: np.ndarray[Any, Any], expected: Any, **more: Any) -> Verdict:
+    base: dict[str, Any] = {"output": "out", "dtype": array.dtype.name, "shape": array.shape, "compared": array.size}
+    base |= {"worst_index": (1,), "worst_expected": expected, "mismatched": 1, **more}
+    return Verdict(status=Status.FAILED, reason=Reason.VALUE, measures=(Measure(**base),))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "right", "wrong", "bound"),
+    [
+        ([1, 2.5], "float32", 2.5, 2.75, None),
+        ([1, 2.5], "float16", 2.51, 2.75, 0.1),
+        ([1, -3], "int8", -3, 3, None),
+        ([2**60, 2**60 + 1], "int64", 2**60 + 1, 2**60, None),
+        ([True, False], "bool", False, True, None),
+        ([1, np.nan], "float64", "nan", 2.0, None),
+        ([1, np.inf], "float32", "inf", "-inf", 0.5),
+        ([1, 3.0], "float32", 3.0, "nan", 0.5),
+        ([1, 1 + 2j], "complex64", "(1+2j)", "(1-2j)", None),
+        ([1, 1 + 2j], "complex64", "(1+2.001j)", "(1-2j)", 0.01),
+        ([1, 1.5], "bfloat16", 1.5, 1.25, None),
+    ],
+)
+def test_the_assertion_parts_right_from_wrong(
+    values: Any, dtype: str, right: Any, wrong: Any, bound: float | None, tmp_path: Path
+) -> None:
+    import ml_dtypes
+
+    array = np.array(values, getattr(ml_dtypes, dtype, dtype))
+    written(tmp_path, verdict_of(array, right, worst_bound=bound), array)
+    assert outcome_of(tmp_path) == "right"
+    text = written(tmp_path, verdict_of(array, wrong, worst_bound=bound), array)
+    assert outcome_of(tmp_path) == "AssertionError", text
+
+
+def test_what_one_element_cannot_show_is_said(tmp_path: Path) -> None:
+    array = np.array([1, 2.5], np.float32)
+    whole = verdict_of(array, 2.5, mismatched=0, statistic=3.0, statistic_limit=1.25)
+    text = written(tmp_path, whole, array)
+    assert "assert" not in text
+    assert "all of them together are not: z is 3, but should be 1.25 or less" in text
+    assert outcome_of(tmp_path) == "right"
+
+
+def test_a_wrong_shape_is_asserted(tmp_path: Path) -> None:
+    array = np.zeros((2, 3), np.float32)
+    written(tmp_path, Verdict(status=Status.FAILED, reason=Reason.SHAPE, message="x"), array)
+    assert outcome_of(tmp_path) == "right"
+    text = (tmp_path / "s.py").read_text()
+    assert "assert tuple(out.shape) == (2, 3), out.shape" in text
+    (tmp_path / "s.py").write_text(text.replace('"float32")', '"float32").T'))
+    assert outcome_of(tmp_path) == "AssertionError"
+
+
+def test_foreign_words_do_not_end_the_docstring(tmp_path: Path) -> None:
+    message = 'it said """ and \\ and\nimport os\x00'
+    verdict = Verdict(status=Status.ERROR, reason=Reason.RAISED, message=message)
+    text = written(tmp_path, verdict, np.zeros(2, np.float32))
+    assert "\nimport os" not in text
+    assert outcome_of(tmp_path) == "right"
