@@ -151,7 +151,7 @@ def _changed_where(condition: Callable[[Call], bool]) -> Callable[[Call], Any]:
     """The last element of the first output is another one, where the call is of a kind."""
 
     def run(call: Call) -> Sequence[Array] | None:
-        out = np.array(call.right[0])
+        out = np.array(call.right[0], order="C")
         if not out.size or not condition(call):
             return None
         flat = out.reshape(-1)

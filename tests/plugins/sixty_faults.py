@@ -191,7 +191,7 @@ def tail_dropped(width: int) -> Change:
     """Elements beyond the last full vector are left at 0."""
 
     def change(call: Call) -> Array:
-        out = np.array(call.right[0])
+        out = np.array(call.right[0], order="C")
         flat = out.reshape(-1)
         flat[flat.size - flat.size % width :] = 0
         return out

@@ -13,6 +13,7 @@ from optest.spec import Sample, Tier
 
 __all__ = [
     "CALM_SIZES",
+    "LARGE_SIZE",
     "SIZES",
     "Call",
     "call",
@@ -185,8 +186,16 @@ def _dense_strides(shape: Sequence[int]) -> list[int]:
 
 
 def with_special_values(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
-    """NaN, infinities, signed zeros, subnormals, the largest and smallest values, powers of two."""
+    """NaN, infinities, signed zeros, subnormals, the largest and smallest values, powers of two.
+
+    A sum meets few of them, so that some results are numbers; in the first dtype it is asked with more, too.
+    """
+    calls = list(calls)
     yield from variations("special", ({**each, "generator": "special"} for each in calls), dtypes=dtypes)
+    yield from variations("special", ({**each, "generator": dict(_MORE)} for each in calls), dtypes=dtypes[:1])
+
+
+_MORE = {"fill": "special", "rate": 0.12}
 
 
 def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:

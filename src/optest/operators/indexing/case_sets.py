@@ -199,6 +199,7 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 5}, input=(4, 37)),
         call({"k": 3, "largest": False, "dim": 0}, input=(19, 6)),
         call({"k": 9}, input=(2, 3, 65)),
+        call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
     yield from standard(calls, TOPK, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
     yield from variations("attributes", _topk_attributes(), dtypes=("float32", "int32"))
@@ -244,6 +245,7 @@ def sort_samples() -> Iterator[Sample]:
         call(input=(4, 37)),
         call({"dim": 0, "descending": True}, input=(19, 6)),
         call(input=(2, 3, 65)),
+        call({"dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
     yield from standard(calls, SORTED, sized=lambda n: call(input=(3, n)))
     yield from variations("attributes", _sort_attributes(), dtypes=("float32", "int32"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import SIZES, Call, call, of_every_size, refused, standard, variations
+from optest.operators.samples import LARGE_SIZE, SIZES, Call, call, of_every_size, refused, standard, variations
 from optest.operators.variants import EVERY
 from optest.spec import Sample, Tier
 
@@ -31,7 +31,7 @@ def moved(
 ) -> Iterator[Sample]:
     """The case sets of one movement operator. The first call is laid out in every way, and asked in every dtype."""
     yield from standard(calls, EVERY)
-    yield from of_every_size(sized, SIZES, dtypes=_SOME)
+    yield from of_every_size(sized, (*SIZES, LARGE_SIZE), dtypes=_SOME)
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)

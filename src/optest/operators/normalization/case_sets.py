@@ -70,7 +70,12 @@ def log_softmax_samples() -> Iterator[Sample]:
 
 
 def _softmaxes() -> Iterator[Sample]:
-    calls = [call({"dim": -1}, input=(4, 37)), call({"dim": 1}, input=(3, 5, 7)), call({"dim": 0}, input=(33, 5))]
+    calls = [
+        call({"dim": -1}, input=(4, 37)),
+        call({"dim": 1}, input=(3, 5, 7)),
+        call({"dim": 0}, input=(33, 5)),
+        call({"dim": 2}, input=(2, 3, 7, 2, 3)),
+    ]
     yield from standard(calls, FLOATS, sized=lambda n: call({"dim": 1}, input=(3, n)), special=False)
     for dim in (0, 1, 2, -1, -2, -3):
         yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))

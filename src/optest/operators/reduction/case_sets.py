@@ -127,6 +127,7 @@ _ORDINARY = [
     call({"dim": 1}, input=(4, 37)),
     call(input=(3, 5, 7)),
     call({"dim": [0, 2], "keepdim": True}, input=(3, 5, 7)),
+    call({"dim": [1, -1]}, input=(2, 3, 2, 5, 3)),
 ]
 
 

@@ -50,7 +50,12 @@ def amin_samples() -> Iterator[Sample]:
 
 
 def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
-    calls = [call({"dim": 1}, input=(4, 37)), call(input=(3, 5, 7)), call({"dim": 0}, input=(33, 5))]
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call(input=(3, 5, 7)),
+        call({"dim": 0}, input=(33, 5)),
+        call({"dim": 2}, input=(2, 3, 5, 2, 3)),
+    ]
     yield from standard(
         calls, variants, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
     )
@@ -81,6 +86,7 @@ def _several_dims() -> Iterator[Sample]:
         call({"dim": 1}, input=(4, 37)),
         call(input=(3, 5, 7)),
         call({"dim": [0, 2], "keepdim": True}, input=(3, 5, 7)),
+        call({"dim": [1, -1]}, input=(2, 3, 2, 5, 3)),
     ]
     yield from standard(
         calls,
