@@ -105,9 +105,9 @@ def _exponents(values: list[float], entry: DType) -> list[int]:
     return [(each if fraction and each > least else least) - precision for fraction, each in map(frexp, values)]
 
 
-def _spacings(values: list[float], entry: DType, factor: float) -> list[float]:
-    """``factor`` times the gap of ``entry`` at each value."""
-    return list(map(ldexp, repeat(factor), _exponents(values, entry)))
+def _spacings(values: list[float], entry: DType) -> list[float]:
+    """The gap of ``entry`` at each value."""
+    return list(map(ldexp, repeat(1.0), _exponents(values, entry)))
 
 
 def _rounded(values: list[float], entry: DType) -> list[float]:
@@ -133,7 +133,10 @@ def _by_law(
     got: list[float], want: list[float], shape: tuple[int, ...], wanted: Expected, allowance: Allowance, law: Law
 ) -> Measure | None:
     if law.final == law.per_term == 0.0:
-        return _measure(got, want, _spacings(want, law.arithmetic, law.ulps), shape, wanted, allowance, None, None)
+        exponents = _exponents(want, law.arithmetic)
+        bounds = list(map(ldexp, repeat(law.ulps), exponents))
+        known = exponents if law.arithmetic is wanted.dtype else None
+        return _measure(got, want, bounds, shape, wanted, allowance, None, None, known)
     budget = allowance.budget
     totals = _numbers(budget.total, len(want))
     if totals is None or isinstance(budget.weight, np.ndarray):
@@ -163,7 +166,7 @@ def _statistics(
     squares = _numbers(budget.squares, len(want))
     if squares is None:
         return inf, None
-    rounded, spacings = _rounded(want, entry), _spacings(want, entry, 1.0)
+    rounded, spacings = _rounded(want, entry), _spacings(want, entry)
     summed, narrow, weight = law.statistic is _SUM, law.narrow, budget.weight
     scatter = rounding = 0.0
     untouched = 0
@@ -193,18 +196,19 @@ def _measure(
     allowance: Allowance,
     statistic: float | None,
     ceiling: float | None,
+    exponents: list[int] | None = None,
 ) -> Measure | None:
     """All numbers; None where an element is not within a finite bound below the overflow.
 
     Python's own functions over whole lists: a loop over elements takes three times as long. The first of equal
-    largest numbers counts.
+    largest numbers counts. ``exponents`` are those of the gaps of the output's dtype, where they are known.
     """
     entry = wanted.dtype
     errors = list(map(abs, map(sub, got, want)))
     magnitudes = list(map(abs, want))
     if not (all(map(le, errors, bounds)) and all(map(entry.max_finite.__gt__, map(add, magnitudes, bounds)))):
         return None
-    in_ulps = list(map(ldexp, errors, map(neg, _exponents(want, entry))))
+    in_ulps = list(map(ldexp, errors, map(neg, _exponents(want, entry) if exponents is None else exponents)))
     shares = list(map(truediv, errors, bounds)) if all(bounds) else _quotients(errors, bounds, 0.0)
     relatives = list(map(truediv, errors, magnitudes)) if all(magnitudes) else _quotients(errors, magnitudes, -1.0)
     worst_used, max_error, max_relative, max_ulp = max(shares), max(errors), max(relatives), max(in_ulps)

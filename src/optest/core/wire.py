@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -56,7 +57,8 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
         wire["expects_error"] = [case.expects_error.type, case.expects_error.match]
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
-    wire.update({name: value for name, value in zip(_PLAIN, _plain_fields(case), strict=True) if value})
+    values = _plain_fields(case)
+    wire.update(compress(zip(_PLAIN, values, strict=True), values))
     return wire
 
 

@@ -126,9 +126,9 @@ def _are_finite(measures: tuple[Measure, ...], timings: Timings) -> bool:
     Raises:
         TypeError, OverflowError: for text in the place of a number, and for an integer beyond every float.
     """
-    total = sum([each or 0.0 for each in _seconds(timings)])
+    total = sum(filter(None, _seconds(timings)))
     for measure in measures:
-        total += sum([each or 0.0 for each in _numbers(measure)])
+        total += sum(filter(None, _numbers(measure)))
     return total - total == 0.0
 
 
