@@ -338,11 +338,23 @@ FAULTS: dict[str, tuple[str, Kernel]] = {
 }
 
 
+def answering(kernel: Kernel) -> Kernel:
+    """A kernel that crashes is not what these faults are about, and found by any call."""
+
+    def call(inputs: Inputs, attributes: Attributes) -> Any:
+        try:
+            return kernel(inputs, attributes)
+        except (ValueError, IndexError, TypeError) as error:
+            raise RuntimeError("the fault itself is faulty") from error
+
+    return call
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(fault: str) -> None:
     operator, kernel = FAULTS[fault]
-    assert wrong_answers(operator, kernel, first=True), "no sample notices"
+    assert wrong_answers(operator, answering(kernel), first=True), "no sample notices"
 
 
 HONEST: dict[str, tuple[str, Kernel]] = {
@@ -376,7 +388,8 @@ HONEST: dict[str, tuple[str, Kernel]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", HONEST)
 def test_honest_kernels_raise_no_alarm(kernel: str) -> None:
-    assert wrong_answers(*HONEST[kernel]) == []
+    operator, function = HONEST[kernel]
+    assert wrong_answers(operator, answering(function)) == []
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
