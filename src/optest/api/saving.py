@@ -58,10 +58,16 @@ def load_saved(path: str | os.PathLike[str]) -> Saved:
     )
 
 
-def ask_again(path: str | os.PathLike[str], *, options: Mapping[str, Any] | None = None) -> Sequence[Any]:
+def ask_again(
+    path: str | os.PathLike[str],
+    *,
+    plugins: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Sequence[Any]:
     """Ask the backend of a saved case again, in this process and through optest, and return its outputs in order.
 
-    Plug-ins are loaded as ``OPTEST_PLUGINS`` says; ``options`` are those of the driver (``torch_device``).
+    ``plugins`` are modules to load, None those of ``OPTEST_PLUGINS``; ``options`` are those of the driver
+    (``torch_device``).
 
     Raises:
         Fault: as the backend does.
@@ -70,7 +76,7 @@ def ask_again(path: str | os.PathLike[str], *, options: Mapping[str, Any] | None
     from optest.backends import backend_manager
     from optest.core.actual import actual_outputs
 
-    bootstrap()
+    bootstrap(plugins)
     saved = load_saved(path)
     case = case_from_wire(saved.facts["case"], operators.get)
     driver = backend_manager.get(case.backend.name)

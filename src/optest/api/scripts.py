@@ -87,13 +87,12 @@ def _through_optest(
 ) -> WrittenScript:
     """The driver is asked through optest; the script says why."""
     count = max(1, len(result.verdict.measures), len(case.outputs))
-    told = f", options={dict(options)!r}" if options else ""
+    told = f", plugins={list(plugins)!r}" if plugins else ""
+    told += f", options={dict(options)!r}" if options else ""
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
-        *(("import os",) if plugins else ()),
         "from pathlib import Path",
         "",
-        *((f'os.environ.setdefault("OPTEST_PLUGINS", {_quoted(",".join(plugins))})',) if plugins else ()),
         "from optest.api.saving import ask_again",
         "",
     ]

@@ -42,13 +42,13 @@ def command_script(
     lines += [
         f"for old in [{listed}]:",
         "    Path(old).unlink(missing_ok=True)",
-        f"env = {{**os.environ, **{dict(commands.env)!r}}}" if commands.env else "env = None",
+        *(f"os.putenv({name!r}, {value!r})" for name, value in commands.env.items()),
     ]
-    run = f"subprocess.run({{}}, env=env, check=True, timeout={commands.timeout_s})"
+    run = f"subprocess.run({{}}, check=True, timeout={commands.timeout_s})"
     lines += [run.format(list(command)) for command in commands.before]
     if commands.cleanup:
         lines += ["try:", f"    {run.format(list(commands.command))}", "finally:"]
-        lines += [f"    subprocess.run({list(command)}, env=env)" for command in commands.cleanup]
+        lines += [f"    subprocess.run({list(command)})" for command in commands.cleanup]
     else:
         lines.append(run.format(list(commands.command)))
     lines += [f"output{place} = {_read(file, _shown(path, commands))}" for place, (file, path) in enumerate(outputs)]
