@@ -1,28 +1,50 @@
-"""What reading, building, selecting and grouping the cases of a plan costs, against the YAML loader alone.
+"""What planning costs: explicit cases against the YAML loader alone, a compact plan against a bare loop.
 
     python benchmarks/planning.py [--quick]
 
-A plan of explicit cases, each with its own shapes and seed; processor time, the least of several rounds.
+First a plan of explicit cases, each with its own shapes and seed, then a plan whose one case is a product. Processor
+time, the least of several rounds; a round of the product is a whole ``optest list`` but for the printing.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import itertools
+import math
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from optest.api.asking import asked
 from optest.backends import backend_manager
 from optest.core.schedule import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, build_cases, parse_plan
 from optest.plan.select import select
-from optest.spec import BackendTarget
+from optest.registry import load_object
+from optest.spec import Argument, BackendTarget, Fill, Layer, TensorSpec, TestCase, Tolerance, ToleranceLayer, dtype
 
 CASE = "  - {{op: matmul, dtypes: [float16, float16], shapes: {{input0: [64, {k}], input1: [{k}, 32]}}, seed: {k}}}\n"
+PRODUCT = """\
+version: 1
+defaults: {{tolerance: {{rtol: 1.0e-3}}}}
+cases:
+  - op: matmul
+    product: {{dtypes: [float16, float32], m: {m}, k: {k}, n: {n}, seed: {seed}}}
+    shapes: {{input0: [$m, $k], input1: [$k, $n]}}
+"""
+SHAPES = {
+    "few shapes, many seeds": (5, 5, 4, 500),
+    "as many shapes as seeds": (20, 10, 25, 10),
+    "shapes alone": (50, 40, 25, 1),
+}
+"""How many values m, k, n and seed have; with two dtypes 100,000 combinations."""
 
 
 def plan(count: int) -> bytes:
@@ -41,14 +63,9 @@ def least_s(work: Callable[[Any], Any], given: Callable[[], Any], rounds: int) -
     return best
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
-    quick = parser.parse_args().quick
-    count, rounds = (1000, 2) if quick else (5000, 4)
+def explicit(count: int, rounds: int) -> None:
     text = plan(count)
     driver = backend_manager.get("numpy")
-
     document = parse_plan(text, "plan.yaml")
 
     def build(_: Any = None) -> Any:
@@ -76,6 +93,83 @@ def main() -> None:
     print("|---|--:|--:|")
     for word, seconds in rows.items():
         print(f"| {word} | {seconds / count * 1e6:.1f} | {seconds / loader:.2f} |")
+
+
+def product_text(sizes: Sequence[int]) -> str:
+    axes = [list(range(1, size + 1)) for size in sizes]
+    return PRODUCT.format(**dict(zip(("m", "k", "n", "seed"), axes, strict=True)))
+
+
+def planned(path: Path) -> int:
+    """Expanded, checked, selected, deduped."""
+    return len(executions(asked({"plan": str(path), "keyword": "matmul and not softmax"}).cases))
+
+
+def bare(sizes: Sequence[int]) -> int:
+    """The same cases made without checks, names or places, and told apart by their keys."""
+    descriptor = operators.get("matmul")
+    infer: Any = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+    attributes = descriptor.bind({})
+    fill = Fill(kind="randn")
+    target = BackendTarget(name="numpy")
+    tolerances = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-3)),)
+    axes = [range(1, size + 1) for size in sizes]
+    found: dict[str, TestCase] = {}
+    for name, m, k, n, seed in itertools.product(("float16", "float32"), *axes):
+        element = dtype(name)
+        a, b = TensorSpec(dtype=element, shape=(m, k)), TensorSpec(dtype=element, shape=(k, n))
+        case = TestCase(
+            descriptor=descriptor,
+            inputs=(
+                Argument(name="input", path="input0", spec=a, fill=fill),
+                Argument(name="other", path="input1", spec=b, fill=fill),
+            ),
+            outputs=tuple(infer([a, b], attributes)),
+            attributes=attributes,
+            backend=target,
+            tolerances=tolerances,
+            seed=seed,
+        )
+        found[case.key] = case
+    return len(found)
+
+
+def collected(work: Callable[[Any], int], count: int) -> Callable[[Any], None]:
+    def checked(given: Any) -> None:
+        found = work(given)
+        assert found == count, f"{found} executions, but should be {count}"
+
+    return checked
+
+
+def compact(scale: int, rounds: int) -> None:
+    print(f"\n| {100_000 // scale:,} cases of one product | s | µs a case | × a bare loop that makes the same |")
+    print("|---|--:|--:|--:|")
+    with tempfile.TemporaryDirectory() as folder:
+        for word, (m, k, n, seeds) in SHAPES.items():
+            sizes = (m, k, n // scale if seeds == 1 else n, max(1, seeds // scale))
+            count = 2 * math.prod(sizes)
+            path = Path(folder, "plan.yaml")
+            path.write_text(product_text(sizes))
+            least_s(collected(planned, count), lambda path=path: path, 1)  # what is imported or remembered is warm
+            seconds = least_s(collected(planned, count), lambda path=path: _free(path), rounds)
+            loop = least_s(collected(bare, count), lambda sizes=sizes: _free(sizes), rounds)
+            print(f"| {word} | {seconds:.2f} | {seconds / count * 1e6:.1f} | {seconds / loop:.2f} |")
+
+
+def _free(subject: Any) -> Any:
+    """Let go of what earlier rounds made, so that each round begins alike."""
+    gc.unfreeze()
+    gc.collect()
+    return subject
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
+    quick = parser.parse_args().quick
+    explicit(*((1000, 2) if quick else (5000, 4)))
+    compact(*((5, 2) if quick else (1, 4)))
 
 
 if __name__ == "__main__":

@@ -67,10 +67,9 @@ def product_of(draft: Draft, path: Path, source: Source) -> tuple[Product | None
     product = Product(path=path, axes=draft.axes, units=tuple(units), labels=labels_of(draft.axes))
     product.lines = {axis.key: source.line_of((*path, "product", axis.key)) for axis in draft.axes}
     faults: _Faults = {}
-    if not misfits:
-        for unit in units:
-            _read(unit, product, source, faults)
-        misfits += _exclude(draft, product)
+    for unit in units:
+        _read(unit, product, source, faults)
+    misfits += _exclude(draft, product)
     for misfit in misfits:
         place = (*path, *misfit.path)
         faults.setdefault(place, problem_at(place, misfit, source))
@@ -135,7 +134,12 @@ def _exclude(draft: Draft, product: Product) -> list[Misfit]:
         return []
     excluded, misfits = exclusions(product.axes, stated, _read_alike)
     product.excluded = tuple(excluded)
-    if not misfits and next(product.combinations(), None) is None and all(unit.values for unit in product.units):
+    if (
+        not misfits
+        and product.units
+        and next(product.combinations(), None) is None
+        and all(unit.values for unit in product.units)
+    ):
         misfits.append(Misfit("exclude leaves no combination of the product", path=("exclude",)))
     return misfits
 

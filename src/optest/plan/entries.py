@@ -137,7 +137,9 @@ class Defaults(TypedDict, total=False):
     seed: Annotated[Seed, Field(description="Seed of the inputs.")]
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Deadline of the backend in seconds.")]
     retries: Annotated[int, Field(ge=0, le=100, description="Tries after a crash, a deadline or a lost device.")]
-    priority: Annotated[int, Field(ge=0, le=10**6, description="How urgent the case is: 0 is most urgent.")]
+    priority: Annotated[
+        int, Field(ge=0, le=10**6, description="A smaller number is more urgent; 100 if none is stated.")
+    ]
     tags: Annotated[list[Name], Field(description="Words to select cases by.")]
 
 

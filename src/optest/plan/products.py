@@ -27,6 +27,8 @@ MAPPINGS = ("shapes", "dtypes", "attributes", "generator", "backend_config")
 """Keys of a case whose values may be mappings, put together from several places."""
 SEEN = ("op", "dtypes", "shapes", "attributes")
 """Keys that a case's identifier shows."""
+_OTHER_DOLLARS = ("backend_config", "description")
+"""Keys in which a ``$`` may be a shell's or a writer's own."""
 _NEVER = ("name", "description", "product", "exclude")
 
 
@@ -172,12 +174,14 @@ def units_of(
     used: set[str] = set()
     for target, value in written.items():
         names = list(dict.fromkeys(references(value)))
-        for name in names:
-            if name not in index_of and target[0] not in ("backend_config", "description"):
-                near = next((each for each in index_of if name.startswith(each)), None) or nearest(name, index_of)
-                hint = f"did you mean ${{{near}}}?" if near else f"axes: {', '.join(index_of)}"
-                misfits.append(Misfit(f"${name} names no axis of the product", path=target, hint=hint))
         used.update(names)
+        unknown = [name for name in names if name not in index_of] if target[0] not in _OTHER_DOLLARS else []
+        for name in unknown:
+            near = next((each for each in index_of if name.startswith(each)), None) or nearest(name, index_of)
+            hint = f"did you mean ${{{near}}}?" if near else f"axes: {', '.join(index_of)}"
+            misfits.append(Misfit(f"${name} names no axis of the product", path=target, hint=hint))
+        if unknown:
+            continue
         own = tuple(sorted({index_of[name] for name in names if name in index_of}))
         units.append(Unit(target=target, axes=own, written=value))
     for name, index in index_of.items():
