@@ -126,7 +126,7 @@ def _are_finite(measures: tuple[Measure, ...], timings: Timings) -> bool:
     Raises:
         TypeError, OverflowError: for text in the place of a number, and for an integer beyond every float.
     """
-    total = sum(filter(None, _seconds(timings)))
+    total: float = sum(filter(None, _seconds(timings)))
     for measure in measures:
         total += sum(filter(None, _numbers(measure)))
     return total - total == 0.0
