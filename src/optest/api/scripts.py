@@ -59,9 +59,9 @@ def script_for(
     needs = ", ".join(dict.fromkeys(("numpy", *found.needs)))
     header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
-        *(("from pathlib import Path",) if uses_path else ()),
         *sorted(each for each in found.imports if each in _STANDARD),
-        "",
+        *(("from pathlib import Path",) if uses_path else ()),
+        *(("",) if uses_path or _STANDARD & set(found.imports) else ()),
         "import numpy as np",
         *(each for each in found.imports if each not in _STANDARD),
         "",

@@ -35,17 +35,18 @@ def command_script(
 ) -> Script:
     """The script; files that the command does not get as the tensor lies in memory are saved as their bytes."""
     arrays: dict[str, Any] = {}
-    lines = [f"os.chdir({str(commands.workdir)!r})"]
-    for each, file, path in inputs:
-        lines.append(f"{_source(each, file, arrays)}.tofile({_shown(path, commands)!r})")
-    listed = ", ".join(repr(_shown(path, commands)) for _, path in outputs)
-    lines += [
-        f"for old in [{listed}]:",
-        "    Path(old).unlink(missing_ok=True)",
-        *(f"os.putenv({name!r}, {value!r})" for name, value in commands.env.items()),
-    ]
+    made = [_shown(path, commands) for _, path in outputs]
     run = f"subprocess.run({{}}, check=True, timeout={commands.timeout_s})"
-    lines += [run.format(list(command)) for command in commands.before]
+    lines = [
+        f"os.chdir({str(commands.workdir)!r})",
+        f"for file in {[_shown(path, commands) for _, _, path in inputs] + made}:",
+        "    Path(file).parent.mkdir(parents=True, exist_ok=True)",
+        *(f"{_source(each, file, arrays)}.tofile({_shown(path, commands)!r})" for each, file, path in inputs),
+        *(f"os.putenv({name!r}, {value!r})" for name, value in commands.env.items()),
+        *(run.format(list(command)) for command in commands.before),
+        f"for old in {made}:",
+        "    Path(old).unlink(missing_ok=True)",
+    ]
     if commands.cleanup:
         lines += ["try:", f"    {run.format(list(commands.command))}", "finally:"]
         lines += [f"    subprocess.run({list(command)})" for command in commands.cleanup]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -291,6 +292,8 @@ def test_a_command_without_optest(layout: str, here: Path) -> None:
     (here / "prepared").unlink()
     before = (here / "cleaned").read_text()
     script = here / "out" / "adds.py"
+    shutil.rmtree(here / "input")
+    (here / "output" / "output0.bin").write_bytes(b"stale")
     assert_shows_the_failure(script, result, alone(script))
     assert (here / "cleaned").read_text() == before + "x"
 
