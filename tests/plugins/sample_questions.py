@@ -20,9 +20,9 @@ from optest.operators import operators
 from optest.plan import CaseRequest
 from optest.plan.from_samples import cases_of_samples
 from optest.registry import load_object
-from optest.spec import TIERS, BackendTarget, Numerics, Status, TestCase, Tier
+from optest.spec import TIERS, BackendTarget, Numerics, Sample, Status, TestCase, Tier
 
-__all__ = ["Kernel", "Question", "questions", "wrong_answers"]
+__all__ = ["Kernel", "Question", "question", "questions", "wrong_answers"]
 
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """``(inputs at their places, attributes)`` to the one output, in its dtype or still to be rounded to it."""
@@ -58,18 +58,27 @@ def _rounded(answer: Any, dtype: Any) -> Any:
 
 
 @lru_cache(maxsize=4)
-def questions(name: str, tier: Tier = Tier.PARITY) -> tuple[Question, ...]:
-    """What a check with default settings asks of an operator."""
+def questions(name: str, tier: Tier = Tier.PARITY, seed: int = 0) -> tuple[Question, ...]:
+    """What a check with default settings asks of an operator, or one of another tier or seed."""
     descriptor = operators.get(name)
     hook = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     assert hook is not None, f"{name} has no samples"
     asked = [sample for sample in hook() if TIERS.index(sample.tier) <= TIERS.index(tier)]
     sets = {sample.case_set for sample in asked}
     assert sets <= set(descriptor.case_sets), f"{name} does not name the sets {sets - set(descriptor.case_sets)}"
+    return _asked(name, asked, seed)
+
+
+def question(name: str, call: Mapping[str, Any], seed: int = 0) -> Question:
+    """One call of an operator, as a sample states it."""
+    return _asked(name, [Sample(case_set="ordinary", case=call)], seed)[0]
+
+
+def _asked(name: str, samples: Sequence[Sample], seed: int) -> tuple[Question, ...]:
     built = cases_of_samples(
-        descriptor,
-        asked,
-        CaseRequest(),
+        operators.get(name),
+        samples,
+        CaseRequest(seed=seed),
         operators=operators,
         target=BackendTarget(name="numpy"),
         check_fill=check_fill,
@@ -85,13 +94,13 @@ def _questions(cases: Sequence[TestCase]) -> Iterator[Question]:
         yield Question(case, inputs, known)
 
 
-def wrong_answers(name: str, kernel: Kernel, *, first: bool = False) -> list[str]:
+def wrong_answers(name: str, kernel: Kernel, *, first: bool = False, seed: int = 0) -> list[str]:
     """The names of the samples that find fault with the values of a kernel, or with ``first`` the first of them.
 
     What has to be refused is left out.
     """
     found = []
-    for question in questions(name):
+    for question in questions(name, seed=seed):
         if question.case.expects_error is None and not question.is_answered(kernel):
             found.append(question.case.name)
             if first:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def divisors(windows: Windows, attributes: Attributes) -> Any:
     return np.multiply.outer(rows, columns)
 
 
-def _along_both(x: Array, windows: Windows, combine: Callable[..., Array], filling: Any) -> Array:
+def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> Array:
     """Combine the elements of each window, first along the width, then along the height."""
     filled = np.pad(x, (*((0, 0),) * (x.ndim - 2), *windows.filling()), constant_values=filling)
     for axis in (1, 0):
@@ -72,10 +71,18 @@ def _along_both(x: Array, windows: Windows, combine: Callable[..., Array], filli
     return filled
 
 
-def _along(x: Array, windows: Windows, axis: int, combine: Callable[..., Array]) -> Array:
+_MANY = 32
+"""Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
+
+
+def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
     moved = np.moveaxis(x, axis - 2, -1)
     stride, dilation, out = windows.stride[axis], windows.dilation[axis], windows.out[axis]
     reach = (out - 1) * stride + 1
+    if windows.kernel[axis] > _MANY:
+        span = dilation * (windows.kernel[axis] - 1) + 1
+        seen = np.lib.stride_tricks.sliding_window_view(moved, span, axis=-1)[..., :reach:stride, ::dilation]
+        return np.moveaxis(combine.reduce(seen, axis=-1), -1, axis - 2)
     total = moved[..., :reach:stride].copy()
     for tap in range(1, windows.kernel[axis]):
         start = tap * dilation

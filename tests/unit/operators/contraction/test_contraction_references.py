@@ -1,0 +1,345 @@
+"""References and inference of the contractions against torch in float64, exact integers and definitions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.numerics import dtype_of, numpy_dtype, round_to, widen
+from optest.operators import operators
+from optest.operators.contraction.equations import read_equation
+from optest.registry import load_object
+from optest.spec import TensorSpec, Terms, UnfitArguments, dtype
+
+Array = np.ndarray[Any, Any]
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+
+
+def drawn(shape: Sequence[int], name: str, seed: int = 0) -> Array:
+    rng = np.random.default_rng((seed, *shape))
+    if dtype(name).is_float:
+        return round_to(rng.standard_normal(tuple(shape)), dtype(name))
+    return rng.integers(max(dtype(name).min_int, -100), 100, tuple(shape)).astype(numpy_dtype(dtype(name)))
+
+
+def specs_of(inputs: Sequence[Array | None]) -> list[TensorSpec | None]:
+    return [None if a is None else TensorSpec(dtype=dtype_of(a.dtype), shape=a.shape) for a in inputs]
+
+
+def expected(operator: str, *inputs: Array | None, **attributes: Any) -> Array:
+    """The reference's output, held against inference and its terms on the way."""
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (out,) = load_object(descriptor.reference)(inputs, bound)
+        (terms,) = load_object(descriptor.terms)(inputs, bound)
+    (spec,) = load_object(descriptor.infer)(specs_of(inputs), bound)
+    assert isinstance(out, np.ndarray)
+    assert out.shape == spec.shape
+    assert out.dtype == (np.float64 if spec.dtype.is_float else numpy_dtype(spec.dtype))
+    assert isinstance(terms, Terms)
+    assert np.shape(terms.absolute) == np.shape(terms.squared) == out.shape
+    if spec.dtype.is_float and np.isfinite(out).all():
+        assert (terms.absolute >= np.abs(out) * (1 - 1e-12)).all()
+        assert (terms.absolute**2 <= terms.squared * terms.count * (1 + 1e-12)).all()
+    return out
+
+
+def double(array: Array | None) -> Any:
+    torch = pytest.importorskip("torch")
+    return None if array is None else torch.from_numpy(widen(array).astype(np.float64))
+
+
+def close(got: Array, want: Any) -> None:
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-12, atol=1e-12)
+
+
+LINEAR = [
+    ((5, 7), (3, 7), (3,)),
+    ((7,), (3, 7), None),
+    ((7,), (7,), None),
+    ((2, 3, 7), (7,), None),
+    ((2, 5, 7), (4, 7), (4,)),
+    ((5, 0), (3, 0), (3,)),
+    ((0, 7), (3, 7), (3,)),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("x", "weight", "bias"), LINEAR)
+def test_linear(name: str, x: Any, weight: Any, bias: Any) -> None:
+    import torch
+
+    inputs = [None if s is None else drawn(s, name, i) for i, s in enumerate((x, weight, bias))]
+    close(expected("linear", *inputs), torch.nn.functional.linear(*map(double, inputs)))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (0, 3, 4, 5), (2, 3, 0, 5), (2, 0, 4, 5)])
+def test_bmm(shape: tuple[int, ...]) -> None:
+    batch, rows, depth, columns = shape
+    a, b = drawn((batch, rows, depth), "float32"), drawn((batch, depth, columns), "float32", 1)
+    close(expected("bmm", a, b), double(a) @ double(b))
+
+
+sizes = st.integers(1, 5)
+
+
+@st.composite
+def convolutions(draw: Any, rank: int) -> tuple[Any, Any, Any, dict[str, Any]]:
+    def each(values: Any) -> list[int]:
+        return [draw(values) for _ in range(rank)]
+
+    groups, per_group, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    kernel, dilation, stride, padding = each(sizes), each(st.integers(1, 3)), each(sizes), each(st.integers(0, 4))
+    space = [
+        max(1, d * (k - 1) + 1 - 2 * p) + draw(st.integers(0, 6))
+        for k, d, p in zip(kernel, dilation, padding, strict=True)
+    ]
+    batch = draw(st.sampled_from([[], [1], [2]]))
+    attributes = {"groups": groups, "stride": stride, "padding": padding, "dilation": dilation}
+    if draw(st.booleans()):
+        attributes |= {"padding": "same", "stride": [1] * rank}
+    bias = draw(st.sampled_from([None, (outputs * groups,)]))
+    return (*batch, groups * per_group, *space), (outputs * groups, per_group, *kernel), bias, attributes
+
+
+@pytest.mark.torch
+@settings(max_examples=80, deadline=None)
+@given(convolutions(1))
+def test_conv1d(call: Any) -> None:
+    convolution_is_torchs("conv1d", *call)
+
+
+@pytest.mark.torch
+@settings(max_examples=80, deadline=None)
+@given(convolutions(2))
+def test_conv2d(call: Any) -> None:
+    convolution_is_torchs("conv2d", *call)
+
+
+def convolution_is_torchs(operator: str, x: Any, weight: Any, bias: Any, attributes: dict[str, Any]) -> None:
+    import torch
+
+    inputs = [None if s is None else drawn(s, "float32", i) for i, s in enumerate((x, weight, bias))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        want = getattr(torch.nn.functional, operator)(*map(double, inputs), **attributes)
+    close(expected(operator, *inputs, **attributes), want)
+
+
+@pytest.mark.parametrize("name", ["int8", "uint8", "int32"])
+def test_integers_wrap_and_out_dtype_holds_them(name: str) -> None:
+    x, weight, bias = drawn((1, 9, 5, 6), name), drawn((4, 9, 3, 3), name, 1), drawn((4,), "int32", 2)
+    wide = [each.astype(np.int64) for each in (x, weight)]
+    exact = np.zeros((1, 4, 3, 4), np.int64)
+    for i in range(3):
+        for j in range(4):
+            exact[0, :, i, j] = (wide[0][0, None, :, i : i + 3, j : j + 3] * wide[1]).sum((1, 2, 3))
+    assert np.array_equal(expected("conv2d", x, weight), exact.astype(x.dtype))
+    if name != "int32":
+        got = expected("conv2d", x, weight, bias, out_dtype="int32")
+        assert np.array_equal(got, (exact + bias[:, None, None]).astype(np.int32))
+    rows, columns = x.reshape(9, 30), weight.reshape(9, 36)
+    product = rows.T.astype(np.int64) @ columns.astype(np.int64)
+    assert np.array_equal(expected("matmul", rows.T, columns, out_dtype="int64"), product)
+    assert np.array_equal(expected("gemm", rows, columns, trans_a=True), product.astype(x.dtype))
+    assert np.array_equal(expected("linear", rows.T, columns.T, out_dtype="int64"), product)
+
+
+def test_int64_products_wrap_beyond_float64() -> None:
+    a, b = drawn((3, 5), "int64") * 2**58 + 1, drawn((5, 4), "int64", 1) * 2**57 + 3
+    exact = np.array([[sum(int(p) * int(q) for p, q in zip(row, column, strict=True)) for column in b.T] for row in a])
+    wrapped = np.array([[(int(each) + 2**63) % 2**64 - 2**63 for each in row] for row in exact], np.int64)
+    assert np.array_equal(expected("matmul", a, b), wrapped)
+    assert np.array_equal(expected("einsum", a, b, equation="ij,jk->ik"), wrapped)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "is_right"),
+    [
+        ("int8", "int32", True),
+        ("int16", "int64", True),
+        ("float16", "float32", True),
+        ("float8_e4m3fn", "bfloat16", True),
+        ("float32", "float32", True),
+        ("int8", "float32", False),
+        ("float32", "float16", False),
+        ("float32", "int32", False),
+        ("int64", "int32", False),
+    ],
+)
+def test_out_dtype_widens_only(narrow: str, wide: str, is_right: bool) -> None:
+    specs = [TensorSpec(dtype=dtype(narrow), shape=(3, 3))] * 2
+    infer = load_object(operators.get("matmul").infer)
+    if is_right:
+        assert infer(specs, {"out_dtype": wide})[0].dtype.name == wide
+    else:
+        with pytest.raises(UnfitArguments, match="out_dtype is"):
+            infer(specs, {"out_dtype": wide})
+
+
+EQUATIONS: list[tuple[str, list[tuple[int, ...]]]] = [
+    ("ij,jk->ik", [(2, 3), (3, 4)]),
+    ("ij,jk", [(2, 3), (3, 4)]),
+    ("ba,ca", [(3, 4), (5, 4)]),
+    ("zB,Bc", [(3, 4), (4, 5)]),
+    ("ii->i", [(4, 4)]),
+    ("ii", [(4, 4)]),
+    ("iij->j", [(4, 4, 3)]),
+    ("iiijj->ij", [(2, 2, 2, 3, 3)]),
+    ("ij->ji", [(2, 3)]),
+    ("ij->", [(2, 3)]),
+    ("i,j,k->kij", [(2,), (3,), (4,)]),
+    ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+    ("ij,ik,il->jkl", [(9, 2), (9, 3), (9, 4)]),
+    ("...ij,...jk->...ik", [(2, 1, 2, 3), (5, 3, 4)]),
+    ("...ij,...jk", [(2, 1, 2, 3), (5, 3, 4)]),
+    ("...,...", [(2, 3), (3,)]),
+    ("i...,...->i...", [(4, 2, 3), (3,)]),
+    ("...i->...", [(2, 3, 4)]),
+    ("...i->i", [(2, 3, 4)]),
+    ("...->...", [(2, 3)]),
+    ("ij,ij->i", [(2, 3), (2, 3)]),
+    ("ij,jk->ik", [(2, 1), (3, 4)]),
+    ("ij,ij->ij", [(1, 3), (2, 1)]),
+    (" i j , j -> i ", [(2, 3), (3,)]),
+    (",->", [(), ()]),
+    ("->", [()]),
+    ("ij,jk->ik", [(2, 0), (0, 4)]),
+    ("ij,jk->ik", [(0, 3), (3, 4)]),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("equation", "shapes"), EQUATIONS)
+def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    import torch
+
+    inputs = [drawn(shape, "float32", seed) for seed, shape in enumerate(shapes)]
+    close(expected("einsum", *inputs, equation=equation), torch.einsum(equation, *map(double, inputs)))
+    whole = [drawn(shape, "int64", seed) for seed, shape in enumerate(shapes)]
+    got = expected("einsum", *whole, equation=equation)
+    assert np.array_equal(got, torch.einsum(equation, *[double(each) for each in whole]).numpy().astype(np.int64))
+
+
+LETTERS = "abcAB"
+
+
+@st.composite
+def equations(draw: Any) -> tuple[str, list[tuple[int, ...]]]:
+    size = {letter: draw(st.integers(1, 4)) for letter in LETTERS}
+    terms = draw(st.lists(st.text(LETTERS, min_size=0, max_size=4), min_size=1, max_size=3))
+    used = sorted(set("".join(terms)))
+    output = draw(st.permutations(used))[: draw(st.integers(0, len(used)))]
+    text = ",".join(terms) + draw(st.sampled_from(["", "->" + "".join(output)]))
+    return text, [tuple(size[letter] for letter in term) for term in terms]
+
+
+@pytest.mark.torch
+@settings(max_examples=150, deadline=None)
+@given(equations())
+def test_einsum_of_any_equation(call: tuple[str, list[tuple[int, ...]]]) -> None:
+    import torch
+
+    equation, shapes = call
+    inputs = [drawn(shape, "float64", seed) for seed, shape in enumerate(shapes)]
+    want = torch.einsum(equation, *map(double, inputs))
+    close(expected("einsum", *inputs, equation=equation), want)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [(2, 3), (4, 5)]),
+        ("ij->ii", [(2, 3)]),
+        ("ij->iz", [(2, 3)]),
+        ("ijk->i", [(2, 3)]),
+        ("ii->i", [(2, 3)]),
+        ("ij,jk", [(2, 3)]),
+        ("ij,j;->i", [(2, 3), (3,)]),
+        ("ij", [(2, 3), (3,)]),
+        ("i1->i", [(2, 3)]),
+    ],
+)
+def test_equations_that_torch_refuses(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    import torch
+
+    with pytest.raises(RuntimeError):
+        torch.einsum(equation, *[torch.ones(shape) for shape in shapes])
+    with pytest.raises(UnfitArguments):
+        read_equation(equation, shapes)
+
+
+CONV_CALLS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 4, 9, 9), (3, 2, 3, 3), {}),
+    ((1, 4, 9, 9), (4, 2, 3, 3), {"groups": 2}),
+    ((1, 4, 9, 9), (3, 2, 3, 3), {"groups": 2}),
+    ((1, 4, 2, 9), (3, 4, 3, 3), {}),
+    ((1, 4, 2, 9), (3, 4, 3, 3), {"padding": [1, 0]}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"padding": "same", "stride": 2}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"padding": "valid", "stride": 2}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"padding": "full"}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"stride": 0}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"dilation": 0}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"padding": -1}),
+    ((1, 4, 9, 9), (3, 4, 3, 3), {"stride": [1, 1, 1]}),
+    ((4, 9, 9), (3, 4, 3, 3), {}),
+    ((4, 9), (3, 4, 3, 3), {}),
+    ((1, 4, 9, 9), (3, 4, 3), {}),
+    ((0, 4, 9, 9), (3, 4, 3, 3), {}),
+]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("x", "weight", "attributes"), CONV_CALLS)
+def test_conv2d_takes_and_refuses_what_torch_does(x: Any, weight: Any, attributes: dict[str, Any]) -> None:
+    import torch
+
+    descriptor = operators.get("conv2d")
+    specs = [TensorSpec(dtype=dtype("float32"), shape=shape) for shape in (x, weight)]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tensors = [torch.ones(shape) for shape in (x, weight)]  # meta tensors are refused less
+            want = tuple(torch.nn.functional.conv2d(*tensors, **attributes).shape)
+    except (RuntimeError, ValueError):
+        with pytest.raises(UnfitArguments):
+            load_object(descriptor.infer)(specs, descriptor.bind(attributes))
+    else:
+        assert load_object(descriptor.infer)(specs, descriptor.bind(attributes))[0].shape == want
+
+
+@pytest.mark.parametrize(
+    ("operator", "shapes", "attributes", "length"),
+    [
+        ("matmul", [(2, 3, 17), (17, 5)], {}, 17),
+        ("gemm", [(17, 3), (17, 5), None], {"trans_a": True}, 17),
+        ("linear", [(2, 3, 17), (5, 17), None], {}, 17),
+        ("bmm", [(2, 3, 17), (2, 17, 5)], {}, 17),
+        ("conv1d", [(1, 6, 9), (4, 3, 5), None], {"groups": 2}, 15),
+        ("conv2d", [(1, 6, 9, 9), (4, 6, 5, 2), None], {}, 60),
+        ("einsum", [(2, 3, 4), (3, 4, 5)], {"equation": "ijk,jkl->il"}, 12),
+    ],
+)
+def test_length_of_sums(operator: str, shapes: list[Any], attributes: dict[str, Any], length: int) -> None:
+    descriptor = operators.get(operator)
+    specs = [None if shape is None else TensorSpec(dtype=dtype("float32"), shape=shape) for shape in shapes]
+    assert load_object(descriptor.sum_length)(specs, descriptor.bind(attributes)) == length
+
+
+def test_padding_is_a_word_or_numbers() -> None:
+    conv2d = operators.get("conv2d")
+    assert conv2d.bind({"padding": "same"})["padding"] == "same"
+    assert conv2d.bind({"padding": 2})["padding"] == (2,)
+    with pytest.raises(UnfitArguments, match="a list of integers or a string"):
+        conv2d.bind({"padding": 1.5})

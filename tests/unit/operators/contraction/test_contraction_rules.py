@@ -1,0 +1,157 @@
+"""The rules of sums of products: torch stays inside at every width and seed, wrong sums do not.
+
+They stand here for contraction, pooling and attention alike, because what differs is only how the width is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_questions import Kernel, question
+
+from optest.numerics import dtype_of, round_to, widen
+from optest.operators import operators
+from optest.operators.samples import call
+from optest.registry import load_object
+from optest.spec import dtype
+
+Array = np.ndarray[Any, Any]
+Call = Callable[[int], dict[str, Any]]
+
+WIDTHS = (1, 17, 4096, 65536)
+DTYPES = ("float32", "float16", "bfloat16")
+FILLS = ("randn", "uniform", "integer-exact")
+
+
+def _conv(width: int) -> dict[str, Any]:
+    channels = max(1, width // 8) if width > 8 else width
+    return call({"padding": 1}, input=(1, channels, 10), weight=(8, channels, 8), bias=(8,))
+
+
+def _rows(width: int) -> int:
+    return 64 if width <= 4096 else 8
+
+
+CALLS: dict[str, tuple[str, Call]] = {
+    "matmul": ("matmul", lambda n: call(input=(16, n), other=(n, 16))),
+    "bmm": ("bmm", lambda n: call(input=(2, 8, n), mat2=(2, n, 16))),
+    "gemm": ("gemm", lambda n: call({"alpha": 0.7, "beta": -1.5}, a=(16, n), b=(n, 16), c=(16,))),
+    "linear": ("linear", lambda n: call(input=(16, n), weight=(16, n), bias=(16,))),
+    "einsum": ("einsum", lambda n: call({"equation": "bij,bkj->bik"}, operands0=(2, 8, n), operands1=(2, 16, n))),
+    "conv1d": ("conv1d", _conv),
+    "adaptive_avg_pool2d": ("adaptive_avg_pool2d", lambda n: call({"output_size": 1}, input=(8, _rows(n), 1, n))),
+    "avg_pool2d": ("avg_pool2d", lambda n: call({"kernel_size": (1, n)}, input=(8, _rows(n), 1, n))),
+    "attention over keys": ("scaled_dot_product_attention", lambda n: _attention(8, n, 16)),
+    "attention over elements": ("scaled_dot_product_attention", lambda n: _attention(8, 9, n)),
+    "rope": ("rope", lambda n: call(input=(4, n, 8), cos=(n, 4), sin=(n, 4))),
+}
+
+
+def _attention(queries: int, keys: int, elements: int) -> dict[str, Any]:
+    return call(query=(1, 1, queries, elements), key=(1, 1, keys, elements), value=(1, 1, keys, 16))
+
+
+def torch_kernel(name: str) -> Kernel:
+    torch = pytest.importorskip("torch")
+    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.backends.torch_tensors import from_torch, to_torch
+
+    def kernel(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]
+        return from_torch(TORCH_OPERATORS[name](tensors, attributes))
+
+    return kernel
+
+
+def asked(label: str, width: int, name: str, fill: str, seed: int) -> Any:
+    operator, make = CALLS[label]
+    return question(operator, {**make(width), "dtypes": [name], "generator": fill}, seed)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("label", CALLS)
+def test_torch_stays_inside(label: str, width: int, name: str) -> None:
+    kernel = torch_kernel(CALLS[label][0])
+    for fill in FILLS:
+        assert asked(label, width, name, fill, seed=width).is_answered(kernel), fill
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS[:3])
+@pytest.mark.parametrize("label", CALLS)
+def test_torch_stays_inside_for_a_hundred_seeds(label: str, width: int, name: str) -> None:
+    kernel = torch_kernel(CALLS[label][0])
+    wrong = [seed for seed in range(100) if not asked(label, width, name, "randn", seed).is_answered(kernel)]
+    assert wrong == []
+
+
+def reference(label: str) -> Callable[..., Any]:
+    return load_object(operators.get(CALLS[label][0]).reference)
+
+
+def truncated(values: Array, name: str) -> Array:
+    """Towards zero, to the dtype."""
+    nearest = widen(round_to(values, dtype(name)))
+    inward = nearest - np.where(np.abs(nearest) > np.abs(values), np.sign(nearest) * np.abs(nearest) * 2.0**-30, 0.0)
+    bits = {"float32": 24, "float16": 11, "bfloat16": 8}[name]
+    mantissa, exponent = np.frexp(values)
+    cut = np.ldexp(np.trunc(np.ldexp(mantissa, bits)), exponent - bits)
+    return np.where(inward == nearest, nearest, cut)
+
+
+def spoiled(label: str, fault: str) -> Kernel:
+    """The reference with one fault in its inputs or its result."""
+
+    def kernel(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        given = [None if each is None else np.array(each) for each in inputs]
+        name = dtype_of(given[0].dtype).name
+        if fault == "last term dropped":
+            given[0][..., -1] = 0
+        if fault == "first term twice":
+            given[0][..., 0] = round_to(widen(given[0][..., 0]) * 2.0, dtype(name))
+        out = np.array(reference(label)(given, attributes)[0])
+        if fault == "one element":
+            out.reshape(-1)[out.size // 2] *= 1.05
+        if fault == "everything 1 % larger":
+            out *= 1.01
+        if fault == "truncated":
+            out = truncated(out, name)
+        return out
+
+    return kernel
+
+
+SUMS = tuple(label for label in CALLS if "attention" not in label and label != "rope")
+FAULTS = ("last term dropped", "first term twice", "one element", "everything 1 % larger")
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("width", WIDTHS[:3])
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("label", SUMS)
+def test_faults_are_outside(label: str, fault: str, width: int, name: str) -> None:
+    """Some fill finds it."""
+    kernel = spoiled(label, fault)
+    assert any(not asked(label, width, name, fill, seed=width).is_answered(kernel) for fill in FILLS)
+
+
+@pytest.mark.parametrize("name", DTYPES[1:])
+@pytest.mark.parametrize("width", WIDTHS[1:3])
+@pytest.mark.parametrize("label", SUMS)
+def test_truncation_to_16_bits_is_outside(label: str, width: int, name: str) -> None:
+    """To float32 it is within what a float32 accumulator may lose."""
+    assert not asked(label, width, name, "randn", seed=width).is_answered(spoiled(label, "truncated"))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("label", SUMS)
+def test_correct_rounding_is_inside(label: str, name: str) -> None:
+    kernel = spoiled(label, "none")
+    assert all(asked(label, 4096, name, fill, seed=1).is_answered(kernel) for fill in FILLS)
