@@ -87,14 +87,19 @@ def softplus_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
 
     Of the exponential's error, 6 u, and of that of z, |z|·u, the logarithm keeps the share s = exp(z) / (1 + exp(z)):
     (6 + |z|)·s / beta. beta ≠ 1 divides once more, 2.5 ulp: 5·|out|. Beyond 40 |z| counts as 40.
+
+    Where z is above a threshold of 20 or more, the curve is as right as the line, which torch takes for the sake of
+    stability: exp(-z) / beta apart, which float64 alone can tell.
     """
-    beta = attributes.get("beta", 1.0)
+    beta, threshold = attributes.get("beta", 1.0), attributes.get("threshold", 20.0)
     scaled = beta * as_float64(inputs[0])
     share = 1.0 / (1.0 + np.exp(-scaled))
     rounded = 0.0 if beta == 1 else 1.0
     worst = (1.0 + share * (6.0 + rounded * np.minimum(np.abs(scaled), _FARTHEST))) / beta
     divided = 5.0 * rounded * _size(softplus_reference(inputs, attributes))
-    return (ErrorBudget(_finite(worst + divided)),)
+    is_line = (scaled > threshold) & (threshold >= 20.0)
+    curve = np.where(is_line, np.exp(-scaled) / beta / _unit_roundoff(inputs[0]), 0.0)
+    return (ErrorBudget(_finite(worst + divided + curve)),)
 
 
 @quiet
@@ -131,7 +136,7 @@ def swiglu_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, 
     near = 4.0 * np.minimum(np.abs(as_float64(gate)), _FARTHEST)
     smallest = float(np.finfo(np.float64 if is_double(gate) else np.float32).smallest_subnormal)
     lost = near + 5.0 * _size(silu_reference([gate], {})) + 3.0 * smallest / _unit_roundoff(gate)
-    return (ErrorBudget(_finite(lost * np.abs(as_float64(up)))),)
+    return (ErrorBudget(_finite(_finite(lost) * np.abs(as_float64(up)))),)
 
 
 def _size(outputs: tuple[Array, ...]) -> Array:

@@ -14,6 +14,8 @@ __all__ = ["cast_samples"]
 _EVERY = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 
+_RARE = ("uint16", "uint32", "uint64", "int4", "uint4")
+
 
 def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
@@ -25,7 +27,15 @@ def cast_samples() -> Iterator[Sample]:
     for small in _FLOAT8:
         yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *FLOAT_NAMES[1:]))
         yield from (_cast("dtypes", small, to, input=(4, 37)) for to in FLOAT_NAMES)
-    for parts in (("complex64", "complex128"), ("float32", "complex64"), ("complex64", "bool")):
+    for rare in _RARE:
+        yield _cast("dtypes", rare, "float32", input=(4, 37))
+        yield _cast("dtypes", "float32", rare, input=(4, 37))
+    for parts in (
+        ("complex64", "complex128"),
+        ("complex128", "complex64"),
+        ("float32", "complex64"),
+        ("complex64", "bool"),
+    ):
         yield _cast("dtypes", *parts, input=(4, 37))
     yield from in_every_layout([plain])
     yield from (_cast("sizes", "float32", to, input=(n,)) for n in SIZES for to in ("float16", "int8"))

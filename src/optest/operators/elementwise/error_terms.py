@@ -49,6 +49,7 @@ def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
     return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
 
 
+@quiet
 def round_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
     """Without decimals nothing is lost. With them, the whole number is divided by a power of ten: 2.5 ulp, 5·|out|.
 

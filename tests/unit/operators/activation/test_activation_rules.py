@@ -1,0 +1,182 @@
+"""The rules of activations: torch and every usual formula stay inside, in any dtype and at any width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_arrays import verdict_of
+
+from optest.numerics import dtype_of, round_to, widen
+from optest.operators import operators
+from optest.operators.normal_tail import normal_tail
+from optest.registry import load_object
+from optest.spec import ErrorBudget, Status, dtype
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+WIDTHS = (1, 17, 4096, 65536)
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("relu", {}),
+    ("leaky_relu", {}),
+    ("leaky_relu", {"negative_slope": -0.3}),
+    ("sigmoid", {}),
+    ("silu", {}),
+    ("softplus", {}),
+    ("softplus", {"beta": 0.3, "threshold": 2.0}),
+    ("softplus", {"beta": 3.0}),
+    ("elu", {}),
+    ("elu", {"alpha": -1.7}),
+    ("hardswish", {}),
+    ("gelu", {}),
+    ("gelu", {"approximate": "tanh"}),
+    ("swiglu", {}),
+]
+
+
+def by_torch(operator: str, inputs: list[Array], attributes: dict[str, Any]) -> Array:
+    torch = pytest.importorskip("torch")
+    from optest.backends.torch_operators import TORCH_OPERATORS
+
+    half = dtype_of(inputs[0].dtype).name == "bfloat16"
+    tensors = [
+        torch.from_numpy(each.view(np.int16).copy()).view(torch.bfloat16) if half else torch.from_numpy(each.copy())
+        for each in inputs
+    ]
+    found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))
+    return np.asarray(found.view(torch.int16).numpy()).view(inputs[0].dtype) if half else np.asarray(found.numpy())
+
+
+def inputs_of(operator: str, name: str, width: int, seed: int) -> list[Array]:
+    """Half of them near 0, half from end to end; 65,536 of them reach where the exponential overflows."""
+    rng = np.random.default_rng([seed, width])
+    near, far = rng.standard_normal(width), rng.uniform(-110, 110, width)
+    x = np.where(rng.random(width) < 0.5, near, far)
+    count = len(operators.get(operator).tensors.inputs)
+    return [round_to(each, dtype(name)) for each in (x, rng.standard_normal(width) * 3)[:count]]
+
+
+def torch_stays_inside(
+    operator: str, attributes: dict[str, Any], name: str, seeds: range, widths: Any = WIDTHS
+) -> None:
+    for width in widths:
+        for seed in seeds:
+            inputs = inputs_of(operator, name, width, seed)
+            verdict = verdict_of(operator, inputs, [by_torch(operator, inputs, attributes)], **attributes)
+            assert verdict.status is Status.PASSED, (width, seed, verdict.message)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("operator", "attributes"), CALLS, ids=str)
+def test_torch_stays_inside(operator: str, attributes: dict[str, Any], name: str) -> None:
+    torch_stays_inside(operator, attributes, name, range(2), (1, 17, 4096))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("operator", "attributes"), CALLS, ids=str)
+def test_torch_stays_inside_over_a_hundred_seeds(operator: str, attributes: dict[str, Any], name: str) -> None:
+    torch_stays_inside(operator, attributes, name, range(100))
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def stable_sigmoid(x: Any) -> Any:
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1) / (1 + small)
+
+
+def tanh_sigmoid(x: Any) -> Any:
+    half = x.dtype.type(0.5)
+    return half + half * np.tanh(x * half)
+
+
+def sixth(x: Any) -> Any:
+    return x.dtype.type(1 / 6)
+
+
+def erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(x).astype(x.dtype)
+
+
+FORMULAS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("sigmoid", "plain"): sigmoid,
+    ("sigmoid", "stable"): stable_sigmoid,
+    ("sigmoid", "by powers of two"): lambda x: 1 / (1 + np.exp(-x)),
+    ("silu", "x / (1 + exp(-x))"): lambda x: x / (1 + np.exp(-x)),
+    ("silu", "x * sigmoid"): lambda x: x * stable_sigmoid(x),
+    ("silu", "by tanh"): lambda x: x * tanh_sigmoid(x),
+    ("softplus", "log1p of exp"): lambda x: np.where(x > 20, x, np.log1p(np.exp(x))),
+    ("softplus", "stable"): lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    ("softplus", "log(1 + exp)"): lambda x: np.where(x > 20, x, np.log(1 + np.exp(x))),
+    ("softplus", "logaddexp"): lambda x: np.logaddexp(x, x.dtype.type(0)),
+    ("elu", "expm1"): lambda x: np.where(x > 0, x, np.expm1(x)),
+    ("elu", "exp - 1"): lambda x: np.where(x > 0, x, np.exp(x) - 1),
+    ("hardswish", "division by 6"): lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    ("hardswish", "times 1/6"): lambda x: x * np.clip(x + 3, 0, 6) * sixth(x),
+    ("hardswish", "hard sigmoid"): lambda x: x * np.clip(x / 6 + x.dtype.type(0.5), 0, 1),
+    ("hardswish", "hard sigmoid times 1/6"): lambda x: x * np.clip(x * sixth(x) + x.dtype.type(0.5), 0, 1),
+    ("gelu", "1 + erf"): lambda x: x * x.dtype.type(0.5) * (1 + erf(x * x.dtype.type(math.sqrt(0.5)))),
+    ("gelu", "by the tail"): lambda x: x * np.where(x > 0, 1 - normal_tail(np.abs(x)), normal_tail(np.abs(x))),
+    ("swiglu", "x / (1 + exp(-x)) * up"): lambda gate, up: gate / (1 + np.exp(-gate)) * up,
+    ("swiglu", "gate * up * sigmoid"): lambda gate, up: gate * up * stable_sigmoid(gate),
+    ("swiglu", "by tanh"): lambda gate, up: gate * tanh_sigmoid(gate) * up,
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(("operator", "formula"), FORMULAS)
+def test_usual_formulas_stay_inside(operator: str, formula: str, name: str) -> None:
+    for width in (1, 17, 20000):
+        for seed in range(3):
+            inputs = inputs_of(operator, name, width, seed)
+            wide = np.float64 if name == "float64" else np.float32
+            with np.errstate(all="ignore"):
+                found = FORMULAS[operator, formula](*(widen(each).astype(wide) for each in inputs)).astype(wide)
+            verdict = verdict_of(operator, inputs, [round_to(found.astype(np.float64), dtype(name))])
+            assert verdict.status is Status.PASSED, (width, seed, verdict.message, verdict.measures)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("operator", "attributes"), [call for call in CALLS if call[0] != "relu"], ids=str)
+def test_budgets_are_shaped_like_the_output_and_finite_where_it_is(operator: str, attributes: dict[str, Any]) -> None:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    for kind in (np.float32, np.float64):
+        values = np.array(
+            [np.nan, np.inf, -np.inf, np.finfo(kind).max, -np.finfo(kind).max, 0.0, -0.0, 1.5, -100.0], kind
+        )
+        inputs = [values, values[::-1]][: len(descriptor.tensors.inputs)]
+        (out,) = load_object(str(descriptor.reference))(inputs, bound)
+        (budget,) = load_object(str(descriptor.terms))(inputs, bound)
+        assert isinstance(budget, ErrorBudget)
+        assert np.shape(budget.worst) == out.shape
+        finite = np.isfinite(out)
+        assert np.isfinite(np.asarray(budget.worst)[finite]).all()
+        assert (np.asarray(budget.worst)[finite] >= 0).all()
+
+
+def test_swiglu_budgets_of_two_halves_are_those_of_two_tensors() -> None:
+    rng = np.random.default_rng(0)
+    gate, up = rng.standard_normal((3, 4)), rng.standard_normal((3, 4))
+    terms = load_object(str(operators.get("swiglu").terms))
+    (one,), (two,) = terms([np.concatenate([gate, up], -1)], {}), terms([gate, up], {})
+    assert np.array_equal(one.worst, two.worst)
+
+
+def test_where_an_exponential_overflows_zero_is_right_and_nothing_else_is() -> None:
+    x = np.array([-89.0], np.float32)
+    tail = float(np.exp(-89.0))
+    assert verdict_of("sigmoid", [x], [np.array([0.0], np.float32)]).status is Status.PASSED
+    assert verdict_of("sigmoid", [x], [np.array([tail], np.float32)]).status is Status.PASSED
+    assert verdict_of("sigmoid", [x], [np.array([3 * tail], np.float32)]).status is Status.FAILED
+    nearer = np.array([-80.0], np.float32)
+    assert verdict_of("sigmoid", [nearer], [np.array([0.0], np.float32)]).status is Status.FAILED

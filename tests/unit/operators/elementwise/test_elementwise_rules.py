@@ -1,0 +1,236 @@
+"""The rules of elementwise operators: right kernels stay inside at any width, and both sides of a step are right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from judged_arrays import verdict_of
+
+from optest.numerics import dtype_of, round_to, widen
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import ErrorBudget, Status, dtype
+
+Array = np.ndarray[Any, Any]
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+WIDTHS = (1, 17, 4096, 65536)
+
+RANGES: dict[str, tuple[float, float]] = {
+    "exp": (-15, 11),
+    "expm1": (-15, 11),
+    "log": (1e-3, 1e3),
+    "log1p": (-0.99, 1e3),
+    "sqrt": (0, 1e3),
+    "rsqrt": (1e-3, 1e3),
+    "reciprocal": (0.01, 100),
+    "sin": (-100, 100),
+    "cos": (-100, 100),
+    "tanh": (-10, 10),
+    "erf": (-6, 6),
+    "floor": (-1e3, 1e3),
+    "ceil": (-1e3, 1e3),
+    "round": (-1e3, 1e3),
+    "trunc": (-1e3, 1e3),
+    "neg": (-9, 9),
+    "abs": (-9, 9),
+    "sign": (-9, 9),
+}
+BINARY = ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt")
+KNOWN = {  # what torch rounds to 16 bits on the way; optest's own list of expectations has the same lines
+    *((name, half) for name in ("rsqrt", "erf", "floor_divide") for half in ("float16", "bfloat16")),
+}
+
+
+def tensor(array: Array) -> Any:
+    torch = pytest.importorskip("torch")
+    if dtype_of(array.dtype).name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(array.copy())
+
+
+def array_of(found: Any) -> Array:
+    import torch
+
+    if found.dtype is torch.bfloat16:
+        return np.asarray(found.view(torch.int16).numpy()).view(round_to(0.0, dtype("bfloat16")).dtype)
+    return np.asarray(found.numpy())
+
+
+def by_torch(operator: str, inputs: list[Array], **attributes: Any) -> Array:
+    from optest.backends.torch_operators import TORCH_OPERATORS
+
+    bound = operators.get(operator).bind(attributes)
+    return array_of(TORCH_OPERATORS[operator]([tensor(each) for each in inputs], bound))
+
+
+def drawn(operator: str, name: str, width: int, seed: int) -> list[Array]:
+    rng = np.random.default_rng([seed, width])
+    if operator in RANGES:
+        return [round_to(rng.uniform(*RANGES[operator], width), dtype(name))]
+    first = rng.standard_normal(width) * 3
+    second = rng.uniform(0.25, 8, width) * rng.choice([-1.0, 1.0], width)
+    if operator == "pow":
+        first, second = rng.uniform(0.1, 8, width), rng.uniform(-4, 4, width)
+    return [round_to(each, dtype(name)) for each in (first, second)]
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    for operator in (*RANGES, *BINARY):
+        yield from ((operator, name) for name in FLOATS if (operator, name) not in KNOWN)
+
+
+def torch_stays_inside(operator: str, name: str, seeds: range, widths: tuple[int, ...] = WIDTHS) -> None:
+    for width in widths:
+        for seed in seeds:
+            inputs = drawn(operator, name, width, seed)
+            verdict = verdict_of(operator, inputs, [by_torch(operator, inputs)])
+            assert verdict.status is Status.PASSED, (width, seed, verdict.message)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("operator", "name"), list(pairs()))
+def test_torch_stays_inside(operator: str, name: str) -> None:
+    torch_stays_inside(operator, name, range(2), (1, 17, 4096))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(("operator", "name"), list(pairs()))
+def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> None:
+    torch_stays_inside(operator, name, range(100))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("operator", ["add", "sub"])
+@pytest.mark.parametrize("alpha", [-0.3, 2.0, 1000.1])
+def test_scaled_sums_stay_inside(operator: str, name: str, alpha: float) -> None:
+    inputs = drawn(operator, name, 4095, 1)  # an odd end for vectors
+    assert verdict_of(operator, inputs, [by_torch(operator, inputs, alpha=alpha)], alpha=alpha).status is Status.PASSED
+    exact = widen(inputs[0]) + (alpha if operator == "add" else -alpha) * widen(inputs[1]).astype(np.longdouble)
+    rounded = round_to(exact.astype(np.float64), dtype(name))
+    assert verdict_of(operator, inputs, [rounded], alpha=alpha).status is Status.PASSED
+    lost = by_torch(operator, inputs, alpha=alpha * 1.05)
+    assert verdict_of(operator, inputs, [lost], alpha=alpha).status is Status.FAILED
+
+
+# Steps.
+
+
+def judged(
+    operator: str, inputs: list[Any], outputs: list[float], name: str = "float32", **attributes: Any
+) -> list[bool]:
+    """Element by element, whether it passes."""
+    arrays = [round_to(np.asarray(each, np.float64), dtype(name)) for each in inputs]
+    got = round_to(np.asarray(outputs, np.float64), dtype(name))
+    passed = []
+    for k in range(len(outputs)):
+        case = [each[k : k + 1] for each in arrays]
+        passed.append(verdict_of(operator, case, [got[k : k + 1]], **attributes).status is Status.PASSED)
+    return passed
+
+
+BESIDE = float(np.nextafter(np.float32(6.0), np.float32(0.0)))
+"""One ulp below 6: over 2 it lies one ulp below 3, and 1e-7 of 3 away from it."""
+
+
+@pytest.mark.parametrize(("operator", "attributes"), [("floor_divide", {}), ("div", {"rounding_mode": "trunc"})])
+def test_beside_a_step_both_sides_are_right(operator: str, attributes: dict[str, Any]) -> None:
+    quotients = [[BESIDE, BESIDE, BESIDE, BESIDE], [2.0, 2.0, 2.0, 2.0]]
+    assert judged(operator, quotients, [2.0, 3.0, 1.0, 2.5], **attributes) == [True, True, False, False]
+    above = [12.000001, 12.000001, 12.000001]
+    assert judged(operator, [above, [4.0] * 3], [3.0, 2.0, 4.0], **attributes) == [True, True, False]
+
+
+@pytest.mark.parametrize(("operator", "attributes"), [("floor_divide", {}), ("div", {"rounding_mode": "trunc"})])
+def test_on_a_step_one_answer_is_right(operator: str, attributes: dict[str, Any]) -> None:
+    assert judged(operator, [[6.0, 6.0, 6.0], [2.0, 2.0, 2.0]], [3.0, 2.0, 4.0], **attributes) == [True, False, False]
+    assert judged(operator, [[6.001, 6.001], [2.0, 2.0]], [3.0, 2.0], **attributes) == [True, False]
+    assert judged(operator, [[-0.5, -0.5], [2.0, 2.0]], [0.0, -1.0], **attributes) == (
+        [True, False] if attributes else [False, True]
+    )
+
+
+def test_truncation_has_no_step_at_zero() -> None:
+    tiny = [2.0**-149, -(2.0**-149)]
+    assert judged("div", [tiny, [8.0, 8.0]], [1.0, -1.0], rounding_mode="trunc") == [False, False]
+    assert judged("div", [tiny, [8.0, 8.0]], [0.0, 0.0], rounding_mode="trunc") == [True, True]
+    assert judged("floor_divide", [tiny, [8.0, 8.0]], [0.0, 0.0]) == [True, True]
+    assert judged("floor_divide", [[-1e-3], [8.0]], [0.0]) == [False]
+
+
+def test_a_remainder_beside_a_step_may_be_one_divisor_more_or_less() -> None:
+    left = BESIDE - 4.0  # 2 - 5e-7
+    assert judged("remainder", [[BESIDE] * 4, [2.0] * 4], [left, left - 2.0, 0.0, left - 4.0]) == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert judged("remainder", [[6.0] * 2, [2.0] * 2], [0.0, 2.0]) == [True, False]
+    assert judged("remainder", [[5.0] * 2, [2.0] * 2], [1.0, -1.0]) == [True, False]
+
+
+def test_decimals_beside_a_half() -> None:
+    """2.675 is 2.67499995 in float32, whose product with 100 is 267.5 there."""
+    assert judged("round", [[2.675] * 4], [2.67, 2.68, 2.66, 2.675], decimals=2) == [True, True, False, False]
+    assert judged("round", [[0.125] * 3], [0.12, 0.13, 0.11], decimals=2) == [True, False, False]
+    assert judged("round", [[25.0] * 2], [20.0, 30.0], decimals=-1) == [True, False]
+    assert judged("round", [[2.5] * 2], [2.0, 3.0]) == [True, False]
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_steps_in_16_bits(name: str) -> None:
+    tenth, half = 0.1, 0.5
+    assert judged("floor_divide", [[half] * 2, [tenth] * 2], [4.0, 5.0], name) == (
+        [False, True] if float(widen(round_to(0.1, dtype(name)))) <= 0.1 else [True, False]
+    )
+
+
+def test_alternatives_of_integers_and_plain_divisions_are_none() -> None:
+    for operator in ("floor_divide", "remainder"):
+        hook = load_object(str(operators.get(operator).alternatives))
+        whole = np.array([7, -7])
+        assert hook([whole, np.array([2, 2])], {}, [whole]) == (None,)
+    division = load_object(str(operators.get("div").alternatives))
+    value = np.array([1.0])
+    assert division([value, value], {"rounding_mode": None}, [value]) == (None,)
+    assert load_object(str(operators.get("round").alternatives))([value], {"decimals": 0}, [value]) == (None,)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("operator", "attributes"),
+    [("round", {"decimals": 2}), ("round", {"decimals": -2}), ("add", {"alpha": 0.3}), ("sub", {"alpha": -7.0})],
+)
+def test_budgets_are_shaped_like_the_output_and_finite_where_it_is(operator: str, attributes: dict[str, Any]) -> None:
+    descriptor = operators.get(operator)
+    bound = descriptor.bind(attributes)
+    for kind in (np.float32, np.float64):
+        values = np.array([np.nan, np.inf, -np.inf, np.finfo(kind).max, -0.0, 1.5, -2.25], kind)
+        inputs = [values] if operator == "round" else [values[:, None], values]
+        (out,) = load_object(str(descriptor.reference))(inputs, bound)
+        (budget,) = load_object(str(descriptor.terms))(inputs, bound)
+        assert isinstance(budget, ErrorBudget)
+        assert budget.worst.shape == out.shape
+        assert np.isfinite(budget.worst[np.isfinite(out)]).all()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", FLOATS)
+def test_alternatives_of_special_values_warn_nobody(name: str) -> None:
+    values = round_to(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, 1e30, -1e-30]), dtype(name))
+    for operator, attributes in (("floor_divide", {}), ("remainder", {}), ("div", {"rounding_mode": "trunc"})):
+        descriptor = operators.get(operator)
+        inputs = [values[:, None], values]
+        (out,) = load_object(str(descriptor.reference))(inputs, descriptor.bind(attributes))
+        got = round_to(out, dtype(name))
+        (mask,) = load_object(str(descriptor.alternatives))(inputs, descriptor.bind(attributes), [got])
+        assert mask.shape == out.shape
+        assert mask.dtype == bool
+    (mask,) = load_object(str(operators.get("round").alternatives))([values], {"decimals": 1}, [values])
+    assert mask.dtype == bool
