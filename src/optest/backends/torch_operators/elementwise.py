@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall, factor
-from optest.backends.torch_tensors import TORCH_DTYPES
+from optest.backends.torch_tensors import torch_dtype
 from optest.spec import dtype
 
 __all__ = ["CALLS"]
@@ -61,7 +61,7 @@ def _cast(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source = tensors[0]
     if attributes.get("saturate") and target.is_float and source.is_floating_point():
         source = torch.clamp(source, -target.max_finite, target.max_finite)
-    return source.to(TORCH_DTYPES[target.name])
+    return source.to(torch_dtype(target))
 
 
 _UNARY = (

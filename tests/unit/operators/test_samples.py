@@ -1,0 +1,134 @@
+"""Case sets: what the shared parts of them make, and that every operator of the catalogue names and builds its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.api.checking import cases_asked, pairs_of_catalogue, samples_of, shipped_expectations
+from optest.backends import backend_manager
+from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.samples import (
+    LARGE_SIZE,
+    SIZES,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    layouts_of,
+    of_every_magnitude,
+    standard,
+    with_special_values,
+)
+from optest.plan.expectations import read_expectations
+from optest.spec import BackendTarget, OperatorDescriptor, TensorSpec, Tier, dtype
+
+MOST = 330
+"""Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors."""
+SHARE = 0.05
+
+
+def spec(layout: Any) -> TensorSpec:
+    return TensorSpec(
+        dtype=dtype("float32"),
+        shape=tuple(layout["shape"]),
+        strides=tuple(layout["strides"]),
+        offset=layout.get("offset", 0),
+    )
+
+
+@given(st.lists(st.integers(2, 7), min_size=1, max_size=5))
+def test_layouts_are_legal_not_dense_and_all_different(shape: list[int]) -> None:
+    made = [spec(layout) for layout in layouts_of(shape)]
+    assert all(each.shape == tuple(shape) and not each.is_dense for each in made)
+    assert len({(each.strides, each.offset) for each in made}) == len(made) or set(shape) == {2} or len(shape) == 2
+    assert any(0 in (each.strides or ()) for each in made)
+    assert any(min(each.strides or (0,)) < 0 for each in made)
+    assert any(each.offset and min(each.strides or (0,)) >= 0 for each in made)
+
+
+def test_layouts_that_kernels_meet_are_among_them() -> None:
+    made = [(layout["strides"], layout.get("offset", 0)) for layout in layouts_of([2, 3, 4, 5])]
+    assert ([60, 1, 15, 3], 0) in made  # channels last
+    assert ([96, 32, 8, 1], 0) in made  # rows of 5 that stand 8 apart
+    assert ([60, 20, 1, 4], 0) in made  # the last two swapped
+    assert ([60, 20, 5, -1], 4) in made
+    assert ([120, 40, 10, 2], 0) in made
+
+
+def test_one_input_at_a_time_and_all_at_once() -> None:
+    pair = call(input=(4, 5), other=(4, 5))
+    each = [sample.case["shapes"] for sample in in_every_layout([pair])]
+    assert all(sum(isinstance(shape, dict) for shape in shapes.values()) == 1 for shapes in each)
+    both = [sample.case for sample in in_layouts_at_once([pair], dtype="float16")]
+    assert len(both) == 4
+    for case in both:
+        one, other = case["shapes"].values()
+        assert one == other
+        assert not spec(one).is_dense
+        assert case["dtypes"] == ["float16"]
+    some = [sample.case["shapes"] for sample in in_layouts_at_once([pair], names=["other"])]
+    assert all(shapes["input"] == [4, 5] for shapes in some)
+    assert not list(in_layouts_at_once([call(input=())]))
+
+
+def test_magnitudes_leave_calls_with_fills_alone() -> None:
+    made = list(of_every_magnitude([call(input=(2,)), call(input=(3,), generator="ones")], dtypes=("float32",)))
+    assert [sample.case["shapes"] for sample in made] == [{"input": [2]}] * 3
+    assert len({str(sample.case["generator"]) for sample in made}) == 3
+
+
+def test_special_values_come_rarely_and_often() -> None:
+    made = [(each.case["dtypes"], str(each.case["generator"])) for each in with_special_values([call(input=(9,))])]
+    assert [dtypes for dtypes, fill in made if fill == "special"] == [["float32"], ["float16"], ["bfloat16"]]
+    assert [dtypes for dtypes, fill in made if "rate" in fill] == [["float32"]]
+
+
+def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
+    calls = [call(input=(4, 5)), call(input=(2, 3, 4))]
+    made = list(standard(calls, [("float32",), ("float16",), ("int8",)], sized=lambda n: call(input=(n,))))
+    assert [sample.tier for sample in made].count(Tier.SMOKE) == 1
+    assert made[0].tier is Tier.SMOKE
+    sizes = Counter(sample.case["shapes"]["input"][0] for sample in made if sample.case_set == "sizes")
+    assert sizes == {**dict.fromkeys(SIZES, 2), LARGE_SIZE: 1}
+    deep = [sample for sample in made if sample.case_set == "layouts" and "[2, 3, 4]" in str(sample.case["shapes"])]
+    assert len(deep) == 4
+    calm = standard(calls, [("float32",)], sized=lambda n: call(input=(n,)), sizes=(1, 2))
+    assert LARGE_SIZE not in {sample.case["shapes"]["input"][0] for sample in calm if sample.case_set == "sizes"}
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
+def test_an_operator_names_the_sets_that_it_has(descriptor: OperatorDescriptor) -> None:
+    samples = samples_of(descriptor)
+    assert samples, "no samples"
+    assert {sample.case_set for sample in samples} == set(descriptor.case_sets)
+    assert len(set(descriptor.case_sets)) == len(descriptor.case_sets)
+    assert any(sample.tier is Tier.SMOKE for sample in samples)
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
+def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
+    cases = cases_asked(descriptor.name, Tier.FULL)
+    assert len({case.id for case in cases}) == len(cases)
+    assert sum("tier:full" not in case.tags for case in cases) <= MOST
+    asked = {case.dtypes[0].name for case in cases if case.inputs and case.expects_error is None}
+    assert asked >= {variant[0] for variant in descriptor.dtype_variants}
+    assert all(case.outputs for case in cases if case.expects_error is None)
+
+
+@pytest.mark.torch
+def test_what_is_expected_of_torch_is_little_and_exists() -> None:
+    path = shipped_expectations(backend_manager.get("torch"), BackendTarget(name="torch", device="cpu"))
+    assert path is not None
+    lines = read_expectations(path, operators=operators).lines
+    pairs = pairs_of_catalogue(operators)
+    assert {line.pair for line in lines} <= pairs
+    assert len({line.pair for line in lines}) <= SHARE * len(pairs)
+    for line in lines:
+        assert set(line.case_sets) <= set(operators.get(line.op).case_sets)
+    assert shipped_expectations(backend_manager.get("torch"), BackendTarget(name="torch", device="cuda:0")) is None
+    assert shipped_expectations(backend_manager.get("numpy"), BackendTarget(name="numpy", device="cpu")) is None
