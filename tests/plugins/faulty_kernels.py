@@ -10,15 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from optest.api.checking import checked
 from optest.backends.numpy_reference import NumpyBackend, reference_outputs
 from optest.core.runner import execute
-from optest.numerics import round_to
+from optest.numerics import dtype_of, round_to
+from optest.operators import operators
+from optest.registry import load_object
 from optest.spec import BAD_STATUSES, Numerics, Reason, Status, TestCase
 
 Fault = Callable[[Sequence[Any], Mapping[str, Any], list[Any]], Sequence[Any]]
 
-__all__ = ["Fault", "cases_of", "found_by", "refuses_nothing", "unexpected"]
+__all__ = ["Fault", "cases_of", "found_by", "read_as_dense", "refuses_nothing", "unexpected"]
 
 
 class _Faulty(NumpyBackend):
@@ -39,6 +43,30 @@ class _Faulty(NumpyBackend):
             outputs = []
         right = [round_to(each, spec.dtype) for each, spec in zip(outputs, case.outputs, strict=bool(outputs))]
         return right if self.fault is None else list(self.fault(inputs, case.attributes, right))
+
+
+def read_as_dense(operator: str, *places: int) -> Fault:
+    """The inputs at ``places``, all if none, are read as if they were dense, from the start of their storage."""
+    reference = load_object(str(operators.get(operator).reference))
+
+    def fault(inputs: Sequence[Any], attributes: Mapping[str, Any], right: list[Any]) -> Sequence[Any]:
+        read = [
+            _dense(each) if each is not None and (not places or index in places) else each
+            for index, each in enumerate(inputs)
+        ]
+        found = reference(read, dict(attributes))
+        return [round_to(each, dtype_of(wanted.dtype)) for each, wanted in zip(found, right, strict=True)]
+
+    return fault
+
+
+def _dense(array: Any) -> Any:
+    storage = array
+    while isinstance(storage.base, np.ndarray):
+        storage = storage.base
+    if array.flags.c_contiguous and storage.size == array.size:
+        return array
+    return np.resize(np.asarray(storage).view(array.dtype).reshape(-1), array.shape)
 
 
 def refuses_nothing(fault: Fault) -> Fault:

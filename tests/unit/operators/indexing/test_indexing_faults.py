@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_kernels import Fault, found_by, refuses_nothing, unexpected
+from faulty_kernels import Fault, found_by, read_as_dense, refuses_nothing, unexpected
 
 from optest.numerics import widen
 from optest.operators import operators
@@ -320,6 +320,15 @@ def test_the_reference_raises_no_alarm(operator: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_common_faults_are_found(operator: str, name: str) -> None:
     assert found_by(operator, COMMON[name])
+
+
+@pytest.mark.parametrize(
+    ("operator", "place"),
+    [(name, place) for name in OPERATORS for place in range(len(operators.get(name).tensors.inputs))],
+)
+def test_a_layout_that_is_ignored_is_found(operator: str, place: int) -> None:
+    found = found_by(operator, read_as_dense(operator, place))
+    assert len([name for name in found if "/layouts/" in name]) >= 2, found
 
 
 @pytest.mark.parametrize(("operator", "name"), SPECIFIC)

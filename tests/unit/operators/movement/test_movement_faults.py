@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_kernels import Fault, found_by, unexpected
+from faulty_kernels import Fault, found_by, read_as_dense, unexpected
 
 from optest.numerics import widen
 from optest.operators import operators
@@ -66,26 +66,6 @@ def without_tail(tile: int) -> Fault:
         return right
 
     return fault
-
-
-def read_as_dense(operator: str) -> Fault:
-    """The storage of an input is read from its start, whatever its strides and offset."""
-
-    def fault(inputs: Inputs, attributes: Attributes, right: Right) -> Sequence[Any]:
-        flat = []
-        for each in inputs:
-            base = each if each.base is None else each.base
-            while getattr(base, "base", None) is not None:
-                base = base.base
-            storage = np.asarray(base).view(each.dtype).reshape(-1) if base.dtype.itemsize else each
-            flat.append(each if each.flags.c_contiguous and storage.size == each.size else _dense(storage, each))
-        return again(operator, flat, attributes)
-
-    return fault
-
-
-def _dense(storage: Any, like: Any) -> Any:
-    return np.resize(storage, like.shape)
 
 
 def negative_zero_lost(_: Inputs, __: Attributes, right: Right) -> Sequence[Any]:

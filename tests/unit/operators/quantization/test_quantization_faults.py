@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_kernels import Fault, found_by, unexpected
+from faulty_kernels import Fault, found_by, read_as_dense, unexpected
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.spec import dtype
@@ -181,6 +181,13 @@ def test_faults_of_quantize_are_found(name: str) -> None:
 @pytest.mark.parametrize("name", DEQUANTIZE)
 def test_faults_of_dequantize_are_found(name: str) -> None:
     assert found_by("dequantize", DEQUANTIZE[name])
+
+
+@pytest.mark.parametrize("operator", ["quantize", "dequantize"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_layout_that_is_ignored_is_found(operator: str, place: int) -> None:
+    found = found_by(operator, read_as_dense(operator, place))
+    assert len([name for name in found if "/layouts/" in name]) >= 2, found
 
 
 @pytest.mark.parametrize("quotient", [divided, by_inverse])
