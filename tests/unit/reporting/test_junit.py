@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import xmlschema
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optest.reporting.explain import explain
@@ -110,12 +110,10 @@ def test_colours_are_gone_and_controls_are_spelled_out(result: Make) -> None:
     assert "exit 1" in (found.text or "")
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text(st.characters(), max_size=40), st.text(st.characters(), max_size=40))
-def test_no_text_breaks_the_file(name: str, said: str) -> None:
-    from conftest import make_result
-
-    each = make_result(id=f"a{name}", reason=Reason.RAISED, message=said, details={"stderr_tail": said})
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.text(st.characters(), max_size=40), said=st.text(st.characters(), max_size=40))
+def test_no_text_breaks_the_file(result: Make, name: str, said: str) -> None:
+    each = result(id=f"a{name}", reason=Reason.RAISED, message=said, details={"stderr_tail": said})
     root = ET.fromstring(text_of([each]).encode())
     assert len(list(root.iter("testcase"))) == 1
 
