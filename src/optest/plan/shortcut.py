@@ -21,7 +21,7 @@ from optest.plan.operands import input_dtypes, input_specs, places_for, read_lay
 from optest.plan.products import Product, Rows, Unit
 from optest.plan.statement import KnownOperator, Statement
 from optest.spec import Argument, DType, Fill, TensorSpec, TestCase, format_shape
-from optest.spec.case import argument_text, attribute_words, canonical_json, identifier_of, key_of, signature_of
+from optest.spec.case import argument_text, attribute_words, attributes_text, identifier_of, key_of, signature_of
 
 __all__ = ["Shortcut"]
 
@@ -164,7 +164,8 @@ class Shortcut:
         bound = bind_attributes(self._statement(rows), self._maker.shared.attributes)
         if bound is None:
             return None
-        return bound, canonical_json(bound), attribute_words(self._operator.descriptor, bound)
+        descriptor = self._operator.descriptor
+        return bound, attributes_text(descriptor, bound), attribute_words(descriptor, bound)
 
     def _state_rest(self, rows: Rows) -> _Rest | None:
         """Slots with their values; None if a tolerance may be missing, which depends on the outputs."""

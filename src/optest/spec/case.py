@@ -278,7 +278,7 @@ class TestCase:
             "op": self.descriptor.name,
             "inputs": [_argument_signature(argument) for argument in self.inputs],
             "outputs": [_spec_signature(spec) for spec in self.outputs],
-            "attributes": dict(self.attributes),
+            "attributes": stated_attributes(self.descriptor, self.attributes),
             "generator": self.generator,
         }
 
@@ -328,8 +328,24 @@ def _argument_signature(argument: Argument) -> list[Any]:
 
 def _signature_text(case: TestCase) -> str:
     """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
-    attributes = canonical_json(dict(case.attributes)) if case.attributes else "{}"
+    attributes = attributes_text(case.descriptor, case.attributes)
     return signature_of(case, attributes, [argument_text(argument) for argument in case.inputs])
+
+
+def stated_attributes(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that count for identity: not those that are None because nobody stated them.
+
+    So an operator may gain an attribute whose default is None, and its cases keep their keys.
+    """
+    if None not in attributes.values():
+        return dict(attributes)
+    unstated = {each.name for each in descriptor.attributes if each.default is None}
+    return {name: value for name, value in attributes.items() if value is not None or name not in unstated}
+
+
+def attributes_text(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> str:
+    """The attributes as a signature has them, in canonical JSON."""
+    return canonical_json(stated_attributes(descriptor, attributes)) if attributes else "{}"
 
 
 def signature_of(case: TestCase, attributes: str, arguments: Sequence[str]) -> str:

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, Tolerance, dtype
+from optest.spec import (
+    Argument,
+    Attribute,
+    BackendTarget,
+    Fill,
+    OperatorDescriptor,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    dtype,
+)
 from optest.spec.case import Layer, ToleranceLayer
 
 ADD = OperatorDescriptor(name="add", signature="input, other -> out")
@@ -133,3 +143,14 @@ def test_a_value_that_is_no_plain_data_is_refused() -> None:
         _ = replace(PLAIN, attributes={"alpha": object()}).key
     with pytest.raises(TypeError, match="not JSON serializable"):
         _ = replace(PLAIN, seed=1 + 2j).key  # type: ignore[arg-type]
+
+
+def test_an_attribute_that_nobody_stated_is_no_part_of_the_identity() -> None:
+    """An operator may gain one with the default None, and resume and history still find its cases."""
+    grown = replace(ADD, attributes=(Attribute(name="out_dtype", type="dtype", default=None),))
+    unstated = replace(PLAIN, descriptor=grown, attributes={"alpha": 1.0, "out_dtype": None})
+    assert unstated.key == PLAIN.key
+    stated = replace(unstated, attributes={"alpha": 1.0, "out_dtype": "int32"})
+    assert stated.key != PLAIN.key
+    undeclared = replace(PLAIN, attributes={"alpha": 1.0, "out_dtype": None})
+    assert undeclared.key != PLAIN.key
