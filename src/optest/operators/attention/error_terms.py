@@ -13,7 +13,7 @@ from optest.operators.attention.references import (
     rope_parts,
     rotated,
 )
-from optest.operators.budgets import SUBNORMAL, growth_of_sum, unit_roundoff
+from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
 from optest.spec import ErrorBudget, Terms
 
 __all__ = ["rope_terms", "scaled_dot_product_attention_terms"]
@@ -32,7 +32,8 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
     - for 16-bit inputs a weight may be rounded to their type before it meets value: ``r = u₁₆/u`` of itself, in
       float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, and no fused kernel
       is without; scores are not operands of anything, so that rounding them to 16 bits is an error;
-    - with ε the sum of these three, y is off by ``Σp·ε·|v − y|`` ≤ ``Σp·ε·|v| + |y|·Σp·ε``;
+    - whatever their size, weights are off by a few subnormals;
+    - with ε the sum of the relative ones, y is off by ``Σp·ε·|v − y|`` ≤ ``Σp·ε·|v| + |y|·Σp·ε``;
     - the two sums over the keys add ``4√S·(Σp|v| + |y|)``, and weights below u/2 of the sum may vanish from it;
     - dividing, and rescaling what an online softmax has summed so far, which multiplies both sums alike: ``8·|y|``.
 
@@ -57,7 +58,7 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
     growth, growth_variance = growth_of_sum(weights.scores, count, (p.ndim - 1,))
     least = unit_roundoff(first)
     lost = 0.0 if is_double(first) else np.where(p < 0.5 * least, p, 0.0).sum(-1, keepdims=True) / least
-    tiny = SUBNORMAL + (0.5 if first.dtype == np.float16 else 0.0)
+    tiny = 8.0 * half_subnormal(double=is_double(first)) + (0.5 if first.dtype == np.float16 else 0.0)
 
     worst = error @ size + np.abs(y) * error.sum(-1, keepdims=True)
     worst += growth * (p @ size) + np.abs(y) * (growth + lost + 8.0) + tiny * size.sum(-2, keepdims=True)

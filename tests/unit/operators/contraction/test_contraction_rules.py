@@ -28,7 +28,7 @@ FILLS = ("randn", "uniform", "integer-exact")
 
 def _conv(width: int) -> dict[str, Any]:
     channels = max(1, width // 8) if width > 8 else width
-    return call({"padding": 1}, input=(1, channels, 10), weight=(8, channels, 8), bias=(8,))
+    return call({"padding": 1}, input=(1, channels, 100 if width <= 4096 else 10), weight=(8, channels, 8), bias=(8,))
 
 
 def _rows(width: int) -> int:
