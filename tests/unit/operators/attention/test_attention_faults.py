@@ -96,7 +96,9 @@ def attention(inputs: Sequence[Any], attributes: Attributes, fault: str = "") ->
     if fault == "not normalised":
         total = np.ones_like(total)
     if fault == "sum in 16 bits":
-        total = half(total, inputs[0])
+        total = np.zeros_like(total)
+        for key in range(keys):
+            total = half(total + p[..., key : key + 1], inputs[0])
     if fault == "weights in 8 bits":
         p = widen(round_to(p.astype(np.float64), dtype("float8_e4m3fn"))).astype(p.dtype)
     if fault != "masked rows are NaN":
