@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +20,6 @@ from optest.settings import Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
 __all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "with_deadline"]
-
-
-_MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +87,6 @@ def asked(given: Mapping[str, Any]) -> Asked:
         shard=parse_shard(settings["shard"]) if settings["shard"] else None,
     )
     chosen, notes = _in_order(by_urgency(chosen), cases, settings)
-    if len(chosen) >= _MANY:
-        gc.freeze()  # they live as long as the run: looking at them again and again would double what planning costs
     return Asked(
         settings=settings,
         document=document,

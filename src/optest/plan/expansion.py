@@ -33,6 +33,7 @@ class Expansion:
         """Every case with what it is called and its combination."""
         product, ledger = self.product, self.maker.ledger
         names = _Names.of(product)
+        set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
         failed = 0
         for rows in product.combinations():
             ledger.combination = (product, rows)
@@ -46,10 +47,10 @@ class Expansion:
                 if failed > MAX_FAULTS and ledger.problems:
                     break
                 continue
-            own = case.id
-            name = names.name(own, rows)
-            if name != own:
-                object.__setattr__(case, "name", name)  # nobody has seen the case yet
+            name = case.id
+            if names.axes:
+                name = names.name(name, rows)
+                set_name(case, name)
             yield case, name, rows
         ledger.combination = None
 
@@ -93,8 +94,6 @@ class _Names:
 
     def name(self, own: str, rows: Rows) -> str:
         """``square[m=64]`` or ``add[float32](2x3, 2x3) {seed=1}``."""
-        if not self.axes:
-            return own
         words = self.product.words(rows, self.axes)
         return f"{own}[{words}]" if self.is_named else f"{own} {{{words}}}"
 

@@ -22,6 +22,7 @@ from optest.plan.scalars import MERGE
 __all__ = ["Path", "Source", "all_at_once", "collection_paused", "format_path", "load_value", "parse_source"]
 
 MAX_PROBLEMS = 200
+MANY_OBJECTS = 100_000
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED_NODES = 1_000_000
 """How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""
@@ -31,13 +32,18 @@ Path: TypeAlias = tuple["str | int", ...]
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Making many small objects that all live on triples in cost when the cyclic collector looks at them."""
+    """Making many small objects that all live on triples in cost when the cyclic collector looks at them.
+
+    Of very many it does not look at any later either: they live as long as the run.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if gc.get_count()[0] > MANY_OBJECTS:
+                gc.freeze()
             gc.enable()
 
 
