@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,7 +49,6 @@ __all__ = [
     "listed",
     "pairs_of_catalogue",
     "samples_of",
-    "shipped_expectations",
     "write",
 ]
 
@@ -141,7 +139,7 @@ def checked(given: Mapping[str, Any]) -> Checked:
     configure(driver, settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
-    expectations = _expectations(settings, driver, target)
+    expectations = _expectations(settings, driver)
     chosen = _chosen_operators(settings["op"])
     with_samples = [each for each in chosen if each.samples is not None]
     built = [_cases_of(each, settings, target) for each in with_samples]
@@ -199,15 +197,9 @@ def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[s
     return pairs
 
 
-def shipped_expectations(driver: BackendDriver, target: BackendTarget) -> Path | None:
-    """The file that optest brings for this backend on this device, None if there is none."""
-    if driver.name != "torch" or target.device != "cpu":
-        return None
-    return Path(str(importlib.resources.files("optest.backends") / "torch_expectations.yaml"))
-
-
-def _expectations(settings: Settings, driver: BackendDriver, target: BackendTarget) -> Expectations:
-    shipped = shipped_expectations(driver, target)
+def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
+    """The driver's own and the user's; a line of the user's replaces one of the same name."""
+    shipped = driver.expectations()
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
     versions = driver.versions()
     return Expectations.joined(read_expectations(path, operators=operators, versions=versions) for path in paths)

@@ -82,6 +82,10 @@ class BackendDriver:
         """
         return f"backend {self.name} does not say how a case runs without optest"
 
+    def expectations(self) -> str | None:
+        """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
+        return None
+
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -162,6 +163,9 @@ class TorchBackend(BackendDriver):
         if self._device.type == "cuda" and torch.version.cuda:
             found["cuda"] = torch.version.cuda
         return found
+
+    def expectations(self) -> str | None:
+        return str(Path(__file__).with_name("torch_expectations.yaml")) if self._device.type == "cpu" else None
 
     def doctor(self) -> Sequence[str]:
         found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 from optest.errors import UnknownName
+from optest.reporting.check_table import CheckReporter
 from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.page import is_terminal
 from optest.reporting.terminal import TerminalReporter
@@ -41,7 +42,8 @@ def report_from_journal(
     if format in FILE_FORMATS:
         return FILE_FORMATS[format].text_of()(info, journal.results, summary)
     stream = io.StringIO()
-    reporter = TerminalReporter(
+    kind = CheckReporter if info.options.get("command") == "check" else TerminalReporter
+    reporter = kind(
         stream,
         verbosity=verbosity,
         color=is_terminal(sys.stdout) if color is None else color,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.api.checking import cases_asked, pairs_of_catalogue, samples_of, shipped_expectations
+from optest.api.checking import cases_asked, pairs_of_catalogue, samples_of
 from optest.backends import backend_manager
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
@@ -25,7 +25,7 @@ from optest.operators.samples import (
     with_special_values,
 )
 from optest.plan.expectations import read_expectations
-from optest.spec import BackendTarget, OperatorDescriptor, TensorSpec, Tier, dtype
+from optest.spec import OperatorDescriptor, TensorSpec, Tier, dtype
 
 MOST = 330
 """Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors."""
@@ -122,7 +122,7 @@ def test_its_samples_are_cases(descriptor: OperatorDescriptor) -> None:
 
 @pytest.mark.torch
 def test_what_is_expected_of_torch_is_little_and_exists() -> None:
-    path = shipped_expectations(backend_manager.get("torch"), BackendTarget(name="torch", device="cpu"))
+    path = backend_manager.get("torch").expectations()
     assert path is not None
     lines = read_expectations(path, operators=operators).lines
     pairs = pairs_of_catalogue(operators)
@@ -130,5 +130,4 @@ def test_what_is_expected_of_torch_is_little_and_exists() -> None:
     assert len({line.pair for line in lines}) <= SHARE * len(pairs)
     for line in lines:
         assert set(line.case_sets) <= set(operators.get(line.op).case_sets)
-    assert shipped_expectations(backend_manager.get("torch"), BackendTarget(name="torch", device="cuda:0")) is None
-    assert shipped_expectations(backend_manager.get("numpy"), BackendTarget(name="numpy", device="cpu")) is None
+    assert backend_manager.get("numpy").expectations() is None

@@ -1,0 +1,78 @@
+"""``optest check`` as a user types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from user_shell import Shell
+
+
+def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
+    ended = optest("check", "--backend", "numpy", "-o", "sum", "--set", "layouts", "--set", "refused")
+    assert ended.status == 0, ended.text
+    assert "sum  " in ended.out
+    assert "numpy:cpu was asked " in ended.out
+    assert " passed in " in ended.out
+    again = optest("report")
+    assert again.status == 0
+    assert "numpy:cpu was asked " in again.out
+
+
+def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
+    plugin = {"OPTEST_PLUGINS": "sixty_faults"}
+    ended = optest("check", "--backend", "sum-ignores-keepdim", "-o", "sum", "--set", "attributes", env=plugin)
+    assert ended.status == 1, ended.text
+    assert "FAILED  sum/attributes/" in ended.out
+    assert "more like it: sum/attributes/" in ended.out
+    (again,) = [line for line in ended.out.splitlines() if line.startswith("  again: ")][:1]
+    words = again.partition("optest ")[2].replace("'", "").split()
+    assert optest(*words, env=plugin).status == 1
+
+
+def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path) -> None:
+    some = ("check", "--backend", "numpy", "-o", "reduce_sum", "--tier", "smoke")
+    assert optest(*some, "--list").out.split()[:1] == ["sum/ordinary/1[float32](4x37,"]
+    ended = optest(*some, "--write", "plan.yaml")
+    assert (ended.status, ended.out) == (0, "1 cases written; run them: optest run --plan plan.yaml\n")
+    assert optest("run", "--plan", "plan.yaml").status == 0
+    both = optest(*some, "--list", "--write", "plan.yaml")
+    assert (both.status, "exclude each other" in both.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        ((), 2, "no backend is named"),
+        (("--backend", "numpi"), 2, "did you mean 'numpy'"),
+        (("--backend", "numpy", "-o", "summ"), 2, "did you mean 'sum'"),
+        (("--backend", "numpy", "-o", "sum", "--set", "layout"), 2, "did you mean 'layouts'"),
+        (("--backend", "numpy", "-o", "sum", "--tier", "all"), 2, "'smoke', 'parity', 'full'"),
+        (("--backend", "numpy", "-o", "sum", "-k", "nothing-like-it"), 5, "no case is left"),
+        (("--backend", "numpy", "-o", "sum", "--expectations", "none.yaml"), 2, "cannot read the expectations"),
+    ],
+)
+def test_what_cannot_be_asked(optest: Shell, words: tuple[str, ...], status: int, text: str) -> None:
+    ended = optest("check", *words)
+    assert (ended.status, text in ended.err) == (status, True), ended.text
+
+
+def test_run_does_not_take_the_options_of_check(optest: Shell) -> None:
+    assert optest("run", "--op", "relu", "--tier", "smoke").status == 2
+    assert "--tier" not in optest("run", "--help").out
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_torch_passes_the_whole_catalogue(optest: Shell) -> None:
+    ended = optest("check", "--backend", "torch", timeout=600)
+    assert ended.status == 0, ended.text[-8000:]
+    assert "nothing ran" not in ended.out
+    assert "expected differences" in ended.out
+
+
+@pytest.mark.slow
+def test_numpy_passes_the_whole_catalogue_without_a_gap(optest: Shell) -> None:
+    ended = optest("check", "--backend", "numpy", timeout=600)
+    assert ended.status == 0, ended.text[-8000:]
+    assert "declared gap" not in ended.out
