@@ -11,18 +11,25 @@ import numpy as np
 
 from optest.operators.arrays import Array, is_double
 
-__all__ = ["SUBNORMAL", "ExponentialSum", "exponential_sum", "growth_of_sum", "unit_roundoff"]
+__all__ = ["SUBNORMAL", "ExponentialSum", "exponential_sum", "growth_of_sum", "half_subnormal", "unit_roundoff"]
 
 _FLOAT32_U = 2.0**-24
 _FLOAT64_U = 2.0**-53
-SUBNORMAL = 4.0 * 2.0**-125
-"""Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
 _VANISHING = 0.5 * _FLOAT32_U
 
 
 def unit_roundoff(array: Array) -> float:
     """u of the arithmetic that the input is computed in, for terms of second order: float64's or float32's."""
     return _FLOAT64_U if is_double(array) else _FLOAT32_U
+
+
+SUBNORMAL = 4.0 * 2.0**-125
+"""Four times the smallest subnormal of float32, 2⁻¹⁴⁹, in units of its u."""
+
+
+def half_subnormal(*, double: bool) -> float:
+    """What one rounding to a subnormal number loses at most: 2⁻¹⁵⁰ in float32, 2⁻¹⁰⁷⁵ in float64, in units of u."""
+    return 2.0**-1022 if double else 2.0**-126
 
 
 def growth_of_sum(x: Array, count: float, dims: tuple[int, ...]) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from optest.operators.arrays import (
     is_double,
     quiet,
 )
-from optest.operators.budgets import SUBNORMAL, exponential_sum, growth_of_sum
+from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal
 from optest.operators.normalization.references import (
     affine_parameters,
     by_channel,
@@ -67,8 +67,9 @@ def _is_double(inputs: Inputs) -> bool:
 def _softmax_budget(row: Array, dim: int, *, double: bool) -> tuple[Array, Array]:
     found = exponential_sum(row, dim, double=double)
     y, weighted = found.shares, found.weighted
-    worst = weighted + y * (found.worst + 5.0) + SUBNORMAL
-    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + SUBNORMAL**2
+    lost = 8.0 * half_subnormal(double=double)
+    worst = weighted + y * (found.worst + 5.0) + lost
+    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + lost * lost
     return worst, variance
 
 
@@ -122,14 +123,15 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     - x − mean, or x·r − mean·r: ``(|x| + |mean|)·r``, and two products: ``2·z``;
 
     all of it times |weight|, and ``|y|`` for adding the bias. What is common to a row does not average out over it
-    and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n.
+    and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n. Every product may
+    be rounded to a subnormal number, before it is multiplied by r or weight.
     """
     x = as_float64(inputs[0])
     if not x.size:
         return (ErrorBudget(x, x),)
     weight, bias = affine_parameters(inputs)
     dims, eps = trailing_dims(x, attributes), attributes.get("eps", 1e-5)
-    return (ErrorBudget(*_normalized_budget(x, dims, eps, weight, bias)),)
+    return (ErrorBudget(*_normalized_budget(x, dims, eps, weight, bias, double=_is_double(inputs))),)
 
 
 @quiet
@@ -144,7 +146,13 @@ def group_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         return (ErrorBudget(x, x),)
     split = by_group(x, inputs, attributes["num_groups"])
     worst, variance = _normalized_budget(
-        split.values, split.dims, attributes.get("eps", 1e-5), split.weight, split.bias, is_folded=True
+        split.values,
+        split.dims,
+        attributes.get("eps", 1e-5),
+        split.weight,
+        split.bias,
+        double=_is_double(inputs),
+        is_folded=True,
     )
     return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
 
@@ -156,6 +164,7 @@ def _normalized_budget(
     weight: Array | None,
     bias: Array | None,
     *,
+    double: bool,
     is_folded: bool = False,
 ) -> tuple[Array, Array]:
     count = float(np.prod([x.shape[i] for i in dims]))
@@ -181,8 +190,13 @@ def _normalized_budget(
         worst = worst + 2.0 * np.abs(mean) * r
         expected = expected + 4.0 * (2.0 * mean * mean) * r * r / 3.0
 
+    lost = half_subnormal(double=double)
+    worst, expected = worst + lost * (r + 2.0), expected + (lost * (r + 2.0)) ** 2
     if weight is not None:
-        worst, expected = worst * np.abs(weight), expected * weight * weight
+        worst, expected = (
+            worst * np.abs(weight) + lost * (1.0 + r),
+            expected * weight * weight + (lost * (1.0 + r)) ** 2,
+        )
     if bias is not None:
         y = centred * r * (1.0 if weight is None else weight) + bias
         worst, expected = worst + np.abs(y), expected + y * y / 3.0
@@ -206,15 +220,17 @@ def batch_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
         return (ErrorBudget(x, x),)
     split = by_channel(x, inputs)
     if attributes.get("training"):
-        return (ErrorBudget(*_normalized_budget(x, split.dims, eps, split.weight, split.bias, is_folded=True)),)
+        weight, bias, double = split.weight, split.bias, _is_double(inputs)
+        return (ErrorBudget(*_normalized_budget(x, split.dims, eps, weight, bias, double=double, is_folded=True)),)
     mean, variance = running_statistics(inputs, x.ndim)
     r = 1.0 / np.sqrt(variance + eps)
     z = np.abs(x - mean) * r
     worst = 6.0 * z + (np.abs(x) + 2.0 * np.abs(mean)) * r
     expected = 4.0 * 4.0 * z * z + (x * x + 4.0 * 2.0 * mean * mean) * r * r / 3.0
-    y = (x - mean) * r
+    lost = half_subnormal(double=_is_double(inputs)) * (2.0 + r)
+    worst, expected, y = worst + lost, expected + lost * lost, (x - mean) * r
     if split.weight is not None:
-        y, worst, expected = y * split.weight, worst * np.abs(split.weight), expected * split.weight**2
+        y, worst, expected = y * split.weight, worst * np.abs(split.weight) + lost, expected * split.weight**2
     if split.bias is not None:
         y = y + split.bias
         worst, expected = worst + np.abs(split.bias), expected + 4.0 * split.bias**2 / 3.0
@@ -228,7 +244,7 @@ def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
     With q the mean of x², s = q/(q + eps) and n elements in a row, in units of u: the squares, their sum and the
     division are off by ``4√n + 4`` of q, of which the root takes ``s·(2√n + 2)``; the sum with eps, rsqrt (2 ulp) and
     two products add ``7``. What is common to a row counts with twice its deviation. Where a row repeats few values,
-    n takes the place of 4√n.
+    n takes the place of 4√n. The first product may be rounded to a subnormal number, before it is multiplied again.
     """
     array = np.asarray(inputs[0])
     x = as_float64(array)
@@ -245,5 +261,6 @@ def rms_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget,
     fourth = (squares * squares).mean(dims, keepdims=True)
     spread = np.where(np.isinf(total), 1.0, fourth / (count * total * total))  # Σt²/2 beside s²/3
     shared = growth_variance * (s * s / 3.0 + spread / 2.0) / 4.0 + s * s + 2.0
-    worst = y * (s * (growth / 2.0 + 2.0) + 7.0)
-    return (ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0))),)
+    lost = half_subnormal(double=is_double(array)) * (1.0 if weight is None else np.abs(weight) + 1.0 / np.sqrt(total))
+    worst = y * (s * (growth / 2.0 + 2.0) + 7.0) + lost
+    return (ErrorBudget(np.asarray(worst), np.asarray(y * y * (4.0 * shared + 1.0) + lost * lost)),)

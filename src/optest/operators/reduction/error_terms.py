@@ -15,7 +15,7 @@ from optest.operators.arrays import (
     quiet,
     sum_over,
 )
-from optest.operators.budgets import exponential_sum, growth_of_sum, unit_roundoff
+from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
 from optest.operators.reduction.references import Rows, rows_of
 from optest.operators.shapes import (
     normalize_dim,
@@ -93,14 +93,10 @@ def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     rows = rows_of(as_float64(array), attributes)
     u, steps = unit_roundoff(array), max(rows.length - 1, 0)
     y = np.abs(rows.values.prod(-1))
-    lost = steps * _HALF_SUBNORMAL
+    lost = steps * half_subnormal(double=is_double(array))
     worst = y * (np.expm1(min(steps * u, 600.0)) / u) + lost
     spread = growth_of_sum(np.abs(rows.values), float(steps), (rows.values.ndim - 1,))[1][..., 0]
     return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (spread / 3.0) + lost * lost)),)
-
-
-_HALF_SUBNORMAL = 2.0**-126
-"""Half the smallest subnormal of float32, 2⁻¹⁵⁰, in units of its u."""
 
 
 @quiet
@@ -113,7 +109,8 @@ def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
       ``y·(4√n + 8)``;
     - updating formulas (Welford), whose running mean is rounded n times: ``4κ·y`` (Chan, Golub, LeVeque 1983: errors
       of E[x²] − E[x]² grow with κ²·u and are outside, those of updating and of two passes with κ·u);
-    - a mean that is off by δ = 4√n·a + |mean| adds δ² to each square, of second order: ``u·δ²·n/d``.
+    - a mean that is off by δ = 4√n·a + |mean| adds δ² to each square, of second order: ``u·δ²·n/d``;
+    - each square, and the quotient, may be rounded to a subnormal number: ``n/d + 1`` halves of the smallest.
 
     Where a row repeats few values, n takes the place of 4√n.
     """
@@ -130,11 +127,12 @@ def var_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]
     growth, growth_variance = growth_of_sum(x, n, (x.ndim - 1,))
 
     shift = growth * size + np.abs(mean)
-    worst = y * (growth + 8.0) + 4.0 * conditioned + u * shift * shift * n / freedom
+    lost = half_subnormal(double=is_double(array)) * (n / freedom + 1.0)
+    worst = y * (growth + 8.0) + 4.0 * conditioned + u * shift * shift * n / freedom + lost
 
     shift_variance = growth_variance * (mean * mean / 3.0 + square / (2.0 * n)) + mean * mean / 3.0
     expected = growth_variance * (y * y / 3.0 + squares / 2.0) + 2.0 * squares + 2.0 * y * y
-    expected = expected + 4.0 * conditioned * conditioned + 3.0 * (u * shift_variance * n / freedom) ** 2
+    expected = expected + 4.0 * conditioned * conditioned + 3.0 * (u * shift_variance * n / freedom) ** 2 + lost * lost
     return (ErrorBudget(rows.placed(worst[..., 0]), rows.placed(expected[..., 0])),)
 
 
