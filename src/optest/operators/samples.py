@@ -24,6 +24,7 @@ __all__ = [
     "layouts_of",
     "of_every_magnitude",
     "of_every_size",
+    "of_every_value",
     "refused",
     "standard",
     "variations",
@@ -224,6 +225,12 @@ _LARGE = {"fill": "randn", "std": 60.0}
 _NEAR_0 = {"fill": "randn", "std": 2.0**-9}
 _FAR_FROM_0 = {"fill": "uniform", "low": 84.0, "high": 92.0}
 """On both sides of 88.7, and with a variance of 5 under a mean square of 7,749."""
+
+
+def of_every_value(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
+    """Every value of the 16-bit floats, for functions of one number."""
+    counted = call(attributes, input=(1 << 16,), generator="optest.operators.every_value:EveryValue")
+    yield from variations("exhaustive", [counted], dtypes=_FLOATS[1:], tier=Tier.FULL)
 
 
 def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:

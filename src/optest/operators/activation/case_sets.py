@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import call, refused, standard, variations
+from optest.operators.samples import call, of_every_value, refused, standard, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample
 
@@ -35,6 +35,7 @@ def _of_one(
     near = call(input=(len(_NEAR_ZERO),), generator={"input": {"fill": "data", "values": _NEAR_ZERO}})
     yield from variations("range", [near, *(_line(*ends) for ends in lines)], dtypes=_EVERY_FLOAT)
     yield from variations("range", [_line(*ends) for ends in far], dtypes=("float32", "bfloat16", "float64"))
+    yield from of_every_value()
 
 
 def _line(first: float, last: float, attributes: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -43,6 +44,7 @@ def _line(first: float, last: float, attributes: dict[str, Any] | None = None) -
 
 
 def _with(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> Iterator[Sample]:
+    yield from of_every_value(attributes[0])
     calls = [call(each, input=(4, 37)) for each in attributes]
     calls += [_line(*ends, each) for each in attributes for ends in lines]
     yield from variations("attributes", calls, dtypes=_EVERY_FLOAT)

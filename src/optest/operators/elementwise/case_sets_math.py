@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, line, unary
-from optest.operators.samples import call, refused, variations
+from optest.operators.samples import call, of_every_value, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample
 
@@ -54,6 +54,7 @@ def _real(*lines: tuple[float, float], far: tuple[float, float] | None = None) -
         yield from variations("range", [*calls, _table(tiny)], dtypes=_FLOATS)
         if far is not None:
             yield from variations("range", [line(*far, 1021)], dtypes=("float32", "bfloat16", "float64"))
+        yield from of_every_value()
 
     return samples
 
@@ -90,6 +91,7 @@ def _stepping() -> Samples:
     def samples() -> Iterator[Sample]:
         yield from unary(_NUMBERS)
         yield from _steps()
+        yield from of_every_value()
 
     return samples
 
@@ -102,6 +104,7 @@ trunc_samples = _stepping()
 def round_samples() -> Iterator[Sample]:
     yield from unary(_NUMBERS)
     yield from _steps()
+    yield from of_every_value()
     for decimals in (1, 2, 3, -1, -2):
         ten = 10.0**decimals
         calls = [
@@ -124,10 +127,12 @@ def abs_samples() -> Iterator[Sample]:
 
 def _sign_bit() -> Iterator[Sample]:
     yield from unary(_NUMBERS)
+    yield from of_every_value()
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
 
 
 def sign_samples() -> Iterator[Sample]:
     yield from unary((*_NUMBERS, *BOOL))
+    yield from of_every_value()
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
     yield from variations("ties", [_table([0.0, -0.0, 2.0**-14, -(2.0**-14), "inf", "-inf", "nan"])], dtypes=_FLOATS)

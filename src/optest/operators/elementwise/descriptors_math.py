@@ -14,7 +14,7 @@ _TERMS = _FAMILY + "error_terms:"
 _SAMPLES = _FAMILY + "case_sets_math:"
 _ALTERNATIVES = _FAMILY + "alternatives:"
 
-_COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special")
+_COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "exhaustive")
 _SIGN_BIT = "a change of the sign bit alone: IEEE 754-2019 §5.5.1"
 _WHOLE = "a whole number of the dtype: IEEE 754-2019 §5.9"
 
