@@ -31,6 +31,7 @@ def rows(kind: str, width: int, name: str, seed: int = 0) -> Array:
         "normal": base,
         "uniform": rng.random((count, width)),
         "offset": 100.0 + base,
+        "far offset": 1e4 + base,
         "constant": np.full((count, width), 7.3),
         "few": rng.choice([0.1, 0.7, 1.3], (count, width)),
         "scaled rows": base * np.logspace(-3, 3, count)[:, None],
@@ -109,7 +110,7 @@ def test_right_kernels_stay_inside(kind: str, name: str, add: Kernel) -> None:
             assert share_of_limit(measure) <= 0.81, (what, width, measure)
 
 
-@pytest.mark.parametrize("kind", FILLS)
+@pytest.mark.parametrize("kind", [*FILLS, "far offset"])
 @pytest.mark.parametrize("width", [2, 17, 257])
 def test_updating_formulas_stay_inside(width: int, kind: str) -> None:
     for seed in range(5):
