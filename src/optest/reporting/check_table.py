@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,15 @@ def case_set_of(result: CaseResult) -> str:
     return next((tag.removeprefix(_SET_TAG) for tag in result.tags if tag.startswith(_SET_TAG)), "")
 
 
+_NUMBERED = re.compile(r"[^/]*/[^/]*/(\d+)")
+
+
+def _place(result: CaseResult) -> tuple[str, str, int, int]:
+    """Operators by the alphabet, their cases in the order in which they are written, however they finished."""
+    number = _NUMBERED.match(result.id)
+    return (result.operator, case_set_of(result), int(number[1]) if number else 0, result.round)
+
+
 def _gap_text(result: CaseResult) -> str:
     reason = f"{result.reason.value}: " if result.reason else ""
     return f"{reason}{result.verdict.message.partition(chr(10))[0]}"
@@ -73,7 +83,7 @@ def _by_set(counts: Counter[str]) -> str:
 
 
 def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
-    """One line for each operator, in the order in which they were asked."""
+    """One line for each operator, in the order in which their results come."""
     lines: dict[str, OperatorLine] = {}
     for result in results:
         line = lines.get(result.operator)
@@ -144,7 +154,7 @@ class CheckReporter(TerminalReporter):
             self._progress(result, index + 1, total)
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
-        found = list(results) if len(results) > len(self._results) else self._results
+        found = sorted(results if len(results) > len(self._results) else self._results, key=_place)
         self._page.clear_status()
         lines = operator_lines(found)
         if self._verbosity >= -1:
