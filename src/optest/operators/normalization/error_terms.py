@@ -12,7 +12,7 @@ from optest.operators.arrays import (
     is_double,
     quiet,
 )
-from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal
+from optest.operators.budgets import SUBNORMAL, exponential_sum, growth_of_sum, half_subnormal
 from optest.operators.normalization.references import (
     affine_parameters,
     by_channel,
@@ -67,9 +67,8 @@ def _is_double(inputs: Inputs) -> bool:
 def _softmax_budget(row: Array, dim: int, *, double: bool) -> tuple[Array, Array]:
     found = exponential_sum(row, dim, double=double)
     y, weighted = found.shares, found.weighted
-    lost = 8.0 * half_subnormal(double=double)
-    worst = weighted + y * (found.worst + 5.0) + lost
-    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + lost * lost
+    worst = weighted + y * (found.worst + 5.0) + SUBNORMAL
+    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + SUBNORMAL**2
     return worst, variance
 
 
