@@ -43,6 +43,7 @@ def attention_samples() -> Iterator[Sample]:
     yield from standard(calls, FLOATS, special=False)
     for name in ("query", "key"):
         yield from in_every_layout([_ask((2, 2, 16, 8), (2, 2, 16, 8), is_causal=True)], names=[name])
+    yield from in_every_layout([_ask((2, 2, 9, 8), (2, 2, 17, 8), attn_mask=(9, 17))], names=["attn_mask"])
     yield from _sizes()
     yield from variations("attributes", _attributes(), dtypes=("float32", "bfloat16"))
     yield from _masks()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES
-from optest.operators.samples import SIZES, call, in_every_layout, variations
+from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, variations
 from optest.spec import Sample, Tier
 
 __all__ = ["cast_samples"]
@@ -20,7 +20,7 @@ _RARE = ("uint16", "uint32", "uint64", "int4", "uint4")
 def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
-    for shape in ((4, 37), (3, 5, 7), ()):
+    for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3)):
         yield from (_cast("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
     for source in _EVERY:
         yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
@@ -38,7 +38,7 @@ def cast_samples() -> Iterator[Sample]:
     ):
         yield _cast("dtypes", *parts, input=(4, 37))
     yield from in_every_layout([plain])
-    yield from (_cast("sizes", "float32", to, input=(n,)) for n in SIZES for to in ("float16", "int8"))
+    yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
     yield from _special()
     yield from _ties()
 

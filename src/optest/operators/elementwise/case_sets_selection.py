@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
-from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
 from optest.spec import Sample, Tier
 
@@ -28,12 +28,14 @@ def where_samples() -> Iterator[Sample]:
     plain = _where((4, 37), (4, 37), (4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
     calls = [plain, _where((3, 5, 7), (3, 5, 7), (3, 5, 7)), _where((), (), ())]
+    calls.append(_where(*[(2, 1, 3, 2, 2, 3)] * 3))
     yield from (_typed("ordinary", each, name) for name in FLOAT_NAMES for each in calls)
     for variant in _EVERYTHING:
         yield _typed("dtypes", plain, *variant)
     yield from in_every_layout([plain])
     for size in SIZES:
         yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
+    yield _typed("sizes", _where(*[(LARGE_SIZE,)] * 3), "float32")
     for name in (*_FLOATS, "int8", "int64"):
         yield _typed("special", {**plain, "generator": "special"}, name)
     shapes: tuple[tuple[tuple[int, ...], ...], ...] = (

@@ -136,6 +136,7 @@ def tile_samples() -> Iterator[Sample]:
         ((3, 5), [1, 0]),
         ((0, 3), [2, 2]),
         ((2, 1, 3), [2, 2, 1, 1]),
+        ((2, 3, 2, 5, 2), [1, 2, 1, 2, 2]),
     ]
     yield from moved(
         [call({"dims": [2, 3]}, input=(5, 17)), call({"dims": [2, 1, 2]}, input=(3, 4, 5))],
@@ -151,6 +152,7 @@ def flip_samples() -> Iterator[Sample]:
         lambda n: call({"dims": [-1]}, input=(3, n)),
         [
             *(call({"dims": dims}, input=(2, 3, 5)) for dims in ([0], [1], [-1], [-3], [1, 0], [0, -1], [0, 1, 2], [])),
+            *(call({"dims": dims}, input=(2, 3, 2, 5, 3)) for dims in ([1, -1], [2], [0, 1, 2, 3, 4])),
             call({"dims": [0]}, input=()),
             call({"dims": [0]}, input=(0, 3)),
         ],
@@ -181,6 +183,7 @@ def roll_samples() -> Iterator[Sample]:
         lambda n: call({"shifts": 2, "dims": 1}, input=(3, n)),
         [
             *(call(attributes, input=(2, 3, 5)) for attributes in stated),
+            call({"shifts": [1, 2], "dims": [2, -1]}, input=(2, 3, 4, 2, 5)),
             call({"shifts": 1}, input=()),
             call({"shifts": 2, "dims": 1}, input=(0, 3)),
         ],

@@ -55,6 +55,7 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 1}, tensors0=(0,), tensors1=(2, 3), tensors2=(2, 4))
     yield call({"dim": 0}, tensors0=(0,), tensors1=(0,))
     yield call({"dim": 1}, tensors0=(4, 5))
+    yield call({"dim": 2}, tensors0=(2, 3, 4, 2, 2), tensors1=(2, 3, 1, 2, 2))
     tall: dict[str, Any] = {f"tensors{index}": (index % 3 + 1, 5) for index in range(17)}
     wide: dict[str, Any] = {f"tensors{index}": (3, index % 4) for index in range(33)}
     yield call({"dim": 0}, **tall)
@@ -79,6 +80,7 @@ def split_samples() -> Iterator[Sample]:
         lambda n: call({"sections": [5, n], "dim": 1}, input=(3, n + 5)),
         [
             *(call(attributes, input=(2, 7, 5)) for attributes in stated),
+            call({"split_size": 2, "dim": 2}, input=(2, 3, 5, 2, 2)),
             call({"split_size": 0}, input=(0, 3)),
             call({"split_size": 2}, input=(0, 3)),
         ],

@@ -157,7 +157,12 @@ def mean_samples() -> Iterator[Sample]:
 
 
 def prod_samples() -> Iterator[Sample]:
-    calls = [call({"dim": 1}, input=(4, 37)), call(input=(3, 5, 7)), call({"dim": 0, "keepdim": True}, input=(9, 4))]
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call(input=(3, 5, 7)),
+        call({"dim": 0, "keepdim": True}, input=(9, 4)),
+        call({"dim": 2}, input=(2, 3, 5, 2, 2)),
+    ]
     variants = (*FLOATS, *INTEGERS, *BOOL)
     yield from standard(calls, variants, sized=_sized({"dim": 1}), special=False)
     for dim in (0, 1, -1, -2, -3, None):
@@ -194,7 +199,12 @@ def _of_nothing_by_one_dim() -> Iterator[Sample]:
 
 
 def cumsum_samples() -> Iterator[Sample]:
-    calls = [call({"dim": 1}, input=(4, 37)), call({"dim": 0}, input=(33, 5)), call({"dim": 1}, input=(3, 5, 7))]
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call({"dim": 0}, input=(33, 5)),
+        call({"dim": 1}, input=(3, 5, 7)),
+        call({"dim": 2}, input=(2, 3, 5, 2, 2)),
+    ]
     variants = (*FLOATS, *INTEGERS, *BOOL)
     yield from standard(calls, variants, sized=_sized({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]

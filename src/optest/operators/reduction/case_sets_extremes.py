@@ -188,7 +188,9 @@ def _truth_of_many() -> Iterator[Sample]:
         ones, zeros = [1] * size, [0] * size
         rows = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
         yield from variations("sizes", [data(rows, {"dim": 1})], dtypes=("bool", "float32"))
-    yield from in_every_layout([call({"dim": 1}, input=(4, 3), generator=_MIXED)])
+    yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
+    deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
+    yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
     for fill in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
         yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
 
