@@ -68,7 +68,7 @@ def test_attribute_aliases() -> None:
         "eps": 1.0,
     }
     gemm = operators.get("Gemm").bind({"transA": True, "transB": False})
-    assert gemm == {"alpha": 1.0, "beta": 1.0, "trans_a": True, "trans_b": False}
+    assert gemm == {"alpha": 1.0, "beta": 1.0, "trans_a": True, "trans_b": False, "out_dtype": None}
     with pytest.raises(UnfitArguments, match="needs the attribute dtype"):
         operators.get("cast").bind({})
 
