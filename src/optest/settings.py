@@ -13,7 +13,7 @@ from typing import Any
 
 from optest.errors import UsageError, nearest
 
-__all__ = ["OPTIONS", "REPORTS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
+__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
 
 
 class Origin(IntEnum):
@@ -57,9 +57,6 @@ class Option:
     def env(self) -> str:
         return f"OPTEST_{self.name.upper()}"
 
-
-REPORTS = ("terminal", "json", "junit", "markdown", "github")
-"""The reports that optest brings; :mod:`optest.reporting` makes them."""
 
 OPTIONS: tuple[Option, ...] = (
     Option(name="plan", flags=("--plan", "--config"), group="What to run", metavar="FILE", help="YAML plan of cases."),
@@ -270,10 +267,10 @@ OPTIONS: tuple[Option, ...] = (
         name="report",
         flags=("--report",),
         repeat=True,
-        type="choice",
-        choices=REPORTS,
         group="Reports",
-        help="Report to write beside the terminal's. Repeatable.",
+        metavar="NAME",
+        help="Report to write beside the terminal's: json, junit, markdown, github, or that of an installed package. "
+        "Repeatable.",
     ),
     Option(
         name="report_path",

@@ -9,6 +9,7 @@ from optest.backends import backend_manager
 from optest.errors import OptestError
 from optest.generators.fills import FILLS
 from optest.operators import operators
+from optest.reporting import report_names
 from optest.spec import dtype_names
 
 __all__ = ["names_for"]
@@ -31,4 +32,5 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "backend": backend_manager.names,
     "dtype": dtype_names,
     "generator": lambda: tuple(FILLS),
+    "report": report_names,
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import UsageError
+from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import report_from_journal
 from optest.reporting.page import wants_color
@@ -25,9 +26,12 @@ def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path 
     ending stands for, JSON if for none.
 
     Raises:
+        UnknownName: if there is no such report.
         UsageError: if a path cannot be written, or one file is given for several reports.
     """
     wanted = sorted(set(asked_for) - {"terminal"})
+    for form in wanted:
+        require_report(form)
     if path is None:
         return dict.fromkeys(wanted)
     wanted = wanted or [format_of_suffix(path) or "json"]
@@ -64,6 +68,7 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
         UsageError: if ``output`` cannot be written.
     """
     settings = resolve(given)
+    require_report(form)
     if output is not None:
         check_writable(Path(output))
     journal = read_journal(RunDirectory.open(Path(settings["runs_dir"]), run).journal_path)

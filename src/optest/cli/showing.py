@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 
 from optest.cli.options import GroupedCommand, options
-from optest.settings import REPORTS
 
 __all__ = ["doctor_command", "report_command", "schema_command"]
 
 
 @click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
 @click.argument("journal", metavar="JOURNAL", default="latest")
-@click.option("--format", "form", type=click.Choice(REPORTS), default="terminal", help="[terminal]")
+@click.option("--format", "form", metavar="NAME", default="terminal", help="As for `run --report`. [terminal]")
 @click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
 @options(("runs_dir", "no_color", "verbose", "quiet"))
 def report_command(journal: str, form: str, output: str | None, **given: object) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TextIO, runtime_checkable
 
-from optest.errors import OptestError
+from optest.errors import OptestError, UnknownName
 from optest.registry import Registry, load_entry_points
 from optest.reporting.from_journal import report_from_journal
 from optest.spec import CaseResult, RunInfo, RunSummary
@@ -20,7 +20,9 @@ __all__ = [
     "ReporterFailure",
     "make_reporter",
     "report_from_journal",
+    "report_names",
     "reporters",
+    "require_report",
 ]
 
 
@@ -65,11 +67,26 @@ def make_reporter(
         UnknownName: with the nearest known name.
         UsageError: if its path cannot be written.
     """
-    if name not in reporters:
-        for found, import_path in load_entry_points("optest.reporters"):
-            if found not in reporters:
-                reporters.register(found, import_path)
+    require_report(name)
     return reporters.get(name)(stream=stream, path=path, verbosity=verbosity, color=color)
+
+
+def require_report(name: str) -> None:
+    """See that there is a report of this name, without making one.
+
+    Raises:
+        UnknownName: with the nearest known name.
+    """
+    if name not in reporters and name not in report_names():
+        raise UnknownName("report", name, reporters.names())
+
+
+def report_names() -> tuple[str, ...]:
+    """The reports of optest and of installed packages."""
+    for found, import_path in load_entry_points("optest.reporters"):
+        if found not in reporters:
+            reporters.register(found, import_path)
+    return reporters.names()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

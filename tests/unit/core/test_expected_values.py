@@ -168,3 +168,29 @@ def test_an_expected_failure_excuses_the_backend_alone(reason: Reason) -> None:
         raise Fault(reason, "not the backend's", status=Status.ERROR)
 
     assert verdict_of(case, faults).status is Status.ERROR
+
+
+def _sevens(inputs: Any, attributes: Any) -> Any:
+    return np.full((2, 3), 7.0), np.full((2, 3), 7)
+
+
+def test_ties_are_free_beside_the_operators_own_reference_alone() -> None:
+    """`alternatives` speaks for the operator; it must not excuse what differs from a reference that a user stated."""
+    descriptor = operators.get("topk")
+    spec = TensorSpec(dtype=dtype("float32"), shape=(2, 5))
+    case = TestCase(
+        descriptor=descriptor,
+        inputs=(Argument(name="input", path="input0", spec=spec, fill=Fill(kind="ones")),),
+        outputs=(
+            TensorSpec(dtype=dtype("float32"), shape=(2, 3)),
+            TensorSpec(dtype=dtype("int64"), shape=(2, 3)),
+        ),
+        attributes=descriptor.bind({"k": 3}),
+    )
+
+    def last_ones(case: TestCase, inputs: Any) -> Any:
+        return [np.ones((2, 3), np.float32), np.broadcast_to(np.array([4, 3, 2]), (2, 3)).copy()]
+
+    assert verdict_of(case, last_ones).status is Status.PASSED
+    theirs = dataclasses.replace(case, reference=f"{__name__}:_sevens")
+    assert verdict_of(theirs, last_ones).reason is Reason.VALUE
