@@ -645,13 +645,28 @@ def _(call: Call) -> Array | None:
     return _normalized(call, centre=False) if call[0].dtype != np.float64 else None
 
 
+@fault("log-softmax-as-log-of-softmax", "log_softmax", Reason.VALUE, Reason.NAN)
+def _(call: Call) -> Array | None:
+    if not call[0].ndim or not call[0].size or call[0].dtype == np.float64:
+        return None
+    x = single(call[0])
+    terms = np.exp(x - x.max(call.dim, keepdims=True))
+    return np.log(terms / terms.sum(call.dim, keepdims=True))
+
+
+# Attention
+
+fault("attention-ignores-is-causal", "scaled_dot_product_attention", Reason.VALUE, Reason.NAN)(ignoring("is_causal"))
+fault("attention-ignores-scale", "scaled_dot_product_attention", Reason.VALUE, Reason.NAN)(ignoring("scale"))
+fault("rope-ignores-interleaved", "rope")(ignoring("interleaved"))
+
 # Contraction
 
 fault("gemm-ignores-trans-a-of-squares", "gemm")(
     lambda call: call.with_attributes(trans_a=False) if call[0].shape[0] == call[0].shape[1] else None
 )
 fault("gemm-ignores-beta", "gemm", Reason.VALUE, Reason.NAN)(ignoring("beta"))
-fault("conv2d-drops-tail", "conv2d")(tail_dropped(16))
+fault("conv2d-drops-tail", "conv2d", Reason.VALUE, Reason.NAN)(tail_dropped(16))
 fault("matmul-truncates", "matmul")(truncated)
 fault("matmul-accepts-misfits", "matmul", Reason.NOT_REFUSED)(lambda _: None)
 

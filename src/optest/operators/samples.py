@@ -7,6 +7,7 @@ layout, size and fill. A call is plain data: ``{"shapes": {"input": [2, 3]}, "at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from optest.spec import Sample, Tier
@@ -28,6 +29,7 @@ __all__ = [
     "refused",
     "standard",
     "variations",
+    "with_special_rows",
     "with_special_values",
     "zero_mean",
 ]
@@ -197,6 +199,33 @@ def with_special_values(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOAT
 
 
 _MORE = {"fill": "special", "rate": 0.12}
+
+
+def with_special_rows(
+    calls: Iterable[Call], names: Iterable[str], *, dtypes: Sequence[str] = _FLOATS
+) -> Iterator[Sample]:
+    """Each input of ``names`` in turn with a NaN and both infinities, each in a row and a column of its own.
+
+    Drawn special values are rare where sums are long, and may all be finite; here results of all kinds are sure.
+    """
+    for each in calls:
+        for name in names:
+            values = _rows_with_special(each["shapes"][name])
+            fills = {name: {"fill": "data", "values": values}}
+            yield from variations("special", [{**each, "generator": fills}], dtypes=dtypes)
+
+
+def _rows_with_special(shape: Sequence[int]) -> Any:
+    """Small numbers of both signs, no 0 among them, nested like the shape; a row and a column stay free of the rest."""
+    values: list[Any] = [((7 * index) % 11 - 5.5) / 4 for index in range(prod(shape))]
+    width = shape[-1]
+    rows = len(values) // max(1, width)
+    free = width if len(shape) == 1 else min(rows, width)
+    for place, special in enumerate(("nan", "inf", "-inf")[: max(0, free - 1)]):
+        values[place if len(shape) == 1 else place * width + place] = special
+    for size in reversed(shape[1:]):
+        values = [values[start : start + size] for start in range(0, len(values), size)]
+    return values
 
 
 def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:

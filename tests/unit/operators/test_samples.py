@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from optest.operators.samples import (
     layouts_of,
     of_every_magnitude,
     standard,
+    with_special_rows,
     with_special_values,
 )
 from optest.plan.expectations import read_expectations
@@ -86,6 +88,19 @@ def test_special_values_come_rarely_and_often() -> None:
     made = [(each.case["dtypes"], str(each.case["generator"])) for each in with_special_values([call(input=(9,))])]
     assert [dtypes for dtypes, fill in made if fill == "special"] == [["float32"], ["float16"], ["bfloat16"]]
     assert [dtypes for dtypes, fill in made if "rate" in fill] == [["float32"]]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_special_rows_have_the_shape_and_leave_a_row_and_a_column(shape: list[int]) -> None:
+    (sample,) = with_special_rows([call(input=shape, other=(2,))], ["input"], dtypes=("float32",))
+    values = np.array(sample.case["generator"]["input"]["values"], np.float64)
+    assert values.shape == tuple(shape)
+    grid = np.isfinite(values.reshape(-1, shape[-1]))
+    free = shape[-1] if len(shape) == 1 else min(grid.shape)
+    assert (~grid).sum() == min(3, free - 1)
+    assert grid.all(0).any()
+    assert grid.all(1).any() or len(shape) == 1
+    assert (values != 0).all()
 
 
 def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:

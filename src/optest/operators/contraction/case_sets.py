@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import Call, call, integer_exact, refused, standard, variations, zero_mean
+from optest.operators.samples import (
+    Call,
+    call,
+    integer_exact,
+    refused,
+    standard,
+    variations,
+    with_special_rows,
+    zero_mean,
+)
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
 __all__ = [
     "accumulator",
+    "beyond_16_bits",
     "bmm_samples",
     "einsum_samples",
     "gemm_samples",
@@ -48,6 +58,13 @@ def special_operands(
         for name in names:
             case = {**each, "generator": {name: "special"}}
             yield from variations("special", [case], dtypes=dtypes, tier=tier)
+        if tier is Tier.PARITY:
+            yield from with_special_rows([each], names, dtypes=dtypes)
+
+
+def beyond_16_bits(*calls: Call) -> Iterator[Sample]:
+    """More results, or more batches, than 16 bits count: a grid of a device has such limits in some dimensions."""
+    yield from variations("sizes", calls, dtypes=("float32",))
 
 
 def matmul_samples() -> Iterator[Sample]:
@@ -56,6 +73,7 @@ def matmul_samples() -> Iterator[Sample]:
     yield from special_operands(calls[:2], "input", "other")
     yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
     yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
+    yield from beyond_16_bits(call(input=(257, 9), other=(9, 257)), call(input=(65_537, 2), other=(2, 1)))
     shapes = [
         ((7,), (7,)),
         ((7,), (7, 3)),
@@ -90,6 +108,9 @@ def bmm_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(input=(2, 3, n), mat2=(2, n, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "mat2")
+    yield from beyond_16_bits(
+        call(input=(70, 31, 5), mat2=(70, 5, 33)), call(input=(65_537, 1, 2), mat2=(65_537, 2, 1))
+    )
     edges = [((0, 3, 4), (0, 4, 5)), ((1, 1, 4), (1, 4, 1)), ((17, 2, 3), (17, 3, 2)), ((2, 0, 4), (2, 4, 5))]
     yield from variations("sizes", (call(input=a, mat2=b) for a, b in edges), dtypes=("float32", "int32"))
     yield from accumulator([call(input=(2, 5, 65), mat2=(2, 65, 3))])
@@ -115,6 +136,9 @@ def gemm_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(scaled, a=(3, n), b=(n, 5), c=(3, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "a", "b", "c")
+    yield from beyond_16_bits(
+        call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
+    )
     yield from variations("attributes", _gemm_attributes(), dtypes=("float32", "float16"))
     whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
     yield from variations(
@@ -180,6 +204,9 @@ def linear_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(input=(3, n), weight=(5, n), bias=(5,)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "weight", "bias")
+    yield from beyond_16_bits(
+        call(input=(2, 129, 9), weight=(257, 9), bias=(257,)), call(input=(65_537, 3), weight=(2, 3), bias=(2,))
+    )
     forms = [
         call(input=(7,), weight=(3, 7), bias=(3,)),
         call(input=(7,), weight=(7,)),
@@ -225,6 +252,7 @@ def einsum_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from special_operands(calls[:2], "operands0", "operands1")
+    yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)))
     equations = [
         ask("ij,jk", (5, 7), (7, 3)),
         ask("ji,jk->ki", (7, 5), (7, 3)),
