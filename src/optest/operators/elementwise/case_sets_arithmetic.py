@@ -90,6 +90,8 @@ def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
         [67.5, -67.5, 822.0, -1024.0, 3018.0], [0.357421875, -0.3056640625, 0.4365234375, -0.72265625], attributes
     )
     yield from variations("steps", [*calls, tenths, large], dtypes=(*FLOAT_NAMES, "float64"))
+    beyond_float32 = grid([123456789012.25, -98765432109.5, 1e15], [0.3, -7.0, 1.7], attributes)
+    yield from variations("steps", [beyond_float32], dtypes=("float64",))
     yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
     every_sign = grid(_WHOLE[1:], [value for value in _WHOLE if value], attributes)
     yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))

@@ -37,7 +37,7 @@ def cast_samples() -> Iterator[Sample]:
         ("complex64", "bool"),
     ):
         yield _cast("dtypes", *parts, input=(4, 37))
-    yield from in_every_layout([plain])
+    yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
     yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
     yield from _special()
     yield from _ties()

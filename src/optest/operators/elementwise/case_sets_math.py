@@ -111,7 +111,7 @@ def round_samples() -> Iterator[Sample]:
             call({"decimals": decimals}, input=(4, 37)),
             line(-30.25 / ten, 33.5 / ten, 256, {"decimals": decimals}),
         ]
-        yield from variations("attributes", calls, dtypes=("float32", "float64"))
+        yield from variations("attributes", calls, dtypes=_FLOATS)
     yield from variations("attributes", [_table([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])
     yield from variations("attributes", [_table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 

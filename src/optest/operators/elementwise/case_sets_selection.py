@@ -33,6 +33,7 @@ def where_samples() -> Iterator[Sample]:
     for variant in _EVERYTHING:
         yield _typed("dtypes", plain, *variant)
     yield from in_every_layout([plain])
+    yield from in_every_layout([{**plain, "dtypes": ["bool", "float16", "float16"]}], names=("input", "other"))
     for size in SIZES:
         yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
     yield _typed("sizes", _where(*[(LARGE_SIZE,)] * 3), "float32")
