@@ -96,6 +96,8 @@ def _sizes() -> Iterator[Sample]:
     calls += [_ask((1, 1, 5, 8), (1, 1, 9, 8), (1, 1, 9, n)) for n in (1, 7, 17, 33)]
     calls += [_ask((0, 2, 5, 8), (0, 2, 7, 8)), _ask((1, 2, 0, 8), (1, 2, 7, 8)), _ask((1, 2, 5, 8), (1, 2, 0, 8))]
     yield from variations("sizes", calls, dtypes=("float32", "float16"))
+    large = [_ask((65_537, 1, 1, 2), (65_537, 1, 2, 2)), _ask((2, 16, 129, 17), (2, 16, 5, 17))]
+    yield from variations("sizes", large, dtypes=("float32",))  # more heads, and more results, than 16 bits count
 
 
 def _attributes() -> Iterator[dict[str, Any]]:
@@ -146,6 +148,8 @@ def rope_samples() -> Iterator[Sample]:
     ]
     yield from standard(calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128))
     yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
+    large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
+    yield from variations("sizes", large, dtypes=("float32",))
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
     yield from variations("positions", _rope_positions())
     for half in ("float16", "bfloat16"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.contraction.case_sets import accumulator, special_operands
+from optest.operators.contraction.case_sets import accumulator, beyond_16_bits, special_operands
 from optest.operators.samples import Call, call, integer_exact, refused, standard, variations, zero_mean
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
@@ -31,6 +31,9 @@ def conv1d_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from _special(calls)
+    yield from beyond_16_bits(
+        call(input=(1, 2, 33_000), weight=(2, 2, 3), bias=(2,)), call(input=(65_537, 1, 3), weight=(1, 1, 3))
+    )
     attributes = [
         *_walks([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
         call({"padding": "same"}, input=(1, 2, 9), weight=(3, 2, 4)),  # the odd zero comes last
@@ -84,6 +87,10 @@ def conv2d_samples() -> Iterator[Sample]:
     )
     yield from _special(calls)
     yield from variations("sizes", _channels(), dtypes=("float32",))
+    yield from beyond_16_bits(
+        call({"padding": 1}, input=(1, 2, 130, 260), weight=(2, 2, 3, 3)),
+        call(input=(65_537, 1, 2, 2), weight=(1, 1, 2, 2), bias=(1,)),
+    )
     yield from variations("attributes", _conv2d_attributes(), dtypes=("float32",))
     whole = {"padding": (1, 0), "stride": (2, 1), "dilation": (1, 2), "groups": 2}
     yield from variations(

@@ -27,6 +27,7 @@ def max_pool2d_samples() -> Iterator[Sample]:
         sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
         sizes=_SIZES,
     )
+    yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
     yield from variations("attributes", _walks(dilations=[(1, 1), (2, 1), (1, 3)]), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
@@ -64,6 +65,7 @@ def avg_pool2d_samples() -> Iterator[Sample]:
         sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
         sizes=_SIZES,
     )
+    yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
     yield from variations("attributes", _walks(dilations=None), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
@@ -83,6 +85,12 @@ def avg_pool2d_samples() -> Iterator[Sample]:
             call({"kernel_size": 2}, input=(6, 6)),
         ]
     )
+
+
+def _beyond_16_bits(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """More results, or more planes, than 16 bits count: a grid of a device has such limits in some dimensions."""
+    calls = [call(attributes, input=(1, 2, 370, 366)), call(attributes, input=(65_537, 1, 2, 2))]
+    yield from variations("sizes", calls, dtypes=("float32",))
 
 
 def _walks(dilations: list[tuple[int, int]] | None) -> Iterator[dict[str, Any]]:
@@ -130,6 +138,11 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
         sized=lambda n: call({"output_size": (2, 3)}, input=(1, 2, 3, n)),
         sizes=(1, *_SIZES),
     )
+    large = [
+        call({"output_size": (259, 254)}, input=(1, 1, 370, 366)),
+        call({"output_size": 1}, input=(65_537, 1, 2, 2)),
+    ]
+    yield from variations("sizes", large, dtypes=("float32",))
     attributes = [
         call({"output_size": size}, input=(1, 2, 7, 10))
         for size in ((1, 1), (7, 10), (5, 3), (3, 5), (1, 10), (7, 1), (9, 13), (6, 9), (0, 2))
