@@ -119,12 +119,13 @@ class Shortcut:
             return None
         keys = {*product.fixed, *(unit.target[0] for unit in product.units)}
         says_dtypes = "dtypes" in keys or "dtypes" in first.defaults or maker.request.dtypes
-        if "expects_error" in keys or ("backend_config" in keys and not says_dtypes):
+        if "backend_config" in keys and not says_dtypes:
             return None
         before = ledger.said
         if maker.make(first) is None or ledger.said > before:
             return None
-        states_outputs = any(side == "output" for side, _ in read_layouts(first))
+        names = {f"{side}{index}" for side, index in read_layouts(first)} | _names_of_dtypes(product, first)
+        states_outputs = any(operator.knows(name) and operator.locate(name)[0] == "output" for name in names)
         return None if states_outputs else cls(operator, product, maker, first)
 
     def case(self, rows: Rows) -> TestCase | None:
@@ -250,6 +251,13 @@ class Shortcut:
 def _input_of(argument: Argument) -> _Input:
     spec = argument.spec
     return argument, argument_text(argument), spec.dtype.name, format_shape(spec.shape)
+
+
+def _names_of_dtypes(product: Product, first: Statement) -> set[str]:
+    """The tensors whose dtypes are stated by name, in any combination."""
+    stated = [first.entry.get("dtypes"), first.defaults.get("dtypes")]
+    stated += [value for unit in product.units if unit.target[0] == "dtypes" for value in unit.values.values()]
+    return {name for value in stated if isinstance(value, dict) for name in value}
 
 
 def _axes_by_key(units: Iterable[Unit]) -> dict[str, tuple[int, ...]]:

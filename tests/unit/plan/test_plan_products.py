@@ -431,7 +431,9 @@ def test_what_the_backend_wants_is_asked_of_every_combination() -> None:
 
 SIZES = st.integers(0, 4)
 AXES: dict[str, st.SearchStrategy[Any]] = {
-    "dtypes": st.sampled_from(["float16", "float32", "int32", ["float16", "float32"], {"input0": "float64"}]),
+    "dtypes": st.sampled_from(
+        ["float16", "float32", "int32", ["float16", "float32"], {"input0": "float64"}, {"output0": "float32"}]
+    ),
     "shapes.input0": st.one_of(st.lists(SIZES, max_size=3), st.just({"shape": [2, 2], "strides": [1, 2]})),
     "shapes.input1": st.one_of(st.lists(SIZES, max_size=3), st.just({"shape": [2], "strides": [-1], "offset": 1})),
     "shapes": st.fixed_dictionaries({"input0": st.lists(SIZES, max_size=2), "input1": st.lists(SIZES, max_size=2)}),
@@ -516,6 +518,31 @@ def test_every_combination_is_the_case_that_would_be_written_out(entry: dict[str
     for case in cases:
         again = case_of(case_plan(dataclasses.replace(case, name="")))
         assert again.key == case.key
+
+
+def test_outputs_follow_the_attributes_of_their_combination() -> None:
+    cases = cases_of(
+        "cases: [{op: sum, product: {attributes.dim: [0, 1, null], seed: [0, 1]}, shapes: {input0: [2, 3]}}]"
+    )
+    assert [case.outputs[0].shape for case in cases] == [(3,), (3,), (2,), (2,), (), ()]
+
+
+def test_outputs_that_are_stated_are_compared_in_every_combination() -> None:
+    found = fault("cases: [{op: relu, product: {m: [2, 3], seed: [0, 1]}, shapes: {input0: [$m], out: [2]}}]")
+    assert found[1:] == ("$.cases[0].shapes.out", "the shape of output0 is 2, but relu makes 3")
+    of_dtypes = "cases: [{op: relu, product: {dtypes: [{out: float16, x: float16}, {out: float16, x: float64}]}}]"
+    text = of_dtypes.replace("x:", "input:").replace("}]}}]", "}]}, shapes: {input: 2}}]")
+    assert fault(text)[1:] == (
+        "$.cases[0].product.dtypes[1].out",
+        "the dtype of output0 is float16, but relu makes float64",
+    )
+
+
+def test_a_refusal_may_be_expected_of_some_combinations() -> None:
+    cases = cases_of(
+        "cases: [{op: matmul, product: {k: [3, 5]}, shapes: {input0: [2, $k], input1: [3, 4]}, expects_error: {}}]"
+    )
+    assert [len(case.outputs) for case in cases] == [1, 0]
 
 
 def test_most_products_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
