@@ -15,7 +15,7 @@ from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
 from optest.numerics import ErrorStateKept, bits, private_copy, reset_float_mode
 from optest.process import leave
-from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
+from optest.spec import Argument, Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
 __all__ = ["actual_outputs"]
 
@@ -119,7 +119,7 @@ def _call(
     It gets views in a list of its own, so that no new shape, dtype or order of them hides what it did to the memory.
     NumPy's error mode is put back, and a copy of this process that foreign code made ends where the call ends.
     """
-    private = [private_copy(array) for array in inputs]
+    private = list(map(_placed_alike, case.inputs, inputs))
     attributes = dict(case.attributes)
     process = os.getpid()
     try:
@@ -132,6 +132,12 @@ def _call(
             _put_back(case, attributes)
     _require_unchanged(case, inputs, private)
     return returned
+
+
+def _placed_alike(argument: Argument, array: Array) -> Array:
+    """A private copy that begins as far behind its allocation as the case says."""
+    spec = argument.spec
+    return private_copy(array, spec.lowest_index if spec.offset else 0)
 
 
 def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:

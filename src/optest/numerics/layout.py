@@ -44,17 +44,24 @@ def view(storage: Array, spec: TensorSpec) -> Array:
     return tensor
 
 
-def private_copy(array: Array) -> Array:
+def private_copy(array: Array, before: int = 0) -> Array:
     """A writeable copy with the same strides: elements that share memory in ``array`` share it in the copy.
 
-    What lies in the gaps of a strided array is copied too.
+    What lies in the gaps of a strided array is copied too. ``before`` is how many elements of the storage lie below
+    the lowest one: it decides how the copy is aligned.
     """
     copy: Array
-    if array.flags.c_contiguous or array.size == 0:
+    if not before and (array.flags.c_contiguous or array.size == 0):
         copy = array.copy()
         return copy
+    if array.size == 0:
+        copy = np.empty_like(array)
+        return copy
     memory, first = _span(array)
-    copy = np.ndarray(array.shape, array.dtype, buffer=memory.copy(), offset=first, strides=array.strides)
+    lowest = before * array.itemsize
+    storage = np.empty(lowest + memory.size, np.uint8)
+    storage[lowest:] = memory
+    copy = np.ndarray(array.shape, array.dtype, buffer=storage, offset=lowest + first, strides=array.strides)
     return copy
 
 

@@ -129,3 +129,19 @@ def test_storage_that_does_not_fit() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             view(storage, spec)
+
+
+@pytest.mark.parametrize(("strides", "offset"), [(None, 3), ((-4, 1), 11), ((0, 2), 5), ((1, 3), 2)])
+def test_a_private_copy_begins_where_its_spec_says(strides: tuple[int, ...] | None, offset: int) -> None:
+    """Kernels load vectors: what is not aligned in the plan must not be aligned in the call."""
+    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4), strides=strides, offset=offset)
+    storage = np.arange(spec.storage_elements, dtype=np.float32)
+    tensor = view(storage, spec)
+    copy = private_copy(tensor, spec.lowest_index)
+    base = copy
+    while base.base is not None:
+        base = base.base
+    assert (copy.ctypes.data - base.ctypes.data) == offset * 4
+    assert copy.strides == tensor.strides
+    np.testing.assert_array_equal(copy, tensor)
+    assert not np.shares_memory(copy, tensor)
