@@ -239,6 +239,43 @@ _NORM: dict[str, Any] = {"normalized_shape": [_W]}
 Wrong = tuple[str, str, dict[str, Any], Callable[[Array, Array, Array], tuple[list[Array | None], Any]]]
 
 WRONG: dict[str, Wrong] = {
+    "layer_norm 1e-4 too large": (
+        "layer_norm",
+        "normal",
+        _NORM,
+        lambda x, w, b: ([x], right("layer_norm", x, **_NORM) * 1.0001),
+    ),
+    "rms_norm 1e-4 too large": (
+        "rms_norm",
+        "normal",
+        _NORM,
+        lambda x, w, b: ([x], right("rms_norm", x, **_NORM) * 1.0001),
+    ),
+    "group_norm 1e-4 too large": (
+        "group_norm",
+        "normal",
+        {"num_groups": 4},
+        lambda x, w, b: ([x[None, :4]], right("group_norm", x[None, :4], num_groups=4) * 1.0001),
+    ),
+    "batch_norm 1e-5 too large": (
+        "batch_norm",
+        "normal",
+        {},
+        lambda x, w, b: ([x, w, np.abs(b)], right("batch_norm", x, w, np.abs(b)) * 1.00001),
+    ),
+    "softmax 1e-4 too large": ("softmax", "normal", {}, lambda x, w, b: ([x], right("softmax", x) * 1.0001)),
+    "log_softmax 1e-4 too large": (
+        "log_softmax",
+        "normal",
+        {},
+        lambda x, w, b: ([x], right("log_softmax", x) * 1.0001),
+    ),
+    "causal_softmax 1e-4 too large": (
+        "causal_softmax",
+        "normal",
+        {},
+        lambda x, w, b: ([x], right("causal_softmax", x) * 1.0001),
+    ),
     "layer_norm with ten times eps": (
         "layer_norm",
         "tiny",

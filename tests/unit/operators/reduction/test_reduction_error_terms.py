@@ -242,6 +242,18 @@ WRONG: dict[str, tuple[str, str, dict[str, Any], Callable[[Array], Any]]] = {
     ),
     "a logsumexp without a term": ("logsumexp", "exponents", {}, lambda x: right("logsumexp", x[..., :-1])),
     "the maximum for a logsumexp": ("logsumexp", "normal", {}, lambda x: widen(x).max(-1)),
+    "a running sum 3e-5 too large": ("cumsum", "uniform", {}, lambda x: right("cumsum", x) * (1.0 + 3e-5)),
+    "a mean 1e-4 too large": ("mean", "uniform", {}, lambda x: right("mean", x) * (1.0 + 1e-4)),
+    "a variance 1e-4 too large": ("var", "uniform", {}, lambda x: right("var", x) * (1.0 + 1e-4)),
+    "a norm 1e-4 too large": ("norm", "uniform", {}, lambda x: right("norm", x) * (1.0 + 1e-4)),
+    "a norm of order 3 1e-4 too large": (
+        "norm",
+        "uniform",
+        {"p": 3.0},
+        lambda x: right("norm", x, p=3.0) * (1.0 + 1e-4),
+    ),
+    "a logsumexp 1e-5 too large": ("logsumexp", "normal", {}, lambda x: right("logsumexp", x) * (1.0 + 1e-5)),
+    "a product 3e-5 too large": ("prod", "factors", {}, lambda x: right("prod", x) * (1.0 + 3e-5)),
     "an exclusive running sum": ("cumsum", "uniform", {}, lambda x: right("cumsum", x) - widen(x)),
     "a running sum from the end": ("cumsum", "normal", {}, lambda x: right("cumsum", x[..., ::-1])[..., ::-1]),
     "a running sum that starts anew": (

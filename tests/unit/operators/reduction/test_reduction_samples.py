@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from sample_questions import questions, wrong_answers
 
+from optest.compare import judge
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
 from optest.operators.reduction.references import rows_of
 from optest.registry import load_object
+from optest.spec import Numerics, Status
 
 Array = np.ndarray[Any, Any]
 Inputs = Sequence[Any]
@@ -392,22 +394,55 @@ def test_honest_kernels_raise_no_alarm(kernel: str) -> None:
     assert wrong_answers(operator, answering(function)) == []
 
 
-@pytest.mark.parametrize("name", ["max", "min"])
-def test_both_outputs_of_max_and_min_are_asked(name: str) -> None:
-    from judged_arrays import verdict_of
+Outputs = Sequence[Array]
 
-    from optest.spec import Status
 
-    x = np.array([[3.0, 1.0, 3.0], [2.0, 2.0, 2.0]], f4)
-    hook = load_object(str(operators.get(name).reference))
-    values, places = hook([x], {"dim": 1, "keepdim": False})
-    values = values.astype(f4)
-    assert verdict_of(name, [x], [values, places], dim=1).status is Status.PASSED
-    last = 2 - (x[:, ::-1].argmax(1) if name == "max" else x[:, ::-1].argmin(1))
-    assert verdict_of(name, [x], [values, last], dim=1).status is Status.FAILED, "the last of equal elements"
-    assert verdict_of(name, [x], [values, places.astype(np.int32)], dim=1).status is Status.FAILED
-    assert verdict_of(name, [x], [values + 1, places], dim=1).status is Status.FAILED
-    assert verdict_of(name, [x], [values], dim=1).status is not Status.PASSED
+def last_of_equal(inputs: Inputs, attributes: Attributes, right: Outputs) -> Outputs:
+    if attributes["dim"] is None:
+        return right
+    x = np.asarray(inputs[0])
+    if not x.ndim:
+        return right
+    values, places = by_both("max", [np.flip(x, attributes["dim"])], attributes)
+    return values, x.shape[attributes["dim"]] - 1 - places
+
+
+def by_both(name: str, inputs: Inputs, attributes: Attributes) -> Outputs:
+    outputs: Outputs = load_object(str(operators.get(name).reference))(inputs, attributes)
+    return outputs
+
+
+TWO_OUTPUTS: dict[str, Callable[[Inputs, Attributes, Outputs], Outputs]] = {
+    "the last of equal elements": last_of_equal,
+    "places as int32": lambda i, a, right: [*right[:1], *(each.astype(np.int32) for each in right[1:])],
+    "places from 1": lambda i, a, right: [*right[:1], *(each + 1 for each in right[1:])],
+    "places of the least": lambda i, a, right: [*right[:1], *by_both("min", i, a)[1:]],
+    "values of the least": lambda i, a, right: [*by_both("min", i, a)[:1], *right[1:]],
+    "no places": lambda i, a, right: right[:1],
+    "places without dim": lambda i, a, right: [*right, *([np.array(0)] if len(right) == 1 else [])],
+    "NaN loses": lambda i, a, right: by_both(
+        "max", [np.where(np.isnan(i[0]), -np.inf, i[0]) if i[0].dtype.kind == "f" else i[0]], a
+    ),
+}
+
+
+def is_answered(question: Any, outputs: Outputs) -> bool:
+    case = question.case
+    dtypes = [spec.dtype for spec in case.outputs] + [case.inputs[0].spec.dtype]
+    stored = [round_to(each, dtypes[i]) if each.dtype == np.float64 else each for i, each in enumerate(outputs)]
+    return judge(case, stored, question.expected, numerics=Numerics(), inputs=question.inputs).status is Status.PASSED
+
+
+@pytest.mark.parametrize("fault", [*TWO_OUTPUTS, "honest"])
+def test_both_outputs_of_max_are_asked(fault: str) -> None:
+    change = TWO_OUTPUTS.get(fault, lambda i, a, right: right)
+    wrong = []
+    for question in questions("max"):
+        if question.case.expects_error is None:
+            right = by_both("max", question.inputs, question.case.attributes)
+            if not is_answered(question, change(question.inputs, question.case.attributes, right)):
+                wrong.append(question.case.name)
+    assert bool(wrong) is (fault != "honest"), wrong
 
 
 @pytest.mark.parametrize("name", [each.name for each in operators if each.category == "reduction"])
