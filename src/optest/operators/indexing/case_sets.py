@@ -30,6 +30,9 @@ __all__ = [
 _FLOATS = ("float32", "float16", "bfloat16")
 _TIES = {"fill": "randint", "low": -2, "high": 3}
 """Five values, so that almost every element has equals."""
+_BEYOND_16_BITS = 70001
+_MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
+"""So that −0 and NaN are among the few elements that are picked."""
 
 
 def _full(value: int) -> Mapping[str, Any]:
@@ -75,10 +78,11 @@ def gather_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(2, 9, 5), index=(2, 13, 5)),
     ]
     yield from _indexed(
-        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": "special"}
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": _MOSTLY_SPECIAL}
     )
     yield from variations("attributes", _gather_attributes())
     yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
+    yield from variations("indices", [call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,))])
     wrong = [
         call({"dim": 2}, input=(3, 4), index=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3,)),
@@ -137,6 +141,8 @@ def scatter_add_samples() -> Iterator[Sample]:
     yield from variations("attributes", _scatter_attributes())
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", _index_patterns(patterns, 53))
+    far = call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,), src=(64,))
+    yield from variations("indices", [far])
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
     yield from variations("long", _of("input", _FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
@@ -175,7 +181,9 @@ def embedding_samples() -> Iterator[Sample]:
         call(weight=(129, 8), indices=(37,)),
         call(weight=(5, 33), indices=(2, 3, 4)),
     ]
-    yield from _indexed("weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": "special"})
+    yield from _indexed(
+        "weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": _MOSTLY_SPECIAL}
+    )
     counts = [call(weight=(7, 4), indices=(n,)) for n in CALM_SIZES]
     yield from variations("sizes", _of("weight", ("float32",), counts))
     rows = [call(weight=(n, 4), indices=(33,)) for n in (*CALM_SIZES[1:], 257, 1025)]
@@ -184,6 +192,7 @@ def embedding_samples() -> Iterator[Sample]:
     shapes = [call(weight=(3, 5), indices=()), call(weight=(3, 0), indices=(2,)), call(weight=(0, 5), indices=(0,))]
     yield from variations("attributes", [*padding, *shapes])
     yield from variations("indices", _index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
+    yield from variations("indices", [call(weight=(_BEYOND_16_BITS, 2), indices=(64,))])
     wrong = [
         call(weight=(5,), indices=(3,)),
         call(weight=(5, 3, 2), indices=(3,)),
@@ -211,6 +220,8 @@ def topk_samples() -> Iterator[Sample]:
     ]
     yield from variations("ties", tied, dtypes=("float32", "float16", "int8"))
     yield from variations("ties", [call({"k": 7}, input=(3, 40), generator="zeros")])
+    every = call({"k": 37}, input=(4, 37), generator=_MOSTLY_SPECIAL)
+    yield from variations("special", [every, {**every, "attributes": {"k": 20, "largest": False}}], dtypes=_FLOATS)
     unordered = [
         call({"k": 6, "sorted": False}, input=(4, 37)),
         call({"k": 6, "sorted": False, "largest": False}, input=(4, 37)),
@@ -261,7 +272,7 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations(name, [each], dtypes=("float32", "float16", "int8"))
     for descending in (False, True):
         attributes = {"descending": descending, "stable": True}
-        signed_zeros = call(attributes, input=(3, 33), generator={"fill": "special", "rate": 0.9})
+        signed_zeros = call(attributes, input=(3, 33), generator=_MOSTLY_SPECIAL)
         yield from variations("stable", [signed_zeros], dtypes=_FLOATS)
         yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))

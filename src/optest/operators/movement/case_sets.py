@@ -32,6 +32,8 @@ def moved(
     """The case sets of one movement operator. The first call is laid out in every way, and asked in every dtype."""
     yield from standard(calls, EVERY)
     yield from of_every_size(sized, (*SIZES, LARGE_SIZE), dtypes=_SOME)
+    mostly_special = {**calls[0], "generator": {"fill": "special", "rate": 0.9}}
+    yield from variations("special", [mostly_special], dtypes=("float32", "bfloat16"))
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)

@@ -77,11 +77,20 @@ def wrapped_indices(inputs: Inputs, attributes: Attributes, right: Right) -> Seq
     return right or [np.zeros(inputs[0].shape, inputs[0].dtype)]
 
 
+def negative_zero_lost(_: Inputs, __: Attributes, right: Right) -> Sequence[Any]:
+    return [each + each.dtype.type(0) if each.dtype.kind == "f" else each for each in right]
+
+
+def nan_lost(_: Inputs, __: Attributes, right: Right) -> Sequence[Any]:
+    return [np.nan_to_num(each, nan=0.0) if each.dtype.kind == "f" else each for each in right]
+
+
 COMMON: dict[str, Fault] = {
     "last missing": last_missing,
     "tail of 16": without_tail(16),
     "tail of 64": without_tail(64),
     "tail of 256": without_tail(256),
+    "NaN lost": nan_lost,
 }
 
 
@@ -145,6 +154,12 @@ def saturating(inputs: Inputs, attributes: Attributes, right: Right) -> Sequence
     )
     limits = np.iinfo(right[0].dtype)
     return [np.clip(wide[0], limits.min, limits.max).astype(right[0].dtype)]
+
+
+def in_place(inputs: Inputs, attributes: Attributes, right: Right) -> Sequence[Any]:
+    """The result is right, and stands where the input was."""
+    inputs[0][...] = right[0]
+    return right
 
 
 # order
@@ -277,6 +292,15 @@ SPECIFIC: dict[tuple[str, str], Fault] = {
     ("scatter_add", "rounded after each term"): scatter(in_half),
     ("scatter_add", "saturates"): saturating,
     ("scatter_add", "indices not checked"): wrapped_indices,
+    ("scatter_add", "in place"): in_place,
+    ("scatter_add", "16-bit indices"): with_index("scatter_add", lambda index, size: index & 0xFFFF),
+    ("gather", "16-bit indices"): with_index("gather", lambda index, size: index & 0xFFFF),
+    ("embedding", "16-bit indices"): with_index("embedding", lambda index, size: index & 0xFFFF),
+    ("gather", "-0 lost"): negative_zero_lost,
+    ("embedding", "-0 lost"): negative_zero_lost,
+    ("topk", "-0 lost"): negative_zero_lost,
+    ("sort", "-0 lost"): negative_zero_lost,
+    ("sort", "in place"): lambda inputs, attributes, right: in_place(inputs, attributes, right[:1]) and right,
     ("topk", "smallest"): choosing(descending=False),
     ("topk", "largest always"): choosing(descending=True),
     ("topk", "rows not in order"): both(rolled_rows),
