@@ -658,7 +658,7 @@ def _(call: Call) -> Array | None:
 
 fault("attention-ignores-is-causal", "scaled_dot_product_attention", Reason.VALUE, Reason.NAN)(ignoring("is_causal"))
 fault("attention-ignores-scale", "scaled_dot_product_attention", Reason.VALUE, Reason.NAN)(ignoring("scale"))
-fault("rope-ignores-interleaved", "rope")(ignoring("interleaved"))
+fault("rope-ignores-interleaved", "rope", Reason.VALUE, Reason.NAN)(ignoring("interleaved"))
 
 # Contraction
 
@@ -686,7 +686,7 @@ def _(call: Call) -> Array | None:
     return wide(total)
 
 
-@fault("matmul-drops-the-tail-of-k", "matmul")
+@fault("matmul-drops-the-tail-of-k", "matmul", Reason.VALUE, Reason.NAN)
 def _(call: Call) -> Array | None:
     if not call.is_float or call[0].ndim != 2 or call[1].ndim != 2:
         return None
@@ -701,7 +701,7 @@ def _(call: Call) -> Array | None:
     return wide(call.right[0]) + 0.0 * wide(call[2])
 
 
-@fault("linear-forgets-bias", "linear")
+@fault("linear-forgets-bias", "linear", Reason.VALUE, Reason.NAN)
 def _(call: Call) -> Array | None:
     return call.with_inputs(call.inputs[0], call.inputs[1], 0 * wide(call.inputs[2])) if len(call.inputs) == 3 else None
 
