@@ -80,7 +80,19 @@ def _ties() -> Iterator[Sample]:
         yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
     yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
     yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
+    yield from _rounded_once()
     yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+
+
+def _rounded_once() -> Iterator[Sample]:
+    """Beside a tie by less than float32 sees: on the way through it, the tie is all that is left."""
+    for target, bits in (("float16", 10), ("bfloat16", 7)):
+        ties = [1.0 + k * 2.0**-bits + 2.0 ** -(bits + 1) for k in range(4)]
+        beside = [sign * (tie + epsilon) for tie in ties for epsilon in (2.0**-40, -(2.0**-40)) for sign in (1, -1)]
+        yield _table("ties", "float64", target, beside)
+    ties = [2**30 + k * 2**23 + 2**22 for k in range(4)]
+    beside = [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
+    yield _table("ties", "int32", "bfloat16", beside)
 
 
 def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:

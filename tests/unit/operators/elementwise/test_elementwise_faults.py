@@ -314,6 +314,15 @@ def _double_rounded_cast(inputs: Inputs, attributes: Attributes, right: Right) -
     return [round_to(round_to(source, dtype("float16")), target).reshape(out.shape)]
 
 
+def _through_float32(inputs: Inputs, attributes: Attributes, right: Right) -> Right:
+    """What 16 bits do not hold is rounded to float32 first."""
+    target = dtype(attributes["dtype"])
+    if inputs[0].dtype not in (np.float64, np.int32, np.int64) or target.bits != 16 or not target.is_float:
+        return right
+    with np.errstate(all="ignore"):
+        return [round_to(inputs[0].astype(np.float32), target)]
+
+
 def _nearest_cast(inputs: Inputs, attributes: Attributes, right: Right) -> Right:
     if dtype_of(inputs[0].dtype).is_float and dtype(attributes["dtype"]).is_integer:
         return [np.rint(widen(inputs[0])).astype(right[0].dtype)]
@@ -687,6 +696,7 @@ TABLE: dict[str, dict[str, Fault]] = {
         "saturates": _saturating_cast,
         "truncates to bfloat16": _truncating_cast,
         "rounds twice to float8": _double_rounded_cast,
+        "rounds twice to 16 bits": _through_float32,
         "bool of the low word": _bool_of_low_bits,
         "bool of whole numbers": _bool_of_fractions,
         "saturate ignored": with_attributes("cast", saturate=False),
