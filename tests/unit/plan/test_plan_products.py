@@ -538,6 +538,39 @@ def test_outputs_that_are_stated_are_compared_in_every_combination() -> None:
     )
 
 
+def test_dtypes_that_the_options_of_a_backend_imply_follow_their_combination() -> None:
+    document = plan(
+        """\
+        backend: ascend
+        cases: [{op: relu, shapes: {input0: 4}, product: {backend_config.ascend.d: [none, float64], seed: [0, 1]}}]
+        """
+    )
+    cases = build(document, dtypes_of=lambda options: {} if options["d"] == "none" else {"input0": options["d"]})
+    assert [case.dtypes[0].name for case in cases] == ["float32", "float32", "float64", "float64"]
+
+
+def test_a_tolerance_that_only_some_dtypes_need() -> None:
+    found = fault("cases: [{op: unruled, product: {dtypes: [int32, float32]}, shapes: {x: 4}}]")
+    assert found[1] == "$.cases[0].tolerance"
+    assert found[2].endswith("has no rule for it, so a tolerance should be stated")
+
+
+def test_rows_of_shapes_may_leave_optional_inputs_out() -> None:
+    cases = cases_of(
+        """\
+        cases:
+          - op: norm
+            attributes: {eps: 1}
+            product: {shapes: [{input: 4, weight: 4}, {input: 4}, {input: 5, bias: 5}], seed: [0, 1]}
+        """
+    )
+    assert [[each.path for each in case.inputs] for case in cases[::2]] == [
+        ["input0", "input1"],
+        ["input0"],
+        ["input0", "input2"],
+    ]
+
+
 def test_a_refusal_may_be_expected_of_some_combinations() -> None:
     cases = cases_of(
         "cases: [{op: matmul, product: {k: [3, 5]}, shapes: {input0: [2, $k], input1: [3, 4]}, expects_error: {}}]"
