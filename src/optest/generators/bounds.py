@@ -36,7 +36,14 @@ def exact_magnitude(case: TestCase, argument: Argument) -> int:
             f"for {dtype}; use randn or uniform",
         )
     limit = min(exact, _largest_result(case, argument))
-    return max(1, min(_root(limit // (parts * (terms + 1)), stated["operands"]), _largest_factor(dtype)))
+    operands = argument.fill.parameters.get("operands") or _factors(case)
+    return max(1, min(_root(limit // (parts * (terms + 1)), operands), _largest_factor(dtype)))
+
+
+def _factors(case: TestCase) -> int:
+    """How many factors a product has: two, or one of each operand where a contraction takes any number of them."""
+    signature = case.descriptor.tensors
+    return max(2, len(case.inputs)) if signature.is_variadic and case.descriptor.category == "contraction" else 2
 
 
 def special_rate(case: TestCase, argument: Argument) -> float | None:
@@ -71,8 +78,7 @@ def special_magnitude(case: TestCase, argument: Argument) -> int:
     if rule is None or rule.kind not in _SUMS or not dtype.is_inexact:
         return 0
     top = 511 if dtype.precision == 53 else 127  # float64 error terms square once more
-    factors = max(2, len(case.inputs)) if case.descriptor.tensors.is_variadic else 2
-    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // factors))
+    largest = int(2 ** ((top - 2 - argument.spec.elements.bit_length()) // _factors(case)))
     return largest if largest < dtype.max_finite else 0
 
 

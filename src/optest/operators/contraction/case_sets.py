@@ -283,8 +283,7 @@ def einsum_samples() -> Iterator[Sample]:
         ask("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
     ]
     yield from variations("equations", several, dtypes=("float32", "float64", "int32"))
-    three = {"generator": {"fill": "integer-exact", "operands": 3}}
-    yield from variations("integer-exact", ({**each, **three} for each in several), dtypes=("float32",))
+    yield from integer_exact(several, dtypes=("float32",))
     yield from integer_exact([*calls, ask("ij,kj->ik", (9, 1025), (5, 1025))])
     yield from zero_mean([ask("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
     yield from refused(
