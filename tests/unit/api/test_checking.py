@@ -264,6 +264,21 @@ def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
         assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
 
 
+def mixed_samples() -> Iterator[Sample]:
+    yield Sample(case_set="ordinary", case={"shapes": {"input": [2]}, "dtypes": ["float16"]}, tier=Tier.SMOKE)
+    both = {"shapes": {"input": [2], "other": [2]}, "dtypes": ["float16", "float32"]}
+    yield Sample(case_set="ordinary", case=both)
+
+
+def test_a_dtype_asked_for_does_not_ask_in_full_what_it_is_mixed_with(tmp_path: Path) -> None:
+    operators.override("doubled", samples=mixed_samples, signature="input, other? -> out", dtype_variants=())
+    (tmp_path / "known.yaml").write_text(LINE)
+    known = {"expectations": (str(tmp_path / "known.yaml"),)}
+    assert len(checked({"op": ("doubled",), "backend": "right", "dtype": "float32"}).asked.cases) == 1
+    assert asked(tmp_path, "right", **known, dtype="float32")[0].exit_status == 0
+    assert asked(tmp_path, "right", **known, dtype="float16")[0].exit_status == 1
+
+
 def test_what_would_be_asked_is_listed() -> None:
     lines = list(listed({"op": ("doubled",), "backend": "right"}))
     assert len(lines) == 4
