@@ -6,7 +6,7 @@ reference makes of them, rounded, and returns what the faulty kernel would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from optest.spec import BAD_STATUSES, Numerics, Reason, Status, TestCase
 
 Fault = Callable[[Sequence[Any], Mapping[str, Any], list[Any]], Sequence[Any]]
 
-__all__ = ["Fault", "cases_of", "found_by", "read_as_dense", "refuses_nothing", "unexpected"]
+__all__ = ["Fault", "cases_of", "finds", "found_by", "read_as_dense", "refuses_nothing", "unexpected"]
 
 
 class _Faulty(NumpyBackend):
@@ -87,18 +87,21 @@ _SHOWN = {
 }
 
 
-def _verdicts(operator: str, fault: Fault | None) -> list[tuple[str, Status, Reason | None, str]]:
+def _verdicts(operator: str, fault: Fault | None) -> Iterator[tuple[str, Status, Reason | None, str]]:
     driver = _Faulty(fault)
-    found = []
     for case in cases_of(operator):
         (verdict,) = execute([case], driver).verdicts
-        found.append((case.id, verdict.status, verdict.reason, verdict.message))
-    return found
+        yield case.id, verdict.status, verdict.reason, verdict.message
 
 
 def found_by(operator: str, fault: Fault) -> list[str]:
     """The cases in which the fault was found out by its values, shapes, dtypes, NaN; not by raising."""
     return [name for name, _, reason, _ in _verdicts(operator, fault) if reason in _SHOWN]
+
+
+def finds(operator: str, fault: Fault) -> bool:
+    """Whether any case finds the fault; the others are not asked then."""
+    return any(reason in _SHOWN for _, _, reason, _ in _verdicts(operator, fault))
 
 
 def unexpected(operator: str, kernel: Fault | None = None) -> list[tuple[str, Status, Reason | None, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_kernels import Fault, found_by, read_as_dense, refuses_nothing, unexpected
+from faulty_kernels import Fault, finds, found_by, read_as_dense, refuses_nothing, unexpected
 
 from optest.numerics import widen
 from optest.operators import operators
@@ -343,7 +343,7 @@ def test_the_reference_raises_no_alarm(operator: str) -> None:
 @pytest.mark.parametrize("name", COMMON)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_common_faults_are_found(operator: str, name: str) -> None:
-    assert found_by(operator, COMMON[name])
+    assert finds(operator, COMMON[name])
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_a_layout_that_is_ignored_is_found(operator: str, place: int) -> None:
 
 @pytest.mark.parametrize(("operator", "name"), SPECIFIC)
 def test_faults_of_the_operator_are_found(operator: str, name: str) -> None:
-    assert found_by(operator, SPECIFIC[operator, name])
+    assert finds(operator, SPECIFIC[operator, name])
 
 
 def test_another_choice_among_equals_is_right() -> None:

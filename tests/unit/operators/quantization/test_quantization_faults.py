@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from faulty_kernels import Fault, found_by, read_as_dense, unexpected
+from faulty_kernels import Fault, finds, found_by, read_as_dense, unexpected
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.spec import dtype
@@ -175,12 +175,12 @@ def test_the_reference_raises_no_alarm(operator: str) -> None:
 
 @pytest.mark.parametrize("name", QUANTIZE)
 def test_faults_of_quantize_are_found(name: str) -> None:
-    assert found_by("quantize", QUANTIZE[name])
+    assert finds("quantize", QUANTIZE[name])
 
 
 @pytest.mark.parametrize("name", DEQUANTIZE)
 def test_faults_of_dequantize_are_found(name: str) -> None:
-    assert found_by("dequantize", DEQUANTIZE[name])
+    assert finds("dequantize", DEQUANTIZE[name])
 
 
 @pytest.mark.parametrize("operator", ["quantize", "dequantize"])
