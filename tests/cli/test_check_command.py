@@ -76,3 +76,40 @@ def test_numpy_passes_the_whole_catalogue_without_a_gap(optest: Shell) -> None:
     ended = optest("check", "--backend", "numpy", timeout=600)
     assert ended.status == 0, ended.text[-8000:]
     assert "declared gap" not in ended.out
+
+
+CRASHING = """
+import os
+from optest.backends import BackendDriver, backend_manager
+from optest.backends.numpy_reference import NumpyBackend
+
+class Crashing(BackendDriver):
+    kind = "cpu"
+    name = "crashing"
+
+    def run(self, case, inputs):
+        if case.attributes["keepdim"] or case.expects_error:
+            os.abort()
+        return NumpyBackend().run(case, inputs)
+
+backend_manager.register(Crashing())
+"""
+EXPECTED = "version: 1\nexpected:\n  - {op: sum, dtype: float32, reason: VALUE, why: everybody knows that it crashes}\n"
+
+
+def test_a_crash_is_a_failure_whatever_is_expected_and_whatever_should_be_refused(
+    optest: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    (tmp_path / "known.yaml").write_text(EXPECTED)
+    ended = optest(
+        *("check", "--backend", "crashing", "-o", "sum", "--expectations", "known.yaml"),
+        *("--case", "sum/attributes/1*", "--case", "sum/refused/1*"),
+        env={"OPTEST_PLUGINS": "crashing"},
+    )
+    assert ended.status == 1, ended.text
+    assert "CRASHED  sum/attributes/1" in ended.out
+    assert "CRASHED  sum/refused/1" in ended.out
+    assert "died of SIGABRT" in ended.out
+    assert "expected difference" not in ended.out
+    assert " passed, " in ended.out

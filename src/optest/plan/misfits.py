@@ -150,7 +150,7 @@ def _name_of(path: Path) -> str:
 def _owner(path: Path) -> str:
     if path == ():
         return "the plan"
-    return "a case" if path[0] == "cases" else str(path[-1])
+    return "a case" if path[0] == "cases" else _name_of(path)
 
 
 def _hint(kind: str, path: Path, got: Any, source: Source) -> str:
