@@ -7,6 +7,7 @@ another one afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -16,13 +17,18 @@ __all__ = ["ErrorStateKept", "Quiet", "error_state", "set_error_state"]
 
 
 def _access() -> tuple[Callable[[], Any], Callable[[Any], object]]:
-    """What reads the mode as one object, and what sets it: a context variable since NumPy 2, two functions before."""
-    try:
+    """What reads the mode as one object, and what sets it: a context variable since NumPy 2, two functions before.
+
+    Neither is public; where both are missing, the public functions do the same with a mapping.
+    """
+    with suppress(ImportError, AttributeError):
         from numpy._core.umath import _extobj_contextvar as mode
-    except ImportError:
-        numpy_1: Any = np
-        return numpy_1.geterrobj, numpy_1.seterrobj
-    return mode.get, mode.set
+
+        return mode.get, mode.set
+    numpy: Any = np
+    if hasattr(numpy, "geterrobj"):
+        return numpy.geterrobj, numpy.seterrobj
+    return np.geterr, lambda mode: np.seterr(**mode)
 
 
 error_state, set_error_state = _access()
