@@ -82,7 +82,8 @@ def test_torch_stays_inside(operator: str, attributes: dict[str, Any], name: str
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize(("operator", "attributes"), CALLS, ids=str)
 def test_torch_stays_inside_over_a_hundred_seeds(operator: str, attributes: dict[str, Any], name: str) -> None:
-    torch_stays_inside(operator, attributes, name, range(100))
+    torch_stays_inside(operator, attributes, name, range(100), WIDTHS[:3])
+    torch_stays_inside(operator, attributes, name, range(5), WIDTHS[3:])
 
 
 def sigmoid(x: Any) -> Any:

@@ -101,7 +101,8 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize(("operator", "name"), list(pairs()))
 def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> None:
-    torch_stays_inside(operator, name, range(100))
+    torch_stays_inside(operator, name, range(100), WIDTHS[:3])
+    torch_stays_inside(operator, name, range(5), WIDTHS[3:])
 
 
 @pytest.mark.torch
