@@ -82,10 +82,11 @@ def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:
     (result,) = infer_quantize(specs, attributes)
     low, high = quantized_range(result.dtype, attributes)
     values, divisor = as_float64(array), as_float64(_per_channel(scale, array, scale, attributes))
-    if np.isnan(values).any() or np.isnan(divisor).any():
-        raise Fault(Reason.BAD_CASE, "an input is NaN, for which no integer is defined; choose another fill")
+    quotient = values / divisor
+    if np.isnan(quotient).any():
+        raise Fault(Reason.BAD_CASE, "input / scale is NaN, for which no integer is defined; choose another fill")
     added = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
-    return _Quotient(values / divisor, (values, divisor), added.astype(np.int64), low, high, result.dtype)
+    return _Quotient(quotient, (values, divisor), added.astype(np.int64), low, high, result.dtype)
 
 
 def _stored(rounded: Array, quotient: _Quotient) -> Array:

@@ -81,9 +81,10 @@ def test_results_saturate_and_infinity_too() -> None:
 
 
 def test_nan_is_a_bad_case() -> None:
-    with pytest.raises(Fault, match="no integer is defined") as caught:
-        expected("quantize", np.array([np.nan], FLOAT), np.array(1.0, FLOAT))
-    assert caught.value.reason is Reason.BAD_CASE
+    for x, scale in ((np.nan, 1.0), (1.0, np.nan), (0.0, 0.0), (np.inf, np.inf)):
+        with pytest.raises(Fault, match="no integer is defined") as caught:
+            expected("quantize", np.array([x], FLOAT), np.array(scale, FLOAT))
+        assert caught.value.reason is Reason.BAD_CASE
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
