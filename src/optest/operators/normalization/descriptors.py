@@ -30,7 +30,7 @@ _SOFTMAX_SETS = (
     "refused",
 )
 _NORM_SETS = (*_SOFTMAX_SETS, "epsilon", "mean beside std")
-_FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (2, 3, 4))
+_FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
 _NORMALIZED_SHAPE = Attribute(name="normalized_shape", type="ints", description="The last sizes of input.")
 _EPS = Attribute(name="eps", type="float", default=1e-5, aliases=("epsilon",), description="Added to variance.")
 # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still

@@ -459,7 +459,44 @@ def test_faults_are_found(fault: str) -> None:
     assert wrong_answers(operator, answering(kernel), first=True), "no sample notices"
 
 
+def groups_folded(inputs: Inputs, attributes: Attributes) -> Any:
+    """group_norm as x·scale + shift in float32."""
+    x, weight, bias = single(inputs[0]), *(*inputs, None, None)[1:3]
+    if not x.size:
+        return x
+    rows = x.reshape(len(x) * attributes["num_groups"], -1)
+    t = x.dtype.type
+    mean = rows.sum(-1, keepdims=True) / t(rows.shape[-1])
+    variance = ((rows - mean) ** 2).sum(-1, keepdims=True) / t(rows.shape[-1])
+    each = x.shape[1] // attributes["num_groups"]
+    spread = (len(x), x.shape[1], *(1,) * (x.ndim - 2))
+    mean, r = (
+        np.repeat(v, each, axis=1).reshape(spread) for v in (mean, t(1) / np.sqrt(variance + t(attributes["eps"])))
+    )
+    channel = (1, -1, *(1,) * (x.ndim - 2))
+    scale = r if weight is None else single(weight).reshape(channel) * r
+    return x * scale + ((t(0) if bias is None else single(bias).reshape(channel)) - mean * scale)
+
+
+def trained_folded(inputs: Inputs, attributes: Attributes) -> Any:
+    """batch_norm in training as x·scale + shift in float32."""
+    if not attributes["training"]:
+        return folded(inputs, attributes)
+    x, t = single(inputs[0]), single(inputs[0]).dtype.type
+    if not x.size:
+        return x
+    dims = (0, *range(2, x.ndim))
+    count = t(x.size / x.shape[1])
+    mean = x.sum(dims) / count
+    centred = x - mean.reshape(-1, *(1,) * (x.ndim - 2))
+    variance = (centred * centred).sum(dims) / count
+    weight, bias = (*inputs, None, None, None, None)[3:5]
+    return folded([x, mean, variance, weight, bias], {**attributes, "training": False})
+
+
 HONEST: dict[str, tuple[str, Kernel]] = {
+    "group_norm in float32": ("group_norm", groups_folded),
+    "batch_norm in float32, trained": ("batch_norm", trained_folded),
     **{name: (name, by_reference(name)) for name in (*NORMS, *SOFTMAXES)},
     "layer_norm in float32": ("layer_norm", layer_norm_by(two_pass)),
     "rms_norm in float32": ("rms_norm", rms_norm_by(rms)),

@@ -359,7 +359,59 @@ def test_faults_are_found(fault: str) -> None:
     assert wrong_answers(operator, answering(kernel), first=True), "no sample notices"
 
 
+def variance_in_two_passes(inputs: Inputs, attributes: Attributes) -> Any:
+    def kernel(x: Array) -> Any:
+        t = x.dtype.type
+        centred = x - (one_by_one(x) / t(x.shape[-1]))[..., None]
+        return one_by_one(centred * centred) / t(max(0.0, x.shape[-1] - attributes["correction"]))
+
+    return in_float32(kernel)(inputs, attributes)
+
+
+def variance_by_updates(inputs: Inputs, attributes: Attributes) -> Any:
+    """Welford's, for rows that are not long."""
+
+    def kernel(x: Array) -> Any:
+        t = x.dtype.type
+        mean, squares = np.zeros(x.shape[:-1], x.dtype), np.zeros(x.shape[:-1], x.dtype)
+        for i in range(x.shape[-1]):
+            step = x[..., i] - mean
+            mean = mean + step / t(i + 1)
+            squares = squares + step * (x[..., i] - mean)
+        return squares / t(max(0.0, x.shape[-1] - attributes["correction"]))
+
+    is_long = rows_of(np.asarray(inputs[0]), attributes).length > 5000
+    return (by_reference("var") if is_long else in_float32(kernel))(inputs, attributes)
+
+
+def norm_in_float32(inputs: Inputs, attributes: Attributes) -> Any:
+    p = attributes["p"]
+    if p in (0.0, float("inf"), float("-inf")):
+        return by_reference("norm")(inputs, attributes)
+    root = {1.0: lambda x: x, 2.0: np.sqrt}.get(p, lambda x: x ** x.dtype.type(1.0 / p))
+    return in_float32(lambda x: root(one_by_one(np.abs(x) ** x.dtype.type(p))))(inputs, attributes)
+
+
+def logarithm_of_sum(x: Array) -> Any:
+    largest = x.max(-1, initial=-np.inf)
+    shift = np.where(np.isinf(largest), x.dtype.type(0), largest)
+    return shift + np.log(one_by_one(np.exp(x - shift[..., None])))
+
+
+def running_sum(inputs: Inputs, attributes: Attributes) -> Any:
+    x = np.asarray(inputs[0])
+    wide = attributes["dtype"] == "float64" or x.dtype == np.float64
+    if x.dtype.kind in "biu" or not x.ndim:
+        return by_reference("cumsum")(inputs, attributes)
+    return np.add.accumulate(widen(x).astype(np.float64 if wide else f4), axis=attributes["dim"])
+
+
 HONEST: dict[str, tuple[str, Kernel]] = {
+    "var in two passes": ("var", variance_in_two_passes),
+    "var by updates": ("var", variance_by_updates),
+    "norm in float32": ("norm", norm_in_float32),
+    "logsumexp in float32": ("logsumexp", in_float32(logarithm_of_sum)),
+    "cumsum in float32": ("cumsum", running_sum),
     "sum": ("sum", in_float32(lambda x: x.sum(-1))),
     "sum one by one": ("sum", in_float32(lambda x: one_by_one(x) if x.dtype.kind == "f" else x.sum(-1))),
     "mean one by one": ("mean", in_float32(lambda x: one_by_one(x) / x.dtype.type(x.shape[-1]))),
