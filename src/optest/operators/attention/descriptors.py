@@ -71,7 +71,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="rope",
         category="attention",
         signature="input, cos, sin, position_ids? -> out",
-        aliases=("rotary_embedding",),
+        aliases=("RotaryEmbedding",),
         attributes=(
             Attribute(
                 name="interleaved",
