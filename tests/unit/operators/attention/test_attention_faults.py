@@ -48,7 +48,10 @@ def attention(inputs: Sequence[Any], attributes: Attributes, fault: str = "") ->
         scale = 1.0
     if fault == "scale by the number of keys" and keys:
         scale = 1.0 / math.sqrt(keys)
-    if fault == "16-bit operands":
+    if fault == "scale on both sides" and scale > 0:
+        root = q.dtype.type(math.sqrt(scale))
+        scores = (q * root) @ (k * root).swapaxes(-1, -2)
+    elif fault == "16-bit operands":
         q, k = half(q, inputs[0]) * q.dtype.type(1), k
         q = half(q * q.dtype.type(scale), inputs[0])
         scores = q @ k.swapaxes(-1, -2)
@@ -80,6 +83,8 @@ def attention(inputs: Sequence[Any], attributes: Attributes, fault: str = "") ->
     if fault == "no shift by the maximum":
         shift = 0
     p = np.exp(scores - shift)
+    if fault == "powers of two":
+        p = np.exp2((scores - shift) * q.dtype.type(1.4426950408889634))
     total = p.sum(-1, keepdims=True)
     if fault == "masked rows are the mean" and keys:
         p, total = np.where(total == 0, 1, p), np.where(total == 0, keys, total)
@@ -140,7 +145,9 @@ ATTENTIONS = (
 )
 
 
-@pytest.mark.parametrize("way", ["", "weights in 16 bits", "weights in 16 bits, normalised"])
+@pytest.mark.parametrize(
+    "way", ["", "powers of two", "scale on both sides", "weights in 16 bits", "weights in 16 bits, normalised"]
+)
 def test_honest_attention_raises_no_alarm(way: str) -> None:
     """Rounding the weights to the inputs' 16 bits is what units for 16-bit matrices ask for."""
     assert wrong_answers("sdpa", lambda inputs, attributes: attention(inputs, attributes, way)) == []

@@ -131,6 +131,10 @@ def avg_pool(inputs: Sequence[Any], attributes: Attributes, fault: str = "") -> 
         divisor = total.dtype.type(attributes["divisor_override"])
     if fault == "rounded before the division":
         total = widen(round_to(total.astype(np.float64), dtype_of(x.dtype)))
+    if fault == "by the reciprocal":
+        return total * (total.dtype.type(1) / divisor)
+    if fault == "elements divided one by one":
+        return (seen / np.broadcast_to(divisor, total.shape)[..., None]).sum(-1)
     return total / divisor
 
 
@@ -145,8 +149,9 @@ AVERAGES = (
 )
 
 
-def test_an_honest_avg_pool_raises_no_alarm() -> None:
-    assert wrong_answers("avg_pool2d", avg_pool) == []
+@pytest.mark.parametrize("way", ["", "by the reciprocal", "elements divided one by one"])
+def test_an_honest_avg_pool_raises_no_alarm(way: str) -> None:
+    assert wrong_answers("avg_pool2d", lambda inputs, attributes: avg_pool(inputs, attributes, way)) == []
 
 
 @pytest.mark.parametrize("fault", AVERAGES)
