@@ -152,6 +152,8 @@ def rope_samples() -> Iterator[Sample]:
     yield from variations("sizes", large, dtypes=("float32",))
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
     yield from variations("positions", _rope_positions())
+    placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
+    yield from in_every_layout(placed[:1], names=["position_ids"])
     for half in ("float16", "bfloat16"):
         wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
         yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))

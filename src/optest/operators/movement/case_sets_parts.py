@@ -128,6 +128,7 @@ def slice_samples() -> Iterator[Sample]:
         lambda n: call({"dim": 1, "start": 1, "end": -1}, input=(3, n)),
         [
             *(call(attributes, input=(3, 9, 5)) for attributes in (*stated, *backwards)),
+            call({"dim": [1, 3], "start": [1, 0], "end": [3, 4], "step": [1, 2]}, input=(2, 3, 2, 5, 3)),
             call({"dim": 0, "start": 0, "end": 3}, input=(0, 3)),
         ],
         [
