@@ -1,0 +1,244 @@
+"""One call or a few of every operator that takes floats, in a width: what grows is what a kernel loops over.
+
+Elementwise operators get ``n`` elements, reductions and normalisations ``n`` along their dimension, contractions ``n``
+products for each output, attention ``n`` keys, pooling windows of ``n``. Other sizes stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from optest.generators.fills import check_fill
+from optest.operators import operators
+from optest.operators.samples import call
+from optest.plan import CaseRequest
+from optest.plan.from_samples import cases_of_samples
+from optest.spec import BackendTarget, OperatorDescriptor, RuleClass, Sample, TestCase
+
+__all__ = ["CALLS", "DTYPES", "WIDTHS", "cases_of_width", "float_operators"]
+
+DTYPES = ("float32", "float16", "bfloat16")
+WIDTHS = (1, 17, 4096, 65_536)
+
+Calls = Callable[[int, str], list[dict[str, Any]]]
+
+_UNARY = (
+    "logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf floor ceil trunc "
+    "relu leaky_relu sigmoid silu softplus elu hardswish"
+).split()
+_BINARY = (
+    "add sub mul div floor_divide remainder pow eq ne lt le gt ge logical_and logical_or logical_xor maximum minimum"
+).split()
+_ALONG_DIM = "sum mean prod norm logsumexp max min amax amin argmax argmin all any cumsum softmax log_softmax".split()
+
+
+def _alike(dtype: str, attributes: Mapping[str, Any] | None = None, **shapes: Any) -> dict[str, Any]:
+    return call(attributes, dtypes=[dtype], **shapes)
+
+
+def _unary(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, input=(n,))]
+
+
+def _binary(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, input=(n,), other=(n,))]
+
+
+def _along_dim(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"dim": 1}, input=(3, n))]
+
+
+def _with(attributes: Mapping[str, Any] | None = None, **shape_of: Callable[[int], tuple[int, ...]]) -> Calls:
+    """One call with these attributes and with shapes that follow from the width."""
+    return lambda n, dtype: [_alike(dtype, attributes, **{name: shape(n) for name, shape in shape_of.items()})]
+
+
+def _cast(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"dtype": result}, input=(n,)) for result in (*DTYPES, "int32") if result != dtype]
+
+
+def _rounded(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"decimals": decimals}, input=(n,)) for decimals in (0, 2)]
+
+
+def _quotient(n: int, dtype: str) -> list[dict[str, Any]]:
+    modes: tuple[dict[str, Any], ...] = ({}, {"rounding_mode": "floor"})
+    return [_alike(dtype, mode, input=(n,), other=(n,)) for mode in modes]
+
+
+def _gelu(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"approximate": form}, input=(n,)) for form in ("none", "tanh")]
+
+
+def _variance(n: int, dtype: str) -> list[dict[str, Any]]:
+    """One value has no variance but with a correction of 0."""
+    return [_alike(dtype, {"dim": 1, "correction": 0 if n == 1 else 1}, input=(3, n))]
+
+
+def _norms(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"dim": 1, "p": p}, input=(3, n)) for p in (1.0, 2.0, 3.0)]
+
+
+def _layer_norm(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,), bias=(n,))]
+
+
+def _rms_norm(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"normalized_shape": [n]}, input=(2, n), weight=(n,))]
+
+
+def _batch_norm(n: int, dtype: str) -> list[dict[str, Any]]:
+    """Two batches, so that a channel has more than one value; running statistics are not read in training."""
+    affine = {"weight": (3,), "bias": (3,)}
+    running = {"running_mean": (3,), "running_var": (3,)}
+    return [
+        _alike(dtype, input=(2, 3, n), **running, **affine),
+        _alike(dtype, {"training": True}, input=(2, 3, n), **running, **affine),
+    ]
+
+
+def _convolution(n: int, dtype: str) -> list[dict[str, Any]]:
+    """``n`` input channels, and ``n`` positions."""
+    return [
+        _alike(dtype, input=(1, n, 5), weight=(2, n, 3), bias=(2,)),
+        _alike(dtype, {"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
+    ]
+
+
+def _convolution_2d(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [
+        _alike(dtype, input=(1, n, 3, 3), weight=(2, n, 2, 2), bias=(2,)),
+        _alike(dtype, {"padding": 1}, input=(1, 2, 3, n), weight=(3, 2, 3, 3), bias=(3,)),
+    ]
+
+
+def _window(n: int, dtype: str) -> list[dict[str, Any]]:
+    """Windows of ``n`` elements, and ``n`` windows."""
+    return [
+        _alike(dtype, {"kernel_size": [1, n], "stride": [1, 1]}, input=(1, 2, 3, n + 2)),
+        _alike(dtype, {"kernel_size": [2, 2], "stride": [1, 1]}, input=(1, 2, 2, n + 1)),
+    ]
+
+
+def _split(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"split_size_or_sections": max(1, n // 2), "dim": 1}, input=(2, n))]
+
+
+def _indexed(name: str) -> Calls:
+    def calls(n: int, dtype: str) -> list[dict[str, Any]]:
+        if name == "embedding":
+            return [call(dtypes=[dtype, "int64"], weight=(n, 3), indices=(7,))]
+        if name == "gather":
+            return [call({"dim": 1}, dtypes=[dtype, "int64"], input=(2, n), index=(2, n))]
+        few = call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, n), index=(2, n), src=(2, n))
+        return [few, call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, 3), index=(2, n), src=(2, n))]
+
+    return calls
+
+
+def _condition(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [call(dtypes=["bool", dtype, dtype], condition=(n,), input=(n,), other=(n,))]
+
+
+def _quantize(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [call(dtypes=[dtype, "float32", "int8"], input=(2, n), scale=(), zero_point=())]
+
+
+def _dequantize(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [
+        call({"dtype": dtype}, dtypes=["int8", "float32", "int8"], input=(2, n), scale=(n,), zero_point=(n,))
+    ]
+
+
+def _rope(n: int, dtype: str) -> list[dict[str, Any]]:
+    return [_alike(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for kind in (False, True)]
+
+
+CALLS: dict[str, Calls] = {
+    **dict.fromkeys(_UNARY, _unary),
+    **dict.fromkeys(_BINARY, _binary),
+    **dict.fromkeys(_ALONG_DIM, _along_dim),
+    "div": _quotient,
+    "pow": _with(input=lambda n: (n,), exponent=lambda n: (n,)),
+    "round": _rounded,
+    "clip": _with({"min": -0.5, "max": 0.75}, input=lambda n: (n,)),
+    "where": _condition,
+    "cast": _cast,
+    "gelu": _gelu,
+    "swiglu": _with(gate=lambda n: (n,), up=lambda n: (n,)),
+    "dot": _with(input=lambda n: (n,), tensor=lambda n: (n,)),
+    "var": _variance,
+    "norm": _norms,
+    "causal_softmax": lambda n, dtype: [_alike(dtype, input=(min(n, 3), n))],
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _with({"num_groups": 2}, input=lambda n: (2, 4, n), weight=lambda _: (4,), bias=lambda _: (4,)),
+    "batch_norm": _batch_norm,
+    "matmul": _with(input=lambda n: (4, n), other=lambda n: (n, 4)),
+    "bmm": _with(input=lambda n: (2, 3, n), mat2=lambda n: (2, n, 3)),
+    "gemm": _with({"alpha": 0.7, "beta": 1.3}, a=lambda n: (3, n), b=lambda n: (n, 4), c=lambda _: (3, 4)),
+    "linear": _with(input=lambda n: (3, n), weight=lambda n: (4, n), bias=lambda _: (4,)),
+    "einsum": _with({"equation": "ik,kj->ij"}, operands0=lambda n: (3, n), operands1=lambda n: (n, 4)),
+    "conv1d": _convolution,
+    "conv2d": _convolution_2d,
+    "max_pool2d": _window,
+    "avg_pool2d": _window,
+    "adaptive_avg_pool2d": _with({"output_size": [1, 2]}, input=lambda n: (1, 2, 3, n)),
+    "scaled_dot_product_attention": _with(
+        query=lambda _: (1, 2, 3, 8), key=lambda n: (1, 2, n, 8), value=lambda n: (1, 2, n, 8)
+    ),
+    "rope": _rope,
+    "transpose": _with({"dim0": 0, "dim1": 1}, input=lambda n: (2, n)),
+    "permute": _with({"dims": [1, 0]}, input=lambda n: (2, n)),
+    "reshape": lambda n, dtype: [_alike(dtype, {"shape": [n, 2]}, input=(2, n))],
+    "broadcast_to": lambda n, dtype: [_alike(dtype, {"size": [2, n]}, input=(n,))],
+    "tile": _with({"dims": [2, 2]}, input=lambda n: (2, n)),
+    "flip": _with({"dims": [1]}, input=lambda n: (2, n)),
+    "roll": _with({"shifts": [5], "dims": [1]}, input=lambda n: (2, n)),
+    "tril": _with({"diagonal": 1}, input=lambda n: (3, n)),
+    "triu": _with({"diagonal": 1}, input=lambda n: (3, n)),
+    "concat": _with({"dim": 1}, tensors0=lambda n: (2, n), tensors1=lambda _: (2, 3)),
+    "split": _split,
+    "slice": _with({"dim": [1], "start": [0], "end": [-1], "step": [2]}, input=lambda n: (2, n + 1)),
+    "pad": _with({"pad": [2, 3], "value": 0.5}, input=lambda n: (2, n)),
+    "gather": _indexed("gather"),
+    "scatter_add": _indexed("scatter_add"),
+    "embedding": _indexed("embedding"),
+    "topk": lambda n, dtype: [_alike(dtype, {"k": min(n, 5)}, input=(2, n))],
+    "sort": _with(input=lambda n: (2, n)),
+    "quantize": _quantize,
+    "dequantize": _dequantize,
+}
+"""The calls of each operator for a width and a dtype; without bitwise_*, which take no floats."""
+
+
+def float_operators() -> list[OperatorDescriptor]:
+    """The operators of the catalogue that take floats.
+
+    Raises:
+        KeyError: if one of them has no calls here.
+    """
+    floats = [each for each in operators if any(set(variant) & set(DTYPES) for variant in each.dtype_variants)]
+    missing = [each.name for each in floats if each.name not in CALLS]
+    if missing:
+        raise KeyError(f"no calls of a width for {', '.join(missing)}")
+    return floats
+
+
+def cases_of_width(descriptor: OperatorDescriptor, dtype: str, width: int, target: BackendTarget) -> list[TestCase]:
+    """The cases of an operator in a dtype and a width, with the seed 0; sums and contractions also integer-exact."""
+    calls = CALLS[descriptor.name](width, dtype)
+    samples = [Sample(case_set="widths", case=each) for each in calls]
+    if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
+        samples += [Sample(case_set="integer-exact", case={**each, "generator": "integer-exact"}) for each in calls]
+    return list(
+        cases_of_samples(
+            descriptor,
+            samples,
+            CaseRequest(seed=0),
+            operators=operators,
+            target=target,
+            check_fill=check_fill,
+        ).cases
+    )
