@@ -53,7 +53,7 @@ def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
         ("MatMul", "matmul"),
         ("Gemm", "gemm"),
         ("LayerNormalization", "layer_norm"),
-        ("Transpose", "transpose"),
+        ("Transpose", "permute"),
     ],
 )
 def test_aliases(alias: str, name: str) -> None:

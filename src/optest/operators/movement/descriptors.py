@@ -23,7 +23,6 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         name="transpose",
         category="movement",
         signature="input -> out",
-        aliases=("Transpose",),
         attributes=(
             Attribute(name="dim0", type="int", description="First dimension to swap."),
             Attribute(name="dim1", type="int", description="Second dimension to swap."),
@@ -40,7 +39,12 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         name="permute",
         category="movement",
         signature="input -> out",
-        attributes=(Attribute(name="dims", type="ints", description="The input's dimensions in their new order."),),
+        aliases=("Transpose",),
+        attributes=(
+            Attribute(
+                name="dims", type="ints", aliases=("perm",), description="The input's dimensions in their new order."
+            ),
+        ),
         dtype_variants=EVERY,
         infer=_INFER + "permute",
         reference=_REFERENCE + "permute_reference",
