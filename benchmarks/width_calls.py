@@ -6,7 +6,7 @@ products for each output, attention ``n`` keys, pooling windows of ``n``. Other 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from optest.generators.fills import check_fill
@@ -22,15 +22,6 @@ DTYPES = ("float32", "float16", "bfloat16")
 WIDTHS = (1, 17, 4096, 65_536)
 
 Calls = Callable[[int, str], list[dict[str, Any]]]
-
-_UNARY = (
-    "logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf floor ceil trunc "
-    "relu leaky_relu sigmoid silu softplus elu hardswish"
-).split()
-_BINARY = (
-    "add sub mul div floor_divide remainder pow eq ne lt le gt ge logical_and logical_or logical_xor maximum minimum"
-).split()
-_ALONG_DIM = "sum mean prod norm logsumexp max min amax amin argmax argmin all any cumsum softmax log_softmax".split()
 
 
 def _alike(dtype: str, attributes: Mapping[str, Any] | None = None, **shapes: Any) -> dict[str, Any]:
@@ -146,19 +137,25 @@ def _quantize(n: int, dtype: str) -> list[dict[str, Any]]:
 
 
 def _dequantize(n: int, dtype: str) -> list[dict[str, Any]]:
-    return [
-        call({"dtype": dtype}, dtypes=["int8", "float32", "int8"], input=(2, n), scale=(n,), zero_point=(n,))
-    ]
+    return [call({"dtype": dtype}, dtypes=["int8", "float32", "int8"], input=(2, n), scale=(n,), zero_point=(n,))]
 
 
 def _rope(n: int, dtype: str) -> list[dict[str, Any]]:
     return [_alike(dtype, {"interleaved": kind}, input=(1, 2, n, 8), cos=(n, 4), sin=(n, 4)) for kind in (False, True)]
 
 
+def _same(names: str, calls: Calls) -> dict[str, Calls]:
+    """The same calls for several operators, separated by blanks."""
+    return dict.fromkeys(names.split(), calls)
+
+
 CALLS: dict[str, Calls] = {
-    **dict.fromkeys(_UNARY, _unary),
-    **dict.fromkeys(_BINARY, _binary),
-    **dict.fromkeys(_ALONG_DIM, _along_dim),
+    **_same("logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf", _unary),
+    **_same("floor ceil trunc relu leaky_relu sigmoid silu softplus elu hardswish", _unary),
+    **_same("add sub mul floor_divide remainder eq ne lt le gt ge maximum minimum", _binary),
+    **_same("logical_and logical_or logical_xor", _binary),
+    **_same("sum mean prod logsumexp cumsum softmax log_softmax", _along_dim),
+    **_same("max min amax amin argmax argmin all any", _along_dim),
     "div": _quotient,
     "pow": _with(input=lambda n: (n,), exponent=lambda n: (n,)),
     "round": _rounded,
@@ -226,12 +223,17 @@ def float_operators() -> list[OperatorDescriptor]:
     return floats
 
 
+def _integer_exact(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The call with sums that are exact in any order; indices are drawn as ever."""
+    return {**stated, "generator": {name: "integer-exact" for name in stated["shapes"] if name != "index"}}
+
+
 def cases_of_width(descriptor: OperatorDescriptor, dtype: str, width: int, target: BackendTarget) -> list[TestCase]:
     """The cases of an operator in a dtype and a width, with the seed 0; sums and contractions also integer-exact."""
     calls = CALLS[descriptor.name](width, dtype)
     samples = [Sample(case_set="widths", case=each) for each in calls]
     if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
-        samples += [Sample(case_set="integer-exact", case={**each, "generator": "integer-exact"}) for each in calls]
+        samples += [Sample(case_set="integer-exact", case=_integer_exact(each)) for each in calls]
     return list(
         cases_of_samples(
             descriptor,

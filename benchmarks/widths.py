@@ -3,7 +3,7 @@
     python benchmarks/widths.py [--seeds 100] [--first-seed 0] [--dtype DTYPE] [--width N] [--op NAME] [--jobs 2]
 
 Every operator that takes floats is asked the calls of ``width_calls.py`` with every seed, through the engine that
-``optest run`` uses. A difference that ``torch_expectations.yaml`` names counts as expected, every other one is an alarm.
+``optest run`` uses. A difference that ``torch_expectations.yaml`` names counts as expected, any other is an alarm.
 Prints a Markdown table, each alarm with the line that runs it again, and exits with 1 if there was one.
 """
 
@@ -165,8 +165,9 @@ def report(counts: Sequence[Count], seconds: float) -> str:
     seeds = max((count.task.seeds[1] - count.task.seeds[0] for count in counts), default=0)
     chosen = len({count.task.op for count in counts})
     widths = ", ".join(f"{width:,}" for width in sorted({count.task.width for count in counts}))
+    asked = f"{total:,} cases of {chosen} operators at widths {widths} with {seeds} seeds"
     lines = [
-        f"{total:,} cases of {chosen} operators at widths {widths} with {seeds} seeds in {seconds:.0f} s: {alarms} alarms.",
+        f"{asked} in {seconds:.0f} s: {alarms} alarms.",
         "",
         "| class | dtype | operators | verdicts | passed | expected differences | gaps | alarms | largest z / limit |",
         "|---|---|---|---|---|---|---|---|---|",
