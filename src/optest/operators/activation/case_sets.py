@@ -87,7 +87,9 @@ def elu_samples() -> Iterator[Sample]:
 
 
 def hardswish_samples() -> Iterator[Sample]:
-    yield from _of_one(FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(-100.0, 100.0), (-1e30, 1e30), (5e37, 3e38)])
+    yield from _of_one(
+        FLOATS, (-9.0, 9.0), (-3.01, -2.99), (2.9, 3.1), far=[(-100.0, 100.0), (-1e30, 1e30), (5e37, 3e38)]
+    )
 
 
 def swiglu_samples() -> Iterator[Sample]:
