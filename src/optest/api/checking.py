@@ -70,7 +70,8 @@ class Checked:
 def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutcome:
     """Ask the backend that ``given`` names; options are those of :data:`optest.settings.OPTIONS`.
 
-    The exit status is that of a run, and 1 if an expectation excused nothing.
+    The exit status is that of a run, and 1 if an expectation excused nothing; with another seed than the default, with
+    which such files are written, that is a note: the values that show a difference may not have been drawn.
 
     Raises:
         OptestError: for anything that keeps the check from starting.
@@ -81,8 +82,13 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     left_over: list[str] = []
 
     def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
-        left_over.extend(_left_over(request, results, summary))
-        return [*((line, "bad") for line in left_over), *((note, "dim") for note in _notes(request))]
+        idle = _left_over(request, results, summary)
+        notes = [(note, "dim") for note in _notes(request)]
+        if settings["seed"]:
+            told = f"expected, but did not happen with seed {settings['seed']}"
+            return [*((f"{told}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
+        left_over.extend(f"expected, but did not happen: {line}; drop the line" for line in idle)
+        return [*((line, "bad") for line in left_over), *notes]
 
     reporter = CheckReporter(
         out,
@@ -281,7 +287,7 @@ def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
-    """What is said of lines that excused nothing; only of operators that were asked in full."""
+    """The lines that excused nothing, and where they stand; only of operators that were asked in full."""
     settings = request.asked.settings
     narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
     if narrowed or summary.interrupted or summary.finished < summary.total:
@@ -289,7 +295,7 @@ def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSumm
     unused = request.expectations.unused(request.asked.cases, results)
     wanted = {each.name for each in _request(settings).dtypes}
     unused = [line for line in unused if not wanted or line.dtype in wanted]  # of others mixed cases alone were asked
-    return [f"expected, but did not happen: {line.name} ({line.where}); drop the line" for line in unused]
+    return [f"{line.name} ({line.where})" for line in unused]
 
 
 def _notes(request: Checked) -> list[str]:
