@@ -461,6 +461,32 @@ def test_wrong_kernels_are_outside(fault: str) -> None:
     assert not measured(operator, inputs, value, **attributes)[0]
 
 
+@pytest.mark.parametrize(
+    ("operator", "attributes", "share"),
+    [
+        ("layer_norm", _NORM, 4e-5),
+        ("rms_norm", _NORM, 2e-5),
+        ("group_norm", {"num_groups": 32}, 5e-5),
+        ("batch_norm", {"training": True}, 3e-5),
+        ("softmax", {}, 4e-5),
+        ("log_softmax", {}, 2e-5),
+    ],
+)
+def test_one_element_that_is_little_off_is_outside(operator: str, attributes: dict[str, Any], share: float) -> None:
+    """Too little for the statistic over thousands of elements: the bound of the element has to be sharp."""
+    x = rows("normal", _W, "float32")
+    inputs: list[Array | None] = [x[None]] if operator == "group_norm" else [x]
+    inputs = [x, None, None] if operator == "batch_norm" else inputs
+    value = right(operator, *inputs, **attributes)
+    flat = value.reshape(-1)
+    place = int(np.argsort(np.abs(flat))[flat.size // 2])
+    flat[place] *= 1.0 + share
+    passed, measure = measured(operator, inputs, value, **attributes)
+    assert not passed
+    assert measure.mismatched == 1
+    assert share_of_limit(measure) < 1.0, "the statistic alone would have found it"
+
+
 def truncated(value: Array, name: str) -> Array:
     stored = widen(round_to(value, dtype(name)))
     spacing = np.abs(stored) * 2.0 ** (1 - dtype(name).precision)
