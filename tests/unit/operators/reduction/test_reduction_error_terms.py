@@ -275,6 +275,29 @@ def test_wrong_kernels_are_outside(fault: str) -> None:
     assert not measured(operator, [x], kernel(x), dim=-1, **attributes)[0]
 
 
+@pytest.mark.parametrize(
+    ("operator", "attributes", "share"),
+    [
+        ("prod", {}, 3e-6),
+        ("var", {}, 1e-5),
+        ("norm", {}, 5e-6),
+        ("norm", {"p": 3.0}, 3e-5),
+        ("logsumexp", {}, 1e-5),
+        ("cumsum", {}, 1e-5),
+        ("mean", {}, 1e-5),
+    ],
+)
+def test_one_element_that_is_little_off_is_outside(operator: str, attributes: dict[str, Any], share: float) -> None:
+    """Too little for the statistic over thousands of elements: the bound of the element has to be sharp."""
+    x = rounded(np.random.default_rng(5).uniform(0.9, 1.1, (8192, 9)), "float32")
+    value = right(operator, x, **attributes)
+    value[4000] *= 1.0 + share
+    passed, measure = measured(operator, [x], value, dim=-1, **attributes)
+    assert not passed
+    assert 1 <= measure.mismatched <= 9
+    assert share_of_limit(measure) < 1.0, "the statistic alone would have found it"
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 @pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod"])
 def test_truncated_results_are_outside(operator: str, name: str) -> None:
