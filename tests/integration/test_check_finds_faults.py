@@ -37,14 +37,13 @@ QUICK = (
 def faulty_backends() -> Iterator[None]:
     """The backends by their names, for these tests alone."""
     bootstrap()
-    registry, kinds = backend_manager._registry, backend_manager._kinds
-    entries, known = dict(registry._entries), dict(kinds)
+    tables = (backend_manager._registry._entries, backend_manager._kinds, backend_manager._lazy)
+    before = [dict(table) for table in tables]
     sixty_faults.register()
     yield
-    registry._entries.clear()
-    registry._entries.update(entries)
-    kinds.clear()
-    kinds.update(known)
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)
 
 
 def asked(backend: str, tmp_path: Path, **options: object) -> tuple[RunOutcome, str]:
