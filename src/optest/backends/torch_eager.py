@@ -13,7 +13,7 @@ from optest.backends.arguments import at_their_places
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
 from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch, torch_dtype
-from optest.errors import Unavailable, UnknownName, UsageError
+from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import load_object
 from optest.spec import Fault, Numerics, Reason, TestCase, contiguous_strides
 
@@ -259,7 +259,8 @@ def _operand_precision(kind: str) -> str:
 
 
 def _no_such_operator(name: str) -> str:
-    return f"the torch backend has no operator {name!r}; it has {', '.join(TORCH_OPERATORS)}"
+    near = nearest(name, TORCH_OPERATORS)
+    return f"the torch backend has no operator {name!r}" + (f"; did you mean {near!r}?" if near else "")
 
 
 def _reason_of(error: RuntimeError) -> Reason | None:
