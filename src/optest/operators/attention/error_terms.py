@@ -14,6 +14,7 @@ from optest.operators.attention.references import (
     rotated,
 )
 from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
+from optest.operators.products import terms_of_products
 from optest.spec import ErrorBudget, Terms
 
 __all__ = ["rope_terms", "scaled_dot_product_attention_terms"]
@@ -100,4 +101,4 @@ def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     absolute = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
     first, second, cos, sin = squares
     squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
-    return (Terms(absolute, squared, 2),)
+    return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)

@@ -7,6 +7,7 @@ import numpy as np
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
 from optest.operators.contraction.references import product, result_of, with_bias
 from optest.operators.contraction.windows import Walk, walk_of
+from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
 __all__ = ["conv1d_reference", "conv1d_terms", "conv2d_reference", "conv2d_terms"]
@@ -49,10 +50,11 @@ def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ..
     absolute = _placed(np.matmul(rows, columns), x, weight, walk)
     np.multiply(columns, columns, out=columns)
     squared = _placed(np.matmul(rows * rows, columns), x, weight, walk)
-    if bias is None:
-        return (Terms(absolute, squared, rows.shape[-1]),)
-    added = np.abs(_along(as_float64(bias), rank))
-    return (Terms(absolute + added, squared + added * added, rows.shape[-1] + 1),)
+    count = rows.shape[-1]
+    if bias is not None:
+        added = np.abs(_along(as_float64(bias), rank))
+        absolute, squared, count = absolute + added, squared + added * added, count + 1
+    return (terms_of_products(absolute, squared, count, x),)
 
 
 def _operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:

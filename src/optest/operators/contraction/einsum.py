@@ -11,6 +11,7 @@ from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet
 from optest.operators.contraction.equations import Equation
 from optest.operators.contraction.inference import equation_of
 from optest.operators.contraction.references import product
+from optest.operators.products import terms_of_products
 from optest.spec import DType, Terms, dtype
 
 __all__ = ["einsum_reference", "einsum_terms"]
@@ -39,7 +40,8 @@ def einsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     double = dtype("float64")
     absolute = _contracted(sizes, equation, double)
     squared = _contracted([each * each for each in sizes], equation, double)
-    return (Terms(absolute, squared, equation.length + max(0, len(inputs) - 2)),)
+    count = equation.length + max(0, len(inputs) - 2)
+    return (terms_of_products(absolute, squared, count, np.asarray(inputs[0])),)
 
 
 def _contracted(arrays: Sequence[Array], equation: Equation, result: DType) -> Array:

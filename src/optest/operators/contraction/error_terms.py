@@ -11,6 +11,7 @@ from optest.operators.arrays import (
     quiet,
 )
 from optest.operators.contraction.references import gemm_operands, linear_operands
+from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
 __all__ = [
@@ -23,8 +24,11 @@ __all__ = [
 
 @quiet
 def matmul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the products. Below the normal range a product is off by half a subnormal, whatever its size,
+    for which the bound has room as well: here and wherever products are added up."""
     a, b = as_float64(inputs[0]), as_float64(inputs[1])
-    return (Terms(np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b)), a.shape[-1]),)
+    absolute, squared = np.asarray(np.abs(a) @ np.abs(b)), np.asarray((a * a) @ (b * b))
+    return (terms_of_products(absolute, squared, a.shape[-1], np.asarray(inputs[0])),)
 
 
 bmm_terms = matmul_terms
@@ -45,7 +49,7 @@ def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
         added = beta * c.astype(np.float64)
         absolute, squared = absolute + np.abs(added), squared + added * added
         count += 1 + (beta != 1)
-    return (Terms(absolute, squared, count),)
+    return (terms_of_products(absolute, squared, count, np.asarray(inputs[0]), factor=alpha),)
 
 
 @quiet
@@ -54,7 +58,8 @@ def linear_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
     x, weight, bias = linear_operands(inputs)
     x, weight = x.astype(np.float64, copy=False), weight.astype(np.float64, copy=False)
     absolute, squared = np.asarray(np.abs(x) @ np.abs(weight)), np.asarray((x * x) @ (weight * weight))
-    if bias is None:
-        return (Terms(absolute, squared, x.shape[-1]),)
-    added = np.abs(bias.astype(np.float64))
-    return (Terms(absolute + added, squared + added * added, x.shape[-1] + 1),)
+    count = x.shape[-1]
+    if bias is not None:
+        added = np.abs(bias.astype(np.float64))
+        absolute, squared, count = absolute + added, squared + added * added, count + 1
+    return (terms_of_products(absolute, squared, count, np.asarray(inputs[0])),)

@@ -7,6 +7,7 @@ import numpy as np
 from optest.operators.arrays import Attributes, Inputs, as_float64, quiet, spec_of
 from optest.operators.pooling.references import adaptive_sums, divisors, window_sums
 from optest.operators.pooling.windows import adaptive_windows_of, windows_of
+from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
 __all__ = ["adaptive_avg_pool2d_terms", "avg_pool2d_terms"]
@@ -19,7 +20,7 @@ def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...
     windows = windows_of(spec_of(np.asarray(inputs[0])), attributes)
     divisor = np.abs(divisors(windows, attributes))
     absolute, squared = window_sums(x, windows) / divisor, window_sums(x * x, windows) / (divisor * divisor)
-    return (Terms(absolute, squared, windows.elements + 1),)
+    return (terms_of_products(absolute, squared, windows.elements + 1, np.asarray(inputs[0])),)
 
 
 @quiet
@@ -29,4 +30,5 @@ def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[T
     windows = adaptive_windows_of(spec_of(np.asarray(inputs[0])), attributes)
     absolute, count = adaptive_sums(x, windows)
     squared, _ = adaptive_sums(x * x, windows)
-    return (Terms(absolute / count, squared / (count * count), windows.elements + 1),)
+    terms, first = windows.elements + 1, np.asarray(inputs[0])
+    return (terms_of_products(absolute / count, squared / (count * count), terms, first),)
