@@ -228,19 +228,30 @@ def _integer_exact(stated: Mapping[str, Any]) -> dict[str, Any]:
     return {**stated, "generator": {name: "integer-exact" for name in stated["shapes"] if name != "index"}}
 
 
-def cases_of_width(descriptor: OperatorDescriptor, dtype: str, width: int, target: BackendTarget) -> list[TestCase]:
-    """The cases of an operator in a dtype and a width, with the seed 0; sums and contractions also integer-exact."""
-    calls = CALLS[descriptor.name](width, dtype)
-    samples = [Sample(case_set="widths", case=each) for each in calls]
-    if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
-        samples += [Sample(case_set="integer-exact", case=_integer_exact(each)) for each in calls]
-    return list(
-        cases_of_samples(
-            descriptor,
-            samples,
-            CaseRequest(seed=0),
-            operators=operators,
-            target=target,
-            check_fill=check_fill,
-        ).cases
+def cases_of_width(
+    descriptor: OperatorDescriptor,
+    dtype: str,
+    width: int,
+    target: BackendTarget,
+    *,
+    attributes: Mapping[str, Any] | None = None,
+    generator: Any = None,
+) -> list[TestCase]:
+    """The cases of an operator in a dtype and a width, with the seed 0; sums and contractions also integer-exact.
+
+    ``attributes`` stand beside those of the calls; a ``generator`` is that of all cases.
+    """
+    calls = [
+        {**each, "attributes": {**each.get("attributes", {}), **(attributes or {})}}
+        for each in CALLS[descriptor.name](width, dtype)
+    ]
+    if generator is not None:
+        samples = [Sample(case_set="widths", case={**each, "generator": generator}) for each in calls]
+    else:
+        samples = [Sample(case_set="widths", case=each) for each in calls]
+        if descriptor.rule is not None and descriptor.rule.kind is RuleClass.ACCUMULATE:
+            samples += [Sample(case_set="integer-exact", case=_integer_exact(each)) for each in calls]
+    built = cases_of_samples(
+        descriptor, samples, CaseRequest(seed=0), operators=operators, target=target, check_fill=check_fill
     )
+    return list(built.cases)
