@@ -155,3 +155,28 @@ def test_truncation_to_16_bits_is_outside(label: str, width: int, name: str) -> 
 def test_correct_rounding_is_inside(label: str, name: str) -> None:
     kernel = spoiled(label, "none")
     assert all(asked(label, 4096, name, fill, seed=1).is_answered(kernel) for fill in FILLS)
+
+
+TINY = {
+    "matmul": call(input=(16, 5), other=(5, 16)),
+    "linear": call(input=(16, 5), weight=(16, 5)),
+    "einsum": call({"equation": "ij,jk->ik"}, operands0=(16, 5), operands1=(5, 16)),
+    "conv1d": call(input=(1, 5, 40), weight=(16, 5, 1)),
+}
+
+
+@pytest.mark.parametrize("operator", TINY)
+def test_products_below_the_normal_range_are_rounded_one_by_one(operator: str) -> None:
+    """Each loses up to half a subnormal; a sum that loses a subnormal more for each term is outside."""
+    small = {"fill": "uniform", "low": -2e-22, "high": 2e-22}
+    asked = question(operator, {**TINY[operator], "dtypes": ["float32"], "generator": small}, 3)
+    left, right = (np.asarray(each) for each in asked.inputs)
+    left = left[0].T if operator == "conv1d" else left
+    right = {"linear": right.T, "conv1d": right[..., 0].T}.get(operator, right)
+    with np.errstate(all="ignore"):
+        products = left[:, :, None] * right[None]  # float32, most of them subnormal
+    assert (np.abs(products) < 2.0**-126).mean() > 0.9
+    for lost, is_right in ((0.0, True), (3.0 * 2.0**-149, False)):
+        total = (products + np.float32(lost)).sum(1, dtype=np.float32)
+        total = total.T[None] if operator == "conv1d" else total
+        assert asked.is_answered(lambda _inputs, _attributes, total=total: total) is is_right
