@@ -309,5 +309,5 @@ def _notes(request: Checked) -> list[str]:
         expected = {line.pair for line in lines}
         share = len(expected) / max(1, len(pairs))
         of_all = f"{len(expected)} of {len(pairs)} pairs of operator and dtype ({share:.1%})"
-        notes.append(f"expectations: {len(lines)} lines for {of_all}")
+        notes.append(f"expectations: {len(lines)} line{'' if len(lines) == 1 else 's'} for {of_all}")
     return notes

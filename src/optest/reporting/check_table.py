@@ -18,6 +18,8 @@ __all__ = ["CheckReporter", "FailureGroup", "OperatorLine", "failure_groups", "o
 
 _SET_TAG = "set:"
 _GAP_ROWS = 12
+_FEW_IDLE = 5
+"""Up to so many operators of which nothing ran for the same reason have lines of their own."""
 _NAMED = 3
 """As many further cases of a group are named."""
 
@@ -168,8 +170,11 @@ class CheckReporter(TerminalReporter):
         self._sum_up(lines, summary, any(style == "bad" for _, style in further))
 
     def _operators(self, lines: Sequence[OperatorLine]) -> None:
-        """Every operator; with ``-q`` those alone that did not pass in all they were asked."""
+        """Every operator, many of which nothing ran for one reason in one row; with ``-q`` those alone that did not
+        pass in all they were asked.
+        """
         shown = [line for line in lines if self._verbosity >= 0 or line.remark()]
+        shown = shown if self._verbosity > 0 else _folded(shown)
         if not shown:
             return
         rows = [[each.operator, *map(_count_text, _columns_of(each)), clip(each.remark(), 160)] for each in shown]
@@ -223,7 +228,7 @@ class CheckReporter(TerminalReporter):
         idle = [line.operator for line in lines if not line.ran]
         parts = [f"{passed:,} passed" if passed else "nothing passed"]
         parts += [f"{failed:,} failed"] if failed else []
-        parts += [plural(expected, "expected difference")] if expected else []
+        parts += [_counted(expected, "expected difference")] if expected else []
         parts += [f"{unchecked:,} not compared"] if unchecked else []
         parts += [f"{missing:,} not run"] if missing > 0 else []
         took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
@@ -231,7 +236,7 @@ class CheckReporter(TerminalReporter):
         good = summary.exit_status == 0 and not left_over
         self._page.line(f"{stopped}{_asked(info, summary, len(lines))}: {', '.join(parts)}{took}", _style(good))
         if gaps:
-            self._page.line(f"{plural(gaps, 'declared gap')} apart from these, which show nothing", "warn")
+            self._page.line(f"{_counted(gaps, 'declared gap')} apart from these, which show nothing", "warn")
         if idle:
             self._page.line(f"of {plural(len(idle), 'operator')} nothing ran: {', '.join(idle)}", "warn")
         if self._verbosity >= -1 and info is not None and info.directory:
@@ -239,6 +244,25 @@ class CheckReporter(TerminalReporter):
 
 
 _HEAD = ("operator", "passed", "gaps", "expected", "failed")
+
+
+def _folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
+    """The same lines, but one at the end for many operators of which nothing ran for the same reason."""
+    alike: dict[str, list[OperatorLine]] = {}
+    for line in lines:
+        if not line.ran:
+            alike.setdefault(line.remark(), []).append(line)
+    many = {why: group for why, group in alike.items() if len(group) > _FEW_IDLE}
+    kept = [line for line in lines if line.ran or line.remark() not in many]
+    return [*kept, *(_one_line_of(group) for group in many.values())]
+
+
+def _one_line_of(lines: Sequence[OperatorLine]) -> OperatorLine:
+    total = OperatorLine(plural(len(lines), "operator"))
+    for line in lines:
+        total.gaps += line.gaps
+        total.gap_reasons += line.gap_reasons
+    return total
 
 
 def _columns_of(line: OperatorLine) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
@@ -257,6 +281,10 @@ def _style(good: bool) -> str:
     return "good" if good else "bad"
 
 
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def _others_text(group: FailureGroup) -> str:
     named = ", ".join(each.id for each in group.others[:_NAMED])
     more = ", …" if len(group.others) > _NAMED else ""
@@ -266,4 +294,4 @@ def _others_text(group: FailureGroup) -> str:
 def _asked(info: RunInfo | None, summary: RunSummary, operators: int) -> str:
     target = info.target if info is not None else "the backend"
     tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
-    return f"{target} was asked {summary.total:,} cases of {plural(operators, 'operator')}{tier}"
+    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}"

@@ -17,12 +17,13 @@ from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, 
 __all__ = ["TerminalReporter", "make"]
 
 _FEW = 50
-"""Up to so many cases each one gets a line; beyond, only those that did not pass."""
+"""Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
 _PROGRESS_EVERY_S = 5.0
 _REDRAW_EVERY_S = 0.1
 _BAR_WIDTH = 24
 _TABLE_ROWS = 30
 _SKIP_ROWS = 10
+_SUMMED_UP = frozenset({Status.PASSED, Status.SKIPPED})
 
 _STYLES = {
     Status.PASSED: "good",
@@ -82,7 +83,7 @@ class TerminalReporter:
         self._count(result)
         if self._verbosity < 0:
             return
-        if self._verbosity > 0 or total <= _FEW or result.status is not Status.PASSED:
+        if self._verbosity > 0 or total <= _FEW or result.status not in _SUMMED_UP:
             self._page.lines(self._case_lines(result, index + 1, total))
         self._progress(result, index + 1, total)
 

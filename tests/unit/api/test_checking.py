@@ -252,7 +252,7 @@ def test_an_expected_failure_is_excused_and_told_apart(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "wrong", expectations=(str(tmp_path / "known.yaml"),))
     assert (outcome.exit_status, statuses(outcome)["doubled/ordinary/2"]) == (0, Status.XFAILED)
     assert "3 passed, 1 expected difference" in text
-    assert "expectations: 1 lines for 1 of " in text
+    assert "expectations: 1 line for 1 of " in text
 
 
 def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:

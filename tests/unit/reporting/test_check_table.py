@@ -67,6 +67,24 @@ def test_one_line_for_each_operator(result: Make, measure: Make) -> None:
     assert lines["exp"] == "exp - - - 1 failed in ordinary 1"
 
 
+def test_many_operators_without_a_kernel_share_a_row(result: Make) -> None:
+    gap = {"reason": Reason.UNSUPPORTED, "message": "no kernel yet"}
+    results = [result(id=f"op{n}/{set_}", operator=f"op{n}", **gap) for n in range(9) for set_ in "ab"]
+    results += [
+        result(id="one", operator="one", reason=Reason.UNSUPPORTED, message="another"),
+        result(id="add", operator="add"),
+    ]
+    text = told(results)
+    rows = [" ".join(line.split()) for line in text.splitlines() if line.startswith("  ")]
+    assert rows[1:] == [
+        "add 1 - - -",
+        "one - 1 - - nothing ran: UNSUPPORTED: another",
+        "9 operators - 18 - - nothing ran: UNSUPPORTED: no kernel yet",
+    ]
+    assert "of 10 operators nothing ran: one, op0, op1" in text
+    assert "  op3" in told(results, verbosity=1)
+
+
 def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
     text = told(several(result, measure))
     assert (

@@ -205,6 +205,15 @@ def test_many_cases_print_what_did_not_pass_and_progress_now_and_then(result: Ma
     assert "left" in progress[-1]
 
 
+def test_skips_of_a_long_run_are_summed_up_alone(result: Make) -> None:
+    skip = result(reason=Reason.UNSUPPORTED, message="no kernel for gemm")
+    text = run([skip] * 60 + [result()], io.StringIO())
+    assert "SKIPPED" not in text
+    assert "  60 × UNSUPPORTED: no kernel for gemm\n" in text
+    assert run([skip] * 60, io.StringIO(), verbosity=1).count("SKIPPED") == 60
+    assert run([skip] * 3, io.StringIO()).count("SKIPPED") == 3
+
+
 def test_failure_blocks_are_capped_and_say_how_to_see_the_rest(result: Make) -> None:
     results = [result(reason=Reason.SHAPE, message="other shape", id=f"case {number}") for number in range(57)]
     text = run(results, io.StringIO())
