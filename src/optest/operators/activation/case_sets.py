@@ -101,6 +101,7 @@ def swiglu_samples() -> Iterator[Sample]:
     yield from variations("special", special, dtypes=_EVERY_FLOAT)
     split = [call(gate=(4, 74)), call(gate=(3, 5, 14)), call(gate=(2,)), call(gate=(3, 0)), call(gate=(16, 2048))]
     yield from variations("attributes", split, dtypes=_EVERY_FLOAT)
+    yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))  # a block for each row
     wide = {"fill": "arange", "start": -18.0, "step": 36.0 / 1020}
     sweep = call(gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
     yield from variations("range", [sweep], dtypes=_EVERY_FLOAT)

@@ -46,7 +46,9 @@ def attention_samples() -> Iterator[Sample]:
     yield from in_every_layout([_ask((2, 2, 9, 8), (2, 2, 17, 8), attn_mask=(9, 17))], names=["attn_mask"])
     yield from _sizes()
     yield from variations("attributes", _attributes(), dtypes=("float32", "bfloat16"))
+    yield from variations("attributes", [_ask((1, 2, 9, 32), (1, 2, 17, 32), scale=0.3)], dtypes=("float64",))
     yield from _masks()
+    yield from _outweighed()
     yield from variations("grouped heads", _groups(), dtypes=("float32", "float16"))
     large = [
         _ask((1, 2, 9, 16), (1, 2, 19, 16), generator=_LARGE),  # without the shift by the maximum exp overflows
@@ -131,6 +133,20 @@ def _masks() -> Iterator[Sample]:
                 _ask(**small, dtypes=[dtype], generator=unseen),
             ],
         )
+
+
+def _outweighed() -> Iterator[Sample]:
+    """Scores of unseen keys far above those of seen ones: a mask that adds a finite number lets them through."""
+    for size, dtypes in ((1e5, ("float32", "bfloat16")), (200.0, _FLOATS)):
+        rows = {"query": [[size]] * 3, "key": [[-size], [0.0], [size]], "value": [[1.0], [2.0], [3.0]]}
+        fills: dict[str, Any] = {name: {"fill": "data", "values": [[value]]} for name, value in rows.items()}
+        same = ((1, 1, 3, 1),) * 3
+        yield from variations("masks", [_ask(*same, generator=fills, is_causal=True)], dtypes=dtypes)
+        seen = [[True, False, False], [True, True, False], [True, False, True]]
+        fills = {**fills, "attn_mask": {"fill": "data", "values": seen}}
+        for name in dtypes:
+            case = _ask(*same, (3, 3), dtypes=[name, name, name, "bool"], generator=fills)
+            yield from variations("masks", [case])
 
 
 def _groups() -> Iterator[dict[str, Any]]:

@@ -140,6 +140,8 @@ def gemm_samples() -> Iterator[Sample]:
         call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
     )
     yield from variations("attributes", _gemm_attributes(), dtypes=("float32", "float16"))
+    tenths = call({"alpha": 0.1, "beta": -0.3}, a=(5, 7), b=(7, 3), c=(5, 3))
+    yield from variations("attributes", [tenths], dtypes=("float64", "bfloat16"))
     whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
     yield from variations(
         "attributes", [call(whole, a=(7, 5), b=(3, 7), c=(3,))], dtypes=("int32", "int8", "uint8")[:2]

@@ -28,6 +28,10 @@ _BROADCAST: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((1,), ()),
     ((0, 3), (1, 3)),
 )
+_WIDE_SCALARS = (("float64", 0.1), ("int64", 2**40 + 1))
+"""Scalars reach kernels as arguments, often in a narrower type: neither is the same in 32 bits."""
+_PAIRED = (0.0, -0.0, 1.0, -0.5, "inf", "-inf", "nan")
+"""Drawn special values seldom meet: 0 times infinity, infinity less infinity."""
 _UNFIT: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((3, 4), (3,)), ((2, 3), (3, 2)))
 
 
@@ -68,6 +72,14 @@ def binary(
     yield from variations("sizes", [pair((_LONG,), (_LONG,))])
     names = [name for name in ("float32", "int32") if (name,) in variants]
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
+    for dtype, value in _WIDE_SCALARS:
+        if (dtype,) in variants:
+            alike = [call(attributes, generator={"fill": "full", "value": value}, **{"input": left, second: right})
+                     for left, right in (((), (3,)), ((3,), ()))]  # fmt: skip
+            yield from variations("broadcast", alike, dtypes=(dtype,))
+    floats = [name for name in (*FLOAT_NAMES, "float64") if (name,) in variants]
+    if special and floats:
+        yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
     yield from refused([pair(*shapes) for shapes in _UNFIT])
 
 

@@ -80,8 +80,29 @@ def _ties() -> Iterator[Sample]:
         yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
     yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
     yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
+    yield from _wrapped()
     yield from _rounded_once()
     yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+
+
+def _wrapped() -> Iterator[Sample]:
+    """Integers beyond the range of the result, which the domain keeps random ones from, and those with a top bit."""
+    beyond = [127, 128, 129, 200, 255, 256, 32767]
+    beyond = [*beyond, *(-value for value in beyond)]
+    wide = [*beyond, 32768, 65535, 65536, -32769, 2**31 - 1, -(2**31)]
+    for target in ("int8", "uint8"):
+        yield _table("dtypes", "int16", target, beyond)
+    for source, values in (("int32", wide), ("int64", [*wide, 2**31, 2**40 + 1, -(2**40) - 1])):
+        yield from (_table("dtypes", source, to, values) for to in ("int8", "uint8", "int16", "float32", "float64"))
+    yield _table("dtypes", "int64", "int32", [*wide, 2**31, 2**32 + 7, -(2**40) - 1])
+    for target in ("float32", "float16", "int8", "int16", "int32", "int64"):
+        yield _table("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
+    for target in ("float32", "uint8", "int16", "int32", "int64"):
+        yield _table("dtypes", "int8", target, [-128, -127, -1, 0, 127])
+    exact = [2.0**24 + 1, -(2.0**24) - 1.5, 2.0**30 + 0.75]
+    yield _table("ties", "float64", "int32", exact)
+    yield _table("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
+    yield _table("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
 
 
 def _rounded_once() -> Iterator[Sample]:

@@ -41,6 +41,7 @@ def where_samples() -> Iterator[Sample]:
         yield _typed("special", {**plain, "generator": "special"}, name)
     shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
         ((4, 1), (37,), (4, 37)),
+        ((4, 1), (4, 37), (4, 37)),
         ((37,), (4, 1), (4, 37)),
         ((4, 37), (), (4, 37)),
         ((4, 37), (4, 37), ()),
@@ -49,6 +50,9 @@ def where_samples() -> Iterator[Sample]:
         ((0,), (1,), ()),
     )
     yield from (_typed("broadcast", _where(*each), name) for each in shapes for name in ("float32", "int32"))
+    for name, value in (("float64", 0.1), ("int64", 2**40 + 1)):
+        scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
+        yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)
     yield from refused([_where((3,), (3, 4), (3, 4)), _where((3, 4), (4, 3), (3, 4))])
 
 

@@ -83,6 +83,8 @@ def gather_samples() -> Iterator[Sample]:
     yield from variations("attributes", _gather_attributes())
     yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
     yield from variations("indices", [call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,))])
+    far = call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
+    yield from variations("indices", [far, call({"dim": 1}, input=(_BEYOND_16_BITS, 3), index=(_BEYOND_16_BITS, 2))])
     wrong = [
         call({"dim": 2}, input=(3, 4), index=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3,)),
@@ -193,6 +195,7 @@ def embedding_samples() -> Iterator[Sample]:
     yield from variations("attributes", [*padding, *shapes])
     yield from variations("indices", _index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
     yield from variations("indices", [call(weight=(_BEYOND_16_BITS, 2), indices=(64,))])
+    yield from variations("indices", [call(weight=(7, 2), indices=(_BEYOND_16_BITS,))])
     wrong = [
         call(weight=(5,), indices=(3,)),
         call(weight=(5, 3, 2), indices=(3,)),
@@ -237,6 +240,8 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 2}, input=()),
     ]
     yield from refused(wrong)
+    yield from _of_far_and_close({"k": 3})
+    yield from variations("sizes", [call({"k": 2}, input=(_BEYOND_16_BITS, 3))])
     large = call({"k": 100}, input=(2, 65537))
     yield from variations("sizes", [large], dtypes=_FLOATS, tier=Tier.FULL)
 
@@ -250,6 +255,16 @@ def _topk_attributes() -> Iterator[dict[str, Any]]:
     yield call({"k": 1}, input=())
     yield call({"k": 17}, input=(2, 17))
     yield call({"k": 100}, input=(2, 257))
+
+
+def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """Places that 16 bits do not count, and keys that are alike in a narrower type."""
+    climbing = {"fill": "arange", "start": -35_000.0, "step": 1.0}
+    yield from variations("sizes", [call(attributes, input=(_BEYOND_16_BITS,), generator=climbing)])
+    for dtype, one, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
+        row = [one + place * step for place in (0, 3, 1, 5, 2, 4)]
+        values = _data([row, [-value for value in row]])
+        yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(dtype,))
 
 
 def sort_samples() -> Iterator[Sample]:
@@ -277,6 +292,8 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
+    yield from _of_far_and_close({"descending": True})
+    yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
     large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
     yield from variations("stable", [large], dtypes=_FLOATS, tier=Tier.FULL)
 

@@ -35,6 +35,7 @@ def concat_samples() -> Iterator[Sample]:
     for pair in MIXED:
         case = call({"dim": 0}, dtypes=pair, generator=_SMALL, tensors0=(2, 5), tensors1=(3, 5))
         yield Sample(case_set="promotion", case=case)
+        yield Sample(case_set="promotion", case={key: value for key, value in case.items() if key != "generator"})
     rounded = call(
         {"dim": 0}, dtypes=("int32", "float32"), generator={"fill": "randint", "low": 2**24, "high": 2**30},
         tensors0=(33,), tensors1=(5,),
@@ -161,6 +162,7 @@ def pad_samples() -> Iterator[Sample]:
     values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]
     yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
     yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))
+    yield from variations("attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64",))
     large = call({"pad": [3, 4, 1, 2], "mode": "circular"}, input=(2, 3, 129, 255))
     yield from variations("sizes", [large], dtypes=("float32",), tier=Tier.FULL)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.samples import (
+    LARGE_SIZE,
     SIZES,
     call,
     in_every_layout,
@@ -87,6 +88,7 @@ def _softmaxes() -> Iterator[Sample]:
     yield from with_special_values([call({"dim": 1}, input=(16, 37)), call({"dim": 0}, input=(9, 35))])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=_HALVES)
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 3))], dtypes=("float32",))
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call({"dim": 1}, input=(3, 4097)), call({"dim": 1}, input=(64, 33))])
     nothing = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
@@ -102,6 +104,11 @@ def causal_softmax_samples() -> Iterator[Sample]:
         yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=_HALVES)
     yield from variations("special", [_unseen()], dtypes=_HALVES)
     yield from with_special_values([call(input=(33, 37))])
+    low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
+    yield from variations("special", [_written(low, {})], dtypes=_HALVES)  # a mask that is finite outweighs these
+    lower = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
+    yield from variations("special", [_written(lower, {})], dtypes=("float32", "bfloat16"))
+    yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
     yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=_HALVES)
     yield from variations("long", [call(input=(2, 1025, 1025))], dtypes=("float32", "float16"), tier=Tier.FULL)
     yield from zero_mean([call(input=(4, 33, 65))])
@@ -198,6 +205,8 @@ def _of_rows(call_of: Callable[..., _Call], *, has_mean: bool = True) -> Iterato
     yield from variations("long", [_filled(call_of((3,), 65), _normal(1500.0, 300.0))], dtypes=_HALVES)
     yield from variations("long", [call_of((2,), 65536)], dtypes=_HALVES)
     yield from variations("long", [call_of((300,), 17)], dtypes=("float32", "float16"))
+    yield from variations("long", [call_of((LARGE_SIZE,), 3)], dtypes=("float32",))
+    yield from variations("epsilon", [_filled(call_of((4,), 65, eps=1e-6), _normal(0.0, 1e-3))], dtypes=("float64",))
     yield from variations("long", [call_of((3,), 1 << 20)], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call_of((3,), 4097), call_of((64,), 33)])
     yield from variations("special", [_with_odd_rows(call_of)], dtypes=_HALVES)

@@ -37,6 +37,9 @@ def max_pool2d_samples() -> Iterator[Sample]:
     yield from variations(
         "negative", ({**each, "generator": _NEGATIVE} for each in padded), dtypes=("float32", "float16", "bfloat16")
     )
+    corner = [[["-inf", "-inf", 1.0, 2.0], ["-inf", "-inf", 3.0, -1.0]]]
+    lowest = call({"kernel_size": 2}, input=(1, 1, 2, 4), generator={"fill": "data", "values": [corner]})
+    yield from variations("negative", [lowest], dtypes=("float32", "float16", "bfloat16", "float64"))
     below = {"fill": "randint", "low": -100, "high": -10}
     yield from variations("negative", ({**each, "generator": below} for each in padded), dtypes=("int8", "int32"))
     yield from refused(

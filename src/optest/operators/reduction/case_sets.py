@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.operators.samples import (
+    LARGE_SIZE,
     call,
     in_every_dtype,
     integer_exact,
@@ -25,6 +26,7 @@ __all__ = [
     "dot_samples",
     "every_dim",
     "logsumexp_samples",
+    "many_rows",
     "mean_samples",
     "norm_samples",
     "prod_samples",
@@ -103,8 +105,15 @@ def _long(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterator[S
     columns = call({**attributes, "dim": 0}, generator=generator, input=(4097, 3))
     yield from variations("long", [rows], dtypes=_HALVES)
     yield from variations("long", [columns], dtypes=("float32", "float16"))
+    yield from many_rows(attributes, generator=generator)
     longest = call({**attributes, "dim": 0}, generator=generator, input=(65537, 3))
     yield from variations("long", [longest], dtypes=("float32",), tier=Tier.FULL)
+
+
+def many_rows(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterator[Sample]:
+    """More results than 16 bits count: a kernel with a block for each row loses those beyond its grid."""
+    rows = call({**attributes, "dim": 1}, generator=generator, input=(LARGE_SIZE, 3))
+    yield from variations("long", [rows], dtypes=("float32",))
 
 
 def _of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
@@ -137,8 +146,12 @@ def sum_samples() -> Iterator[Sample]:
     yield from variations("attributes", every_dim(), dtypes=("float32", "int32"))
     yield from _specials({})
     yield from _long({})
-    yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025))])
+    yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    for name, value in (("int8", 127), ("uint8", 255), ("int16", -(2**15)), ("int32", 2**31 - 1)):
+        full = {"fill": "full", "value": value}  # beyond twice their bits
+        yield from variations("long", [call({"dim": 1}, generator=full, input=(2, 65_541))], dtypes=(name,))
+    yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=(5,)), call({"dim": 1}, input=(1, 5))])
     yield from _of_nothing()
     yield from refused(_REFUSED)
 
@@ -148,9 +161,10 @@ def mean_samples() -> Iterator[Sample]:
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     yield from _specials({})
     yield from _long({})
-    # 65,504 is float16's largest: a sum that is kept in it overflows, the mean does not.
+    # 65,504 is float16's largest: a sum or a count that is kept in it overflows, the mean does not.
+    yield from variations("long", [call(generator=_offset(3.0, 1.0), input=(70_001,))], dtypes=("float16",))
     yield from variations("long", [call({"dim": 1}, generator=_offset(900.0, 100.0), input=(3, 257))], dtypes=_HALVES)
-    yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025))])
+    yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
     yield from refused([*_REFUSED, call(dtypes=("int32",), input=(3, 4))])
@@ -188,6 +202,7 @@ def prod_samples() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": -1}, generator=near_one, input=(3, 4097))], dtypes=("float32",))
     nearer = {"fill": "uniform", "low": 0.995, "high": 1.005}
     yield from variations("long", [call({"dim": -1}, generator=nearer, input=(2, 65536))], dtypes=("float32",))
+    yield from many_rows({})
     yield from _of_nothing_by_one_dim()
     yield from variations("empty", [call({"dim": 1}, input=(3, 0))], dtypes=("int32",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim
+from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim, many_rows
 from optest.operators.samples import SIZES, call, in_every_layout, refused, standard, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample, Tier
@@ -120,8 +120,14 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("ties", [data([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
     extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
     yield from variations("special", [data(extremes, {"dim": 1}, dtype="int64")])
+    for dtype, bits in (("float64", 52), ("int64", 62), ("int32", 30), ("int16", 14)):
+        yield from variations("ties", [_beside_each_other(dtype, bits)])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32",))
+    yield from many_rows({})
+    climbing = [{"fill": "arange", "start": -sign * 35_000.0, "step": sign} for sign in (1.0, -1.0)]
+    far = [call({"dim": 0}, generator=fill, input=(70_001,)) for fill in climbing]
+    yield from variations("long", far, dtypes=("float32",))  # an index of 16 bits is another one
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
 
@@ -141,6 +147,13 @@ def _placed_specials(dim: int) -> dict[str, Any]:
     ]
     values = rows if dim else [list(column) for column in zip(*rows, strict=True)]
     return data(values, {"dim": dim})
+
+
+def _beside_each_other(dtype: str, bits: int) -> dict[str, Any]:
+    """Numbers that a comparison in half as many bits takes for equal, so that it points to the first."""
+    one, step = (1.0, 2.0**-bits) if dtype == "float64" else (2**bits, 1)
+    row = [one, one + step, one + 2 * step, one + step]
+    return data([row, [-value for value in row], row[::-1]], {"dim": 1}, dtype=dtype)
 
 
 def _largest() -> dict[str, Any]:
@@ -168,6 +181,12 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from variations("special", [_odd_truths()], dtypes=_HALVES)
     yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
     yield from variations("special", [data([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtype="int64")])
+    cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
+    yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=_HALVES)  # sum or product may be 0
+    wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
+    yield from variations("special", [data(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
+    yield from variations("special", [data([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtype="int64")])
+    yield from many_rows({}, generator=_MIXED)
     for dim in DIMS_OF_THREE:
         for keepdim in (False, True):
             yield from variations(
