@@ -20,6 +20,7 @@ __all__ = [
     "Registry",
     "file_of_module",
     "load_entry_points",
+    "load_extension",
     "load_object",
     "load_plugins",
     "neighbours_of_module",
@@ -129,6 +130,7 @@ def _distribution_of(module: str) -> str:
     top = module.partition(".")[0]
     extras = {"torch": "optest[torch]", "onnxruntime": "optest[onnx]", "safetensors": "optest[safetensors]"}
     extras |= {"jax": "optest[jax]", "openvino": "optest[openvino]", "numba": "optest[fast]", "ray": "optest[cluster]"}
+    extras |= {"pycparser": "optest[ffi]"}
     return extras.get(top, top)
 
 
@@ -160,9 +162,28 @@ _loaded_plugins: set[str] = set()
 def _foreign_frames(error: BaseException) -> str:
     """The last frames of the plug-in's own code, for a message; Python's import machinery is left out."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename != __file__]
+    machinery = (__file__, importlib.__file__)
+    own = [frame for frame in frames if not frame.filename.startswith("<frozen") and frame.filename not in machinery]
     shown = [f"\n  at {frame.filename}:{frame.lineno}, in {frame.name}: {frame.line}" for frame in own[-3:]]
     return "".join(shown)
+
+
+def load_extension(what: str, path: str) -> Any:
+    """:func:`load_object` for what a package outside optest brings; ``what`` is the word for it in messages.
+
+    Raises:
+        UsageError, Unavailable: as :func:`load_object`; also if the import raises anything else.
+    """
+    try:
+        return load_object(path)
+    except (UsageError, Unavailable):
+        raise
+    except Exception as error:  # border: a package may raise anything while it loads
+        where = _foreign_frames(error)
+        raise UsageError(
+            f"{what} ({path}) raised {type(error).__name__} when it was imported: {error}{where}\n"
+            "  repair or uninstall the package that brings it"
+        ) from error
 
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
         (("--backend", "numpy", "-o", "summ"), 2, "did you mean 'sum'"),
         (("--backend", "numpy", "-o", "sum", "--set", "layout"), 2, "did you mean 'layouts'"),
         (("--backend", "numpy", "-o", "sum", "--tier", "all"), 2, "'smoke', 'parity', 'full'"),
-        (("--backend", "numpy", "-o", "sum", "-k", "nothing-like-it"), 5, "no case is left"),
+        (("--backend", "numpy", "-o", "sum", "-k", "nothing-like-it"), 5, "selection by --op sum, -k nothing-like-it"),
         (("--backend", "numpy", "-o", "sum", "--expectations", "none.yaml"), 2, "cannot read the expectations"),
     ],
 )

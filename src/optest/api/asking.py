@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 from optest.api import bootstrap
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.backends import BackendDriver, backend_manager
-from optest.errors import UnknownName, UsageError
+from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.select import by_urgency, parse_shard, select
-from optest.settings import Origin, Settings, plugin_modules, resolve
+from optest.settings import OPTIONS, Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
-__all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "with_deadline"]
+__all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "nothing_left", "with_deadline"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,22 @@ def _in_order(
         chosen, note = failed_first(what_failed(settings["runs_dir"], settings["failed_first"]), chosen)
         return chosen, (note,)
     return chosen, ()
+
+
+def nothing_left(settings: Settings) -> NothingSelected:
+    """The error for a selection that leaves no case; it names the options that narrow it."""
+    narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
+    stated = [
+        f"{max(each.flags, key=len)} {value}"
+        for each in narrowing
+        if settings.stated(each.name)
+        for value in _several(settings[each.name])
+    ]
+    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}")
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure, driver_called, with_deadline
+from optest.api.asking import Asked, configure, driver_called, nothing_left, with_deadline
 from optest.api.listing import columns_of
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import BackendDriver, backend_manager
@@ -109,8 +109,6 @@ def listed(given: Mapping[str, Any]) -> Iterator[str]:
         OptestError: as :func:`check` would.
     """
     cases = checked(given).asked.cases
-    if not cases:
-        raise NothingSelected("no case is left after selection")
     yield from columns_of([{"id": each.id, "tags": ", ".join(each.tags), "where": each.where} for each in cases])
 
 
@@ -121,8 +119,6 @@ def write(given: Mapping[str, Any], path: str) -> str:
         OptestError: as :func:`check` would, and if the file cannot be written.
     """
     request = checked(given)
-    if not request.asked.cases:
-        raise NothingSelected("no case is left after selection")
     check_writable(Path(path))
     seed = request.asked.settings["seed"] or 0
     text = plan_of_cases(request.by_operator, backend=request.asked.driver.name, seed=seed)
@@ -136,6 +132,7 @@ def checked(given: Mapping[str, Any]) -> Checked:
     Raises:
         UsageError, UnknownName, PlanError: for whatever cannot be carried out as written.
         Unavailable: if the backend needs what this machine lacks.
+        NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
     bootstrap()
     settings = resolve(given)
@@ -148,8 +145,15 @@ def checked(given: Mapping[str, Any]) -> Checked:
     expectations = _expectations(settings, driver)
     chosen = _chosen_operators(settings["op"])
     with_samples = [each for each in chosen if each.samples is not None]
+    if not with_samples:
+        raise NothingSelected(
+            f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
+            "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
+        )
     built = [_cases_of(each, settings, target) for each in with_samples]
     cases = _selected([case for each in built for case in each.cases], settings)
+    if not cases:
+        raise nothing_left(settings)
     kept = {case.id for case in cases}
     return Checked(
         asked=Asked(

@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, UnknownName, UsageError, nearest
+from optest.errors import UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
 from optest.plan.select import glob_pattern
@@ -31,8 +31,6 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     bootstrap()
     what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
     rows = list(_ROWS[what](given))
-    if what == "cases" and not rows:
-        raise NothingSelected("no case is left after selection")
     if as_json:
         yield json.dumps(rows, indent=2)
         return
@@ -75,9 +73,12 @@ def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _asked(given: Mapping[str, Any]) -> list[TestCase]:
-    from optest.api.asking import asked  # plans bring pydantic, which a list of operators can do without
+    from optest.api.asking import asked, nothing_left  # plans bring pydantic; a list of operators can do without
 
-    return asked(given).cases
+    found = asked(given)
+    if not found.cases:
+        raise nothing_left(found.settings)
+    return found.cases
 
 
 _ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}

@@ -14,12 +14,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api.asking import Asked, asked, driver_options
+from optest.api.asking import Asked, asked, driver_options, nothing_left
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
 from optest.core.session import Interruption, Policy, Session
-from optest.errors import NothingSelected, UsageError
+from optest.errors import UsageError
 from optest.plan import case_plan, command_line
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
@@ -86,7 +86,7 @@ def run_cases(
     """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal."""
     settings = request.settings
     if not request.cases:
-        raise NothingSelected("no case is left after selection; `optest list cases` with the same flags shows why")
+        raise nothing_left(settings)
     report_files = _report_files(request)
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from optest.backends.scripts import Script, ScriptInput
 from optest.errors import Unavailable, UnknownName, UsageError
-from optest.registry import Registry, load_object
+from optest.registry import Registry, load_extension, load_object
 from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
 
 __all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "Script", "ScriptInput", "backend_manager"]
@@ -174,7 +174,8 @@ class BackendManager:
             UsageError: if what is found under the name is no sound driver of that name.
         """
         if name in self._lazy:
-            found = load_object(self._lazy[name])
+            path = self._lazy[name]
+            found = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
             driver = found() if isinstance(found, type) else found
             _require_sound(driver)
             if driver.name != name:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from optest.backends import backend_manager
 from optest.errors import UsageError
 from optest.operators import operators
-from optest.registry import load_entry_points, load_object, load_plugins
+from optest.registry import load_entry_points, load_extension, load_plugins
 from optest.settings import plugin_modules
 from optest.spec import OperatorDescriptor
 
@@ -22,7 +22,7 @@ def load_extensions(plugins: Iterable[str] | None = None) -> None:
     Backends are registered by path and imported when they are asked for; operators are imported now.
 
     Raises:
-        UsageError: if a plug-in cannot be imported, or an operator's entry point is no descriptor.
+        UsageError: if a plug-in or an operator cannot be imported, or an operator's entry point is no descriptor.
     """
     load_plugins(plugin_modules() if plugins is None else plugins)
     if "entry points" in _done:
@@ -32,7 +32,7 @@ def load_extensions(plugins: Iterable[str] | None = None) -> None:
     for name, path in load_entry_points("optest.backends"):
         backend_manager.register_path(name, path)
     for name, path in load_entry_points("optest.operators"):
-        _register_operators(name, load_object(path))
+        _register_operators(name, load_extension(f"operator entry point {name!r}", path))
 
 
 def _register_operators(name: str, found: object) -> None:

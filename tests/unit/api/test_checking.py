@@ -240,7 +240,7 @@ def test_an_operator_without_samples_is_named(tmp_path: Path) -> None:
     operators.register(OperatorDescriptor(name="bare", reference=reference))
     _, text = asked(tmp_path, "right", op=("doubled", "bare"))
     assert "no case sets, so not asked: bare" in text
-    with pytest.raises(NothingSelected):
+    with pytest.raises(NothingSelected, match="bare cannot be checked, for want of case sets"):
         asked(tmp_path, "right", op=("bare",))
 
 
