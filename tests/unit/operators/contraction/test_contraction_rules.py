@@ -73,7 +73,7 @@ def asked(label: str, width: int, name: str, fill: str, seed: int) -> Any:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [*WIDTHS[:3], pytest.param(WIDTHS[3], marks=pytest.mark.slow)])
 @pytest.mark.parametrize("label", CALLS)
 def test_torch_stays_inside(label: str, width: int, name: str) -> None:
     kernel = torch_kernel(CALLS[label][0])
@@ -133,7 +133,7 @@ FAULTS = ("last term dropped", "first term twice", "one element", "everything 1 
 
 
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("width", WIDTHS[:3])
+@pytest.mark.parametrize("width", [1, 17, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("label", SUMS)
 def test_faults_are_outside(label: str, fault: str, width: int, name: str) -> None:
