@@ -97,7 +97,7 @@ kernel("where", "takes the first operand alone")(lambda call: np.broadcast_to(ca
 # Exact
 
 
-@kernel("lt", "of float32 differences in 16 bits")
+@kernel("lt", "of operands in 16 bits")
 def _(call: Call) -> Array:
     return half(single(call[0])) < half(single(call[1]))
 
@@ -390,9 +390,8 @@ def _(call: Call) -> Sequence[Array] | None:
 def _(call: Call) -> Array | None:
     if call.attribute("training"):
         return None
-    x, mean, variance, weight, bias = (
-        wide(each).reshape(-1, 1) if each.ndim == 1 else wide(each) for each in call.inputs
-    )
+    x, *channels = map(wide, call.inputs)
+    mean, variance, weight, bias = (each.reshape(-1, 1) for each in channels)
     return (x - mean) / (np.sqrt(variance) + call.attribute("eps")) * weight + bias
 
 
