@@ -165,6 +165,7 @@ def rope_samples() -> Iterator[Sample]:
     yield from standard(calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128))
     yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
     large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
+    large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
     yield from variations("sizes", large, dtypes=("float32",))
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
     yield from variations("positions", _rope_positions())

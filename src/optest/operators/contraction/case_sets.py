@@ -8,6 +8,7 @@ from typing import Any
 from optest.operators.samples import (
     Call,
     call,
+    in_layouts_at_once,
     integer_exact,
     refused,
     standard,
@@ -73,6 +74,7 @@ def matmul_samples() -> Iterator[Sample]:
     yield from special_operands(calls[:2], "input", "other")
     yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
     yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
+    yield from in_layouts_at_once([call(input=(6, 6), other=(6, 6))])
     yield from beyond_16_bits(call(input=(257, 9), other=(9, 257)), call(input=(65_537, 2), other=(2, 1)))
     shapes = [
         ((7,), (7,)),
@@ -193,6 +195,7 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
         "c": (6, 6),
     }  # a forgotten transposition shows in the values alone
     yield from (call({"trans_a": a, "trans_b": b}, **square) for a, b in ((True, False), (False, True), (True, True)))
+    yield call(a=(6, 6), b=(6, 6), c=(6, 1))  # nor does a column that is taken for a row
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
 
@@ -285,6 +288,10 @@ def einsum_samples() -> Iterator[Sample]:
         ask("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
     ]
     yield from variations("equations", several, dtypes=("float32", "float64", "int32"))
+    # Whole numbers, which 16 bits hold between two contractions too; and equations of one operand.
+    counted = [{**each, "generator": "ones"} for each in several]
+    alone = [each for each in equations if len(each["shapes"]) == 1]
+    yield from variations("equations", [*counted, *alone], dtypes=("float16", "bfloat16"))
     yield from integer_exact(several, dtypes=("float32",))
     yield from integer_exact([*calls, ask("ij,kj->ik", (9, 1025), (5, 1025))])
     yield from zero_mean([ask("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])

@@ -248,6 +248,7 @@ def group_norm_samples() -> Iterator[Sample]:
         return whole(rows[0], 1, rows[0], width, **attributes)
 
     yield from _of_rows(rows_of)
+    yield from variations("long", [whole(1, LARGE_SIZE, 2, 1)], dtypes=("float32",))
     yield from variations("empty", [whole(2, 0, 4, 3), whole(2, 2, 4, 0)])
     yield from in_every_layout([whole(3, 2, 6, 3, 5)], names=("input",))
     yield from refused(
@@ -291,6 +292,7 @@ def batch_norm_samples() -> Iterator[Sample]:
         "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=_HALVES
     )
     yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=_HALVES)
+    yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
     yield from _refused_channels()
 

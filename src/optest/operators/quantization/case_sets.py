@@ -136,6 +136,11 @@ def dequantize_samples() -> Iterator[Sample]:
         yield from variations("sizes", _shaped(("uint8", "float32", "uint8"), input=(3, n), size=n))
     yield from variations("attributes", _dequantize_attributes())
     yield from variations("extremes", _extremes())
+    beyond = {
+        "input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]},
+        "scale": {"fill": "full", "value": 2.0**-8},
+    }
+    yield from variations("extremes", [call(dtypes=("int32", "float16"), generator=beyond, input=(4,), scale=())])
     wrong = [
         call({"axis": 1}, dtypes=("int8", "float32"), input=(3, 4), scale=(3,)),
         call({"axis": 2}, dtypes=("int8", "float32"), input=(3, 4), scale=(4,)),

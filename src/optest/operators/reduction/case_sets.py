@@ -116,6 +116,12 @@ def many_rows(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterat
     yield from variations("long", [rows], dtypes=("float32",))
 
 
+def _all_of_many() -> Iterator[Sample]:
+    """One result of a vector of one sign: a kernel of its own in many libraries, and partial sums do not cancel."""
+    positive = {"fill": "uniform", "low": 1.0, "high": 2.0}
+    yield from variations("long", [call(generator=positive, input=(4099,))], dtypes=_HALVES)
+
+
 def _of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
     """Rows of no element have a result each; no rows have none; one element; a scalar."""
     stated = dict(attributes or {})
@@ -146,6 +152,7 @@ def sum_samples() -> Iterator[Sample]:
     yield from variations("attributes", every_dim(), dtypes=("float32", "int32"))
     yield from _specials({})
     yield from _long({})
+    yield from _all_of_many()
     yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     for name, value in (("int8", 127), ("uint8", 255), ("int16", -(2**15)), ("int32", 2**31 - 1)):
@@ -161,6 +168,7 @@ def mean_samples() -> Iterator[Sample]:
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     yield from _specials({})
     yield from _long({})
+    yield from _all_of_many()
     # 65,504 is float16's largest: a sum or a count that is kept in it overflows, the mean does not.
     yield from variations("long", [call(generator=_offset(3.0, 1.0), input=(70_001,))], dtypes=("float16",))
     yield from variations("long", [call({"dim": 1}, generator=_offset(900.0, 100.0), input=(3, 257))], dtypes=_HALVES)
@@ -294,6 +302,7 @@ def var_samples() -> Iterator[Sample]:
     )
     yield from _specials({})
     yield from _long({})
+    yield from _all_of_many()
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
     yield from refused([*_REFUSED, call(dtypes=("int32",), input=(3, 4))])
@@ -316,6 +325,7 @@ def norm_samples() -> Iterator[Sample]:
     # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
     yield from variations("long", [call({"dim": 1}, generator=_offset(300.0, 30.0), input=(3, 129))], dtypes=_HALVES)
     yield from _long({})
+    yield from _all_of_many()
     yield from _long({"p": 1.0})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from refused(
