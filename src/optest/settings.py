@@ -9,11 +9,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 from optest.errors import UsageError, nearest
 
-__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "plugin_modules", "resolve"]
+__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "infini_root", "plugin_modules", "resolve"]
 
 
 class Origin(IntEnum):
@@ -418,6 +419,13 @@ _BOOLEANS = {
 def environment() -> dict[str, str]:
     """A copy of the environment; the one place that reads it."""
     return dict(os.environ)
+
+
+def infini_root(variables: Mapping[str, str] | None = None) -> Path:
+    """Where Infini libraries are installed: ``INFINI_ROOT``, else ``~/.infini``."""
+    variables = environment() if variables is None else variables
+    stated = variables.get("INFINI_ROOT", "").strip()
+    return Path(stated).expanduser() if stated else Path.home() / ".infini"
 
 
 def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:

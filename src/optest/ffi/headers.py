@@ -1,0 +1,236 @@
+"""Prototypes, enums, typedefs and opaque structs, read from a library's own C headers with pycparser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pycparser.c_parser import CParser, ParseError
+
+from optest.errors import Problem, UnknownName, UsageError
+from optest.ffi.c_types import CannotExpress, Types
+from optest.ffi.declarations import Declaration, Macro, cut
+from optest.ffi.preprocessor import preprocess
+from optest.ffi.signatures import CType, Prototype
+
+__all__ = ["Header", "HeaderError", "read_headers"]
+
+_SHOWN_CHARACTERS = 300
+_TYPE_WORDS = {"typedef", "struct", "union", "enum"}
+
+
+class HeaderError(UsageError):
+    """A declaration that was asked for and that cannot be read or cannot be called; names file, line and text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a set of headers declares. System headers contribute types, never functions or constants.
+
+    ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
+    name; ``inline`` are functions that the header defines, which no library exports. ``opaque`` are the tags of
+    structs that are declared and not defined. ``constants`` are enumerators and macros that are integers.
+    """
+
+    files: tuple[str, ...] = ()
+    prototypes: Mapping[str, Prototype] = field(default_factory=dict)
+    refused: Mapping[str, Problem] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    inline: tuple[str, ...] = ()
+    enums: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)
+    typedefs: Mapping[str, CType] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
+
+    def prototype(self, name: str) -> Prototype:
+        """The prototype of one function.
+
+        Raises:
+            HeaderError: if its declaration cannot be parsed or called, with file, line and text.
+            UnknownName: if no header declares it.
+        """
+        found = self.prototypes.get(name)
+        if found is not None:
+            return found
+        if name in self.refused:
+            raise HeaderError(str(self.refused[name]))
+        raise UnknownName("function", name, _near(name, self.prototypes), where=", ".join(self.files))
+
+    def enum(self, name: str) -> Mapping[str, int]:
+        """The enumerators of an enum by its tag or its typedef's name.
+
+        Raises:
+            UnknownName: if no header declares it.
+        """
+        alias = self.typedefs.get(name)
+        tag = alias.tag if alias is not None and alias.tag in self.enums else name
+        if tag not in self.enums:
+            raise UnknownName("enum", name, self.enums, where=", ".join(self.files))
+        return self.enums[tag]
+
+
+def read_headers(
+    headers: Iterable[str | Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
+) -> Header:
+    """Read header files; a folder stands for all its ``*.h`` and is searched for includes.
+
+    One declaration that cannot be read spoils no other: it is an error when it is asked for.
+
+    Raises:
+        UsageError: for a header that does not exist or that the preprocessor refuses.
+        Unavailable: if there is no C compiler.
+    """
+    files, folders = _files(headers)
+    text = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
+    reader = _Reader({str(path.resolve()) for path in files})
+    declarations, macros = cut(text)
+    for declaration in declarations:
+        reader.take(declaration)
+    for macro in macros:
+        reader.take_macro(macro)
+    return reader.header(files)
+
+
+def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
+    """The files to read and the folders to search."""
+    files: list[Path] = []
+    folders: list[Path] = []
+    for each in map(Path, headers):
+        if each.is_dir():
+            files += sorted(each.rglob("*.h"))
+            folders.append(each)
+        elif each.is_file():
+            files.append(each)
+            folders.append(each.parent)
+        else:
+            raise UsageError(f"header {each} does not exist")
+    if not files:
+        raise UsageError("no header was found" + (f" in {', '.join(map(str, folders))}" if folders else ""))
+    return files, list(dict.fromkeys(folders))
+
+
+class _Reader:
+    """Takes declarations one by one; each is parsed with stand-ins for the typedefs that it uses."""
+
+    def __init__(self, asked: set[str]) -> None:
+        self._asked = asked
+        self._parser = CParser()
+        self._types = Types()
+        self._prototypes: dict[str, Prototype] = {}
+        self._refused: dict[str, Problem] = {}
+        self._problems: list[Problem] = []
+        self._inline: list[str] = []
+
+    def take(self, declaration: Declaration) -> None:
+        words = declaration.words
+        if declaration.has_body:
+            if self._is_own(declaration):
+                self._inline.append(_function_name(words))
+            return
+        if not self._is_own(declaration) and not (words and words[0] in _TYPE_WORDS):
+            return
+        try:
+            for node in self._parsed(declaration.text, words):
+                self._add(self._types.read(node, f"{declaration.file}:{declaration.line}"), declaration)
+        except ParseError as error:
+            self._refuse(declaration, f"it cannot be parsed ({_without_place(str(error))})")
+        except CannotExpress as error:
+            self._refuse(declaration, str(error))
+
+    def _is_own(self, declaration: Declaration | Macro) -> bool:
+        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._asked
+
+    def _parsed(self, text: str, words: Iterable[str]) -> list[Any]:
+        used = [word for word in dict.fromkeys(words) if word in self._types.typedefs]
+        stand_ins = "".join(f"typedef int {name};" for name in used)
+        tree = self._parser.parse(f"{stand_ins}\n{text}", "")
+        nodes: list[Any] = tree.ext[len(used) :]
+        return nodes
+
+    def _add(self, prototype: Prototype | None, declaration: Declaration) -> None:
+        if prototype is None or not self._is_own(declaration):
+            return
+        before = self._prototypes.get(prototype.name)
+        if before is not None and _shape(before) != _shape(prototype):
+            del self._prototypes[prototype.name]
+            self._refuse(declaration, f"it is declared otherwise at {before.where}: {before}")
+        elif prototype.name not in self._refused:
+            self._prototypes[prototype.name] = prototype
+
+    def _refuse(self, declaration: Declaration, why: str) -> None:
+        if not self._is_own(declaration):
+            return
+        name = _function_name(declaration.words)
+        shown = _compact(declaration.text)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = shown[:_SHOWN_CHARACTERS] + " …"
+        what = f"{name} cannot be used from Python" if name else "this declaration cannot be read"
+        problem = Problem(message=f"{what}: {why}", file=declaration.file, line=declaration.line, hint=shown)
+        if name:
+            self._refused.setdefault(name, problem)
+        else:
+            self._problems.append(problem)
+
+    def take_macro(self, macro: Macro) -> None:
+        """Keep a macro of the library's own headers if its value is an integer."""
+        if not macro.value or not self._is_own(macro) or macro.file.startswith("<"):
+            return
+        try:
+            nodes = self._parsed(f"enum {{ value_of_macro = {macro.value} }};", macro.value.split())
+            enumerator = nodes[0].type.values.enumerators[0]
+            self._types.constants[macro.name] = self._types.value(enumerator.value)
+        except (ParseError, CannotExpress, AttributeError, IndexError):
+            return  # a macro that is no integer is nothing that a signature needs
+
+    def header(self, files: Sequence[Path]) -> Header:
+        types = self._types
+        return Header(
+            files=tuple(map(str, files)),
+            prototypes=MappingProxyType(self._prototypes),
+            refused=MappingProxyType(self._refused),
+            problems=tuple(self._problems),
+            inline=tuple(self._inline),
+            enums=MappingProxyType(types.enums),
+            constants=MappingProxyType(types.constants),
+            typedefs=MappingProxyType(types.typedefs),
+            opaque=frozenset(types.named_structs - types.defined_structs),
+        )
+
+
+def _shape(prototype: Prototype) -> tuple[Any, ...]:
+    """What two declarations of one function have to share."""
+    return (
+        prototype.restype,
+        tuple((each.type.kind, each.type.size, each.is_const) for each in prototype.parameters),
+    )
+
+
+def _function_name(words: Sequence[str]) -> str:
+    """The word before the first bracket: the function's name, also where the rest cannot be parsed."""
+    if "(" not in words or words[0] == "typedef":
+        return ""
+    before = words[: words.index("(")]
+    return before[-1] if before and before[-1].isidentifier() and len(before) > 1 else ""
+
+
+def _compact(text: str) -> str:
+    """A declaration on one line, with the blanks that a person would write."""
+    shown = " ".join(text.split())
+    for spaced, close in ((" (", "("), ("( ", "("), (" )", ")"), (" ,", ","), (" ;", ";"), ("* ", "*"), (" [", "[")):
+        shown = shown.replace(spaced, close)
+    return shown.replace("[ ", "[").replace(" ]", "]")
+
+
+def _without_place(message: str) -> str:
+    """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
+    place, _, said = message.partition(": ")
+    return said if place.rpartition(":")[2].isdigit() else message
+
+
+def _near(name: str, known: Mapping[str, Any]) -> list[str]:
+    """A header declares hundreds of functions: list those that share a word with ``name``, for the suggestion."""
+    folded = name.casefold()
+    return [each for each in known if folded in each.casefold() or each.casefold() in folded] or list(known)[:20]

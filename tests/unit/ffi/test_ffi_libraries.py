@@ -1,0 +1,157 @@
+"""Several shared objects as one; every way in which one can be missing is told by name."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optest.errors import Unavailable
+from optest.ffi.elf import Elf, elf_of, exported_names
+from optest.ffi.libraries import file_name, find_library, open_library
+from optest.settings import infini_root
+
+pytestmark = [pytest.mark.cxx, pytest.mark.skipif(sys.platform != "linux", reason="file names of Linux")]
+
+FIRST = "int shared_name(void) { return 1; } int only_first(void) { return 10; }"
+SECOND = "int shared_name(void) { return 2; } int only_second(void) { return 20; }"
+MACHINE_OFFSET = 18
+AARCH64 = 183
+
+
+@pytest.fixture
+def root(build_library, tmp_path: Path) -> Path:
+    build_library(FIRST, name="libfirst.so", folder=tmp_path / "lib")
+    build_library(SECOND, name="libsecond.so", folder=tmp_path / "lib64")
+    return tmp_path
+
+
+def test_two_objects_are_seen_as_one_and_the_first_wins(root: Path) -> None:
+    library = open_library(["first", "second"], root=root)
+    assert library.symbol("shared_name")() == 1
+    assert library.symbol("only_second")() == 20
+    assert open_library(["second", "first"], root=root).symbol("shared_name")() == 2
+    assert library.missing(["only_first", "nothing", "only_second"]) == ("nothing",)
+    assert not library.has("nothing")
+
+
+def test_the_root_may_come_from_the_environment(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFINI_ROOT", str(root))
+    assert find_library("first") == str(root / "lib" / "libfirst.so")
+    assert infini_root({}) == Path.home() / ".infini"
+    assert infini_root({"INFINI_ROOT": " "}) == Path.home() / ".infini"
+
+
+def test_a_stated_root_is_not_left_for_the_system(tmp_path: Path) -> None:
+    assert find_library("libm.so.6") == "libm.so.6"
+    with pytest.raises(Unavailable, match=r"library m is unavailable: it was looked for as .*/lib/libm\.so"):
+        find_library("m", root=tmp_path)
+
+
+def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFINI_ROOT", str(tmp_path))
+    with pytest.raises(Unavailable) as raised:
+        open_library("nowhere")
+    for place in (tmp_path / "lib" / "libnowhere.so", tmp_path / "lib64" / "libnowhere.so", tmp_path / "libnowhere.so"):
+        assert str(place) in str(raised.value)
+    assert "INFINI_ROOT" in str(raised.value)
+
+
+def test_a_path_is_taken_as_it_is_and_suggests_its_neighbour(root: Path) -> None:
+    assert open_library(root / "lib" / "libfirst.so").symbol("only_first")() == 10
+    with pytest.raises(Unavailable, match=r"no such file; did you mean .*libfirst\.so"):
+        open_library(root / "lib" / "libfrist.so")
+    with pytest.raises(Unavailable, match="it is a folder"):
+        open_library(root / "lib")
+
+
+def test_a_missing_symbol_names_the_files_and_the_nearest(root: Path) -> None:
+    library = open_library(["first", "second"], root=root)
+    with pytest.raises(Unavailable) as raised:
+        library.symbol("only_secnod")
+    message = str(raised.value)
+    assert message.startswith("symbol only_secnod is unavailable: ")
+    assert "libfirst.so" in message
+    assert "libsecond.so do not export it; did you mean only_second?" in message
+
+
+def test_another_machine_is_told_as_such(root: Path) -> None:
+    data = bytearray((root / "lib" / "libfirst.so").read_bytes())
+    data[MACHINE_OFFSET : MACHINE_OFFSET + 2] = AARCH64.to_bytes(2, sys.byteorder)
+    (root / "lib" / "libother.so").write_bytes(data)
+    with pytest.raises(Unavailable, match=r"it is for aarch64 \(64-bit, little-endian\), but should be for x86_64"):
+        open_library("other", root=root)
+
+
+def test_what_is_no_library_is_told_as_such(root: Path) -> None:
+    (root / "lib" / "libtext.so").write_text("/* GNU ld script */ INPUT(libm.so.6)")
+    with pytest.raises(Unavailable, match="it is no ELF file"):
+        open_library("text", root=root)
+    (root / "lib" / "libempty.so").write_bytes(b"")
+    with pytest.raises(Unavailable, match="it is no ELF file"):
+        open_library("empty", root=root)
+
+
+def test_an_unresolved_dependency_is_in_the_loaders_words(build_library, root: Path) -> None:
+    build_library(
+        "int only_first(void); int f(void) { return only_first(); }",
+        name="libneeds.so",
+        folder=root / "lib",
+        flags=("-L", str(root / "lib"), "-Wl,--no-as-needed", "-lfirst"),
+    )
+    (root / "lib" / "libfirst.so").unlink()
+    with pytest.raises(Unavailable, match=r"the loader says: libfirst\.so: cannot open"):
+        open_library("needs", root=root)
+
+
+def test_the_last_is_loaded_first(build_library, tmp_path: Path) -> None:
+    """An operator library finds its runtime, which the loader would not find, because it is there already."""
+    runtime = build_library(
+        "int only_rt(void) { return 7; }", name="librt7.so", folder=tmp_path, flags=("-Wl,-soname,librt7.so",)
+    )
+    build_library(
+        "int only_rt(void); int op(void) { return only_rt(); }",
+        name="libop7.so",
+        folder=tmp_path,
+        flags=("-Wl,--no-as-needed", str(runtime)),
+    )
+    library = open_library(["op7", "rt7"], root=tmp_path)
+    assert library.symbol("op")() == 7
+
+
+def test_symbols_do_not_share_their_signatures(root: Path) -> None:
+    library = open_library("first", root=root)
+    library.symbol("only_first").restype = ctypes.c_double
+    assert library.symbol("only_first").restype is ctypes.c_int
+
+
+def test_an_elf_file_says_what_it_is(root: Path) -> None:
+    path = root / "lib" / "libfirst.so"
+    elf = elf_of(path)
+    assert elf == Elf.here()
+    assert {"shared_name", "only_first"} <= set(exported_names(path))
+    assert exported_names(root / "gone") == []
+    (root / "cut").write_bytes(path.read_bytes()[:200])
+    assert exported_names(root / "cut") == []
+
+
+def test_file_names_are_the_platforms(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_name("infiniop") == "libinfiniop.so"
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert file_name("infiniop") == "infiniop.dll"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert file_name("infiniop") == "libinfiniop.dylib"
+
+
+def test_nothing_is_loaded_at_import(tmp_path: Path) -> None:
+    program = (
+        "import ctypes\n"
+        "def refuse(*a, **k): raise AssertionError('loaded at import')\n"
+        "import numpy, optest.numerics, optest.process\n"
+        "ctypes.CDLL = refuse\n"
+        "import optest.ffi, optest.ffi.libraries, optest.ffi.headers, optest.ffi.signatures\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
