@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
 from typing_extensions import Required, TypedDict
 
 from optest.errors import PlanError, Problem, UnknownName
-from optest.plan.from_samples import SET_TAG
+from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.misfits import problems_of
 from optest.plan.source import Path, Source, format_path, parse_source
 from optest.plan.statement import Operators
@@ -44,7 +44,8 @@ _STATUSES = (Status.FAILED, Status.ERROR)
 class Expectation:
     """One line: an operator in one dtype fails for one reason, where all conditions that are stated hold.
 
-    ``case_sets`` and ``fills`` name those in which it happens; an attribute of ``attributes`` has one of the values.
+    ``case_sets``, ``fills`` and ``tier`` name those in which it happens; an attribute of ``attributes`` has one of the
+    values.
     ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
@@ -55,6 +56,7 @@ class Expectation:
     case_sets: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    tier: str = ""
     where: str = ""
     is_binding: bool = True
 
@@ -70,6 +72,8 @@ class Expectation:
         """Whether the case is one of those that may fail."""
         if (case.descriptor.name, case_dtype(case)) != self.pair:
             return False
+        if not self._is_of_tier(case):
+            return False
         if self.case_sets and not any(f"{SET_TAG}{name}" in case.tags for name in self.case_sets):
             return False
         if self.fills and not any(argument.fill.kind in self.fills for argument in case.inputs):
@@ -77,6 +81,13 @@ class Expectation:
         return all(
             any(_same(case.attributes.get(name), value) for value in values) for name, values in self.attributes.items()
         )
+
+    def is_asked_by(self, case: TestCase) -> bool:
+        """Whether a check that has this case asks for what the line is about."""
+        return (case.descriptor.name, case_dtype(case)) == self.pair and self._is_of_tier(case)
+
+    def _is_of_tier(self, case: TestCase) -> bool:
+        return not self.tier or f"{TIER_TAG}{self.tier}" in case.tags
 
 
 def _same(got: Any, stated: Any) -> bool:
@@ -125,7 +136,7 @@ class Expectations:
         if not idle:
             return []
         asked = list(cases)
-        return [line for line in idle if any((case.descriptor.name, case_dtype(case)) == line.pair for case in asked)]
+        return [line for line in idle if any(map(line.is_asked_by, asked))]
 
 
 def _fits(written_for: Mapping[str, str], versions: Mapping[str, str]) -> bool:
@@ -139,6 +150,7 @@ class _Where(TypedDict, total=False):
     case_set: Annotated[str | list[str], Field(description="Case set, or several, in which it happens.")]
     fill: Annotated[str | list[str], Field(description="Fill of an input, or several, with which it happens.")]
     attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
+    tier: Annotated[Literal["smoke", "parity", "full"], Field(description="Tier whose cases alone show it.")]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -219,6 +231,7 @@ class _Lines:
             case_sets=_words(conditions.get("case_set", ())),
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
+            tier=conditions.get("tier", ""),
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=self._is_binding,
         )

@@ -185,3 +185,13 @@ def test_no_crash_and_nothing_of_our_own_can_be_excused() -> None:
     crashes = {each for each in Reason if each.status in (Status.CRASHED, Status.TIMEOUT, Status.SKIPPED)}
     ours = {Reason.INTERNAL, Reason.REFERENCE_FAILED, Reason.BAD_CASE, Reason.NOTHING_COMPARED}
     assert not (crashes | ours) & set(EXCUSABLE)
+
+
+def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+    line = "  - {op: soft, dtype: float16, reason: VALUE, where: {tier: full}, why: rounded twice}\n"
+    expectations = read(tmp_path, registry, line)
+    parity, full = (case("float16", tags=("set:special", f"tier:{tier}")) for tier in ("parity", "full"))
+    assert expectations.excused(full, failed()).status is Status.XFAILED
+    assert expectations.excused(parity, failed()).status is Status.FAILED
+    assert not expectations.unused([parity], [])
+    assert expectations.unused([parity, full], [])
