@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PARALLEL := -n auto --maxprocesses 8 --dist loadscope
 
 .PHONY: run test fast slow lint types bench docs clean
 
@@ -17,10 +18,10 @@ run: $(VENV)/.run
 test: lint types fast slow
 
 fast: $(VENV)/.test
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
 
 slow: $(VENV)/.test
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q $(PARALLEL) -m slow
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
