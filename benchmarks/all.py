@@ -25,6 +25,9 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "planning": (("--quick",), ()),
     "verdict_throughput": (("--quick", "--repeats", "2"), ()),
     "verdict_quality": (("--draws", "200"), ()),
+    "widths": (("--seeds", "1"), ()),
+    "wrong_variants": (("--seeds", "1"), ()),
+    "honest": (("--cases", "500", "--op", "exp", "--op", "sum", "--op", "gemm", "--op", "layer_norm"), ()),
     "generation": (("1048576",), ()),
     "references": (("--quick",), ()),
 }
@@ -69,7 +72,11 @@ def section(script: str, arguments: tuple[str, ...]) -> tuple[str, int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="the figures that docs/performance.md quotes; minutes")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the figures that docs/performance.md and docs/evidence.md quote; the better part of an hour",
+    )
     parser.add_argument("--only", action="append", choices=sorted(SCRIPTS), help="this benchmark. Repeatable.")
     given = parser.parse_args()
     print(f"# Benchmarks\n\n{machine()}\n", flush=True)
