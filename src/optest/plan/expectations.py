@@ -45,7 +45,7 @@ class Expectation:
     """One line: an operator in one dtype fails for one reason, where all conditions that are stated hold.
 
     ``case_sets``, ``fills`` and ``tier`` name those in which it happens; an attribute of ``attributes`` has one of the
-    values.
+    values. ``at_most_ulp`` is the largest error that is excused, in units in the last place of the output; None is any.
     ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
@@ -57,6 +57,7 @@ class Expectation:
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     tier: str = ""
+    at_most_ulp: float | None = None
     where: str = ""
     is_binding: bool = True
 
@@ -80,6 +81,15 @@ class Expectation:
             return False
         return all(
             any(_same(case.attributes.get(name), value) for value in values) for name, values in self.attributes.items()
+        )
+
+    def reaches(self, verdict: Verdict) -> bool:
+        """Whether it excuses errors as large as those of the verdict; with a limit, none that are not finite."""
+        limit = self.at_most_ulp
+        wrong = [each for each in verdict.measures if each.mismatched]
+        return limit is None or all(
+            not each.nonfinite_mismatched and each.max_ulp_error is not None and each.max_ulp_error <= limit
+            for each in wrong
         )
 
     def is_asked_by(self, case: TestCase) -> bool:
@@ -120,7 +130,7 @@ class Expectations:
         if verdict.status not in _STATUSES or not self.lines:
             return verdict
         for line in self.lines:
-            if verdict.reason is line.reason and line.covers(case):
+            if verdict.reason is line.reason and line.covers(case) and line.reaches(verdict):
                 return dataclasses.replace(
                     verdict,
                     status=Status.XFAILED,
@@ -159,6 +169,7 @@ class _Line(TypedDict, total=False):
     dtype: Required[Annotated[str, Field(min_length=1)]]
     reason: Required[Annotated[str, Field(min_length=1)]]
     why: Required[Annotated[str, Field(min_length=1)]]
+    at_most_ulp: Annotated[float, Field(gt=0, strict=False, description="Largest error in ulp, with reason VALUE.")]
     where: _Where
 
 
@@ -220,6 +231,8 @@ class _Lines:
         op = self._known_operator(entry["op"], (*place, "op"))
         name = self._known_dtype(entry["dtype"], (*place, "dtype"))
         reason = self._excusable(entry["reason"], (*place, "reason"))
+        if "at_most_ulp" in entry and reason is not None and reason is not Reason.VALUE:
+            self._problem((*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone")
         if len(self.problems) > before or reason is None:
             return None
         conditions = entry.get("where", {})
@@ -232,6 +245,7 @@ class _Lines:
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             tier=conditions.get("tier", ""),
+            at_most_ulp=entry.get("at_most_ulp"),
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=self._is_binding,
         )

@@ -16,6 +16,7 @@ from optest.spec import (
     CaseResult,
     Evidence,
     Fill,
+    Measure,
     OperatorDescriptor,
     Reason,
     Status,
@@ -195,3 +196,31 @@ def test_a_line_of_a_tier_is_for_the_cases_of_that_tier_alone(tmp_path: Path, re
     assert expectations.excused(parity, failed()).status is Status.FAILED
     assert not expectations.unused([parity], [])
     assert expectations.unused([parity, full], [])
+
+
+def wrong_by(ulp: float | None, *, nonfinite: int = 0) -> Verdict:
+    measure = Measure(
+        output="out", dtype="float16", shape=(6,), compared=6, mismatched=1, nonfinite_mismatched=nonfinite,
+        max_ulp_error=ulp,
+    )  # fmt: skip
+    return Verdict(status=Status.FAILED, reason=Reason.VALUE, measures=(measure,))
+
+
+@pytest.mark.parametrize(
+    ("ulp", "nonfinite", "status"),
+    [(2.0, 0, Status.XFAILED), (2.5, 0, Status.FAILED), (1.0, 1, Status.FAILED), (None, 0, Status.FAILED)],
+)
+def test_a_limit_excuses_no_larger_error(
+    tmp_path: Path, registry: OperatorRegistry, ulp: float | None, nonfinite: int, status: Status
+) -> None:
+    """A kernel that answers something else altogether does not hide behind one that is known to round twice."""
+    lines = read(tmp_path, registry, LINE.replace("why", "at_most_ulp: 2, why"))
+    assert lines.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is status
+    anything = read(tmp_path, registry, LINE)
+    assert anything.excused(case("float16"), wrong_by(ulp, nonfinite=nonfinite)).status is Status.XFAILED
+
+
+def test_a_limit_is_for_values(tmp_path: Path, registry: OperatorRegistry) -> None:
+    stated = LINE.replace("VALUE", "NAN").replace("why", "at_most_ulp: 2, why")
+    with pytest.raises(PlanError, match="at_most_ulp stands beside NAN"):
+        read(tmp_path, registry, stated)
