@@ -19,7 +19,7 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, request_from
-from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.expectations import Expectation, Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.select import select
 from optest.registry import load_object
@@ -27,6 +27,7 @@ from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, Value, environment, resolve
 from optest.spec import (
+    BAD_STATUSES,
     TIERS,
     BackendTarget,
     CaseResult,
@@ -87,7 +88,7 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         if settings["seed"]:
             told = f"expected, but did not happen with seed {settings['seed']}"
             return [*((f"{told}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
-        left_over.extend(f"expected, but did not happen: {line}; drop the line" for line in idle)
+        left_over.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
         return [*((line, "bad") for line in left_over), *notes]
 
     reporter = CheckReporter(
@@ -290,16 +291,25 @@ def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
 
 
-def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
-    """The lines that excused nothing, and where they stand; only of operators that were asked in full."""
+def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSummary) -> dict[str, str]:
+    """The lines that excused nothing, with what to do about each; only of operators that were asked in full."""
     settings = request.asked.settings
     narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
     if narrowed or summary.interrupted or summary.finished < summary.total:
-        return []
+        return {}
     unused = request.expectations.unused(request.asked.cases, results)
     wanted = {each.name for each in _request(settings).dtypes}
     unused = [line for line in unused if not wanted or line.dtype in wanted]  # of others mixed cases alone were asked
-    return [f"{line.name} ({line.where})" for line in unused]
+    return {f"{line.name} ({line.where})": _remedy(line, request.asked.cases, results) for line in unused}
+
+
+def _remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> str:
+    """What to do about a line that excused nothing: the reason or the conditions may be wrong."""
+    covered = {case.id for case in cases if line.covers(case)}
+    if not covered:
+        return "its `where` fits no case of the check"
+    bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
+    return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
 
 
 def _notes(request: Checked) -> list[str]:

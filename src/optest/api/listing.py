@@ -106,7 +106,7 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     for case in _named(_asked(given), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
-        rows += [("rule", _rule_text(case), "")]
+        rows += [(what, rule, "") for what, rule in _rules(case)]
         width = max(len(what) for what, _, _ in rows)
         for what, value, origin in rows:
             yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
@@ -134,7 +134,11 @@ def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) ->
     return UsageError(f"unknown {kind} {name!r}{hint}\n  {listed_by} shows all {len(known)}")
 
 
-def _rule_text(case: TestCase) -> str:
+def _rules(case: TestCase) -> list[tuple[str, str]]:
+    """The rule for all outputs, or one for each where they differ."""
     from optest.compare.policy import describe_rule
 
-    return describe_rule(case)
+    rules = [describe_rule(case, index) for index in range(max(1, len(case.outputs)))]
+    if len(set(rules)) == 1:
+        return [("rule", rules[0])]
+    return [(f"rule.output{index}", rule) for index, rule in enumerate(rules)]

@@ -18,7 +18,7 @@ from optest.api.scripts import script_for
 from optest.backends import BackendDriver, backend_manager
 from optest.core.tensor_archive import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
-from optest.errors import NothingSelected, UsageError
+from optest.errors import NothingSelected, OptestError, UsageError
 from optest.operators import operators
 from optest.reporting.tally import in_plan_order
 from optest.settings import Settings, plugin_modules, resolve
@@ -51,10 +51,8 @@ def replay(
     """
     bootstrap()
     settings = resolve(given)
-    directory = RunDirectory.open(Path(settings["runs_dir"]), run)
-    where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
-    found = find_results(read_journal(directory.journal_path), wanted, where)
-    request = _asked(found, given, settings)
+    found, notes = _found(Path(settings["runs_dir"]), run, wanted)
+    request = dataclasses.replace(_asked(found, given, settings), notes=notes)
     if save_to is None and script is None:
         return run_cases(request, stream=stream)
     files = _Files.planned(found, save_to, script)
@@ -62,6 +60,37 @@ def replay(
     for line in _written(outcome, request, files):
         print(line, file=stream or sys.stdout)
     return outcome
+
+
+def _found(root: Path, run: str, wanted: Sequence[str]) -> tuple[list[CaseResult], tuple[str, ...]]:
+    """The results that are meant. If the latest run is a replay without them, they are sought in the run before it."""
+    directory = RunDirectory.open(root, run)
+    where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
+    try:
+        return find_results(read_journal(directory.journal_path), wanted, where), ()
+    except UsageError:
+        origin = _before_replays(root, directory) if run == "latest" else None
+        if origin is None:
+            raise
+    found = find_results(read_journal(origin.journal_path), wanted, f"run {origin.id}{_HINT}")
+    return found, (f"of run {origin.id}, the latest that is no replay",)
+
+
+def _before_replays(root: Path, latest: RunDirectory) -> RunDirectory | None:
+    """The latest run that is no replay, None if that is ``latest`` or there is none."""
+    for directory in reversed(RunDirectory.all(root)):
+        if not _is_replay(directory):
+            return None if directory.id == latest.id else directory
+    return None
+
+
+def _is_replay(directory: RunDirectory) -> bool:
+    """Whether it was neither asked for a plan nor for operators, nor is a check; also if that cannot be read."""
+    try:
+        options = directory.read_info().options
+    except OptestError:
+        return True
+    return not any(options.get(name) for name in ("plan", "op", "command"))
 
 
 def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], settings: Settings) -> Asked:
@@ -116,7 +145,8 @@ def _meant(journal: Journal, wanted: str, where: str) -> list[CaseResult]:
     fitting = by_key[-1:] or [each for each in results if fnmatchcase(each.id, wanted)]
     if fitting:
         return fitting
-    error = unknown_among("result", wanted, [each.id for each in results], "`optest report -v`")
+    run = journal.info.run_id if journal.info is not None else "latest"
+    error = unknown_among("result", wanted, [each.id for each in results], f"`optest report {run} -v`")
     raise UsageError(f"{error}\n  at {where}" if where else str(error))
 
 

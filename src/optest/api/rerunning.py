@@ -28,6 +28,7 @@ class Earlier:
 
     run_id: str
     plan: str
+    target: str
     failed: Mapping[str, str]
     finished: int
     unfinished: int
@@ -43,6 +44,10 @@ class Earlier:
         keys = {case.key for case in found}
         gone = sum(name not in known and key not in keys for name, key in self.failed.items())
         return found, gone
+
+    @property
+    def on_target(self) -> str:
+        return f" on {self.target}" if self.target else ""
 
     @property
     def hint(self) -> str:
@@ -67,7 +72,10 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**given, **run}
     before = _asked_before(directory)
     if before is None:
-        raise UsageError(f"run {directory.id} does not say what it was asked; give --plan or --op with --rerun-failed")
+        raise UsageError(
+            f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
+            f"  ask its failures again: optest replay --run {directory.id}"
+        )
     now = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
     return {**{name: value for name, value in before.items() if name not in _NOT_AGAIN}, **now, **run}
 
@@ -86,12 +94,15 @@ def _find(root: Path, wanted: str, plan: str | None) -> RunDirectory:
 
 
 def _asked_before(directory: RunDirectory) -> Mapping[str, Any] | None:
-    """The options of a run of a plan or of operators, None of any other, as a replay, or if it cannot be read."""
+    """The options of a run of a plan or of operators, None of any other, as a replay, or if it cannot be read.
+
+    Those of a check mean something else: its operators are asked their case sets.
+    """
     try:
         options = directory.read_info().options
     except OptestError:
         return None
-    return options if options.get("plan") or options.get("op") else None
+    return options if (options.get("plan") or options.get("op")) and options.get("command") != "check" else None
 
 
 def _is_same_file(one: Any, other: str) -> bool:
@@ -111,6 +122,7 @@ def what_failed(runs_dir: str, run: str) -> Earlier:
     return Earlier(
         run_id=directory.id,
         plan=info.plan if info is not None else "",
+        target=info.target if info is not None else "",
         failed={result.id: result.key for result in journal.results if result.status in BAD_STATUSES},
         finished=finished,
         unfinished=max(0, info.total - finished) if info is not None else 0,
@@ -136,7 +148,7 @@ def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestC
         )
     found, _ = earlier.of(chosen)
     lost = f", and {_cases(gone)} that {_are(gone)} not there any more" if gone else ""
-    note = f"again what went wrong in run {earlier.run_id}: {_cases(len(found))}{lost}{earlier.hint}"
+    note = f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(found))}{lost}{earlier.hint}"
     return found, note
 
 
@@ -145,7 +157,7 @@ def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[Tes
     found, _ = earlier.of(chosen)
     first = {id(case) for case in found}
     rest = [case for case in chosen if id(case) not in first]
-    return [*found, *rest], f"first what went wrong in run {earlier.run_id}: {_cases(len(found))}"
+    return [*found, *rest], f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(found))}"
 
 
 def _cases(count: int) -> str:

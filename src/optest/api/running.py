@@ -62,6 +62,8 @@ def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
     info = read_journal(directory.journal_path).info
+    if info is not None and info.options.get("command") == "check":
+        raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
     before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
     if not before.get("plan") and not before.get("op"):
         raise UsageError(

@@ -56,14 +56,16 @@ def script_for(
         return _through_optest(result, case, found, file_name, plugins, options or {})
     uses_saved = any("saved[" in line for line in found.lines)
     uses_path = uses_saved or any("Path(" in line for line in found.lines)
-    needs = ", ".join(dict.fromkeys(("numpy", *found.needs)))
+    exotic = _ML_DTYPES not in found.imports and any("ml_dtypes." in line for line in found.lines)
+    imports = (_ML_DTYPES, *found.imports) if exotic else found.imports
+    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if exotic else ()), *found.needs)))
     header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
-        *sorted(each for each in found.imports if each in _STANDARD),
+        *sorted(each for each in imports if each in _STANDARD),
         *(("from pathlib import Path",) if uses_path else ()),
-        *(("",) if uses_path or _STANDARD & set(found.imports) else ()),
+        *(("",) if uses_path or _STANDARD & set(imports) else ()),
         "import numpy as np",
-        *(each for each in found.imports if each not in _STANDARD),
+        *(each for each in imports if each not in _STANDARD),
         "",
     ]
     body = [
@@ -75,6 +77,7 @@ def script_for(
 
 
 _STANDARD = frozenset({"import os", "import subprocess"})
+_ML_DTYPES = "import ml_dtypes"
 
 
 def _through_optest(

@@ -31,7 +31,7 @@ class ScriptInput:
 
     @property
     def is_numpys(self) -> bool:
-        """Whether NumPy has the element type; others need ``import ml_dtypes`` for :attr:`array_source`."""
+        """Whether NumPy has the element type; others need ml_dtypes for :attr:`array_source`."""
         return bool(self.array.dtype.isbuiltin == 1)
 
     @property
@@ -51,7 +51,7 @@ class Script:
 
     An output expression is anything that takes an index and gives what ``float`` or ``int`` takes. ``needs`` are the
     packages beside the standard library; ``arrays`` are saved with the inputs, for ``saved["name"]`` in the lines.
-    ``numpy`` and ``Path`` are imported as ``np`` and ``Path`` already.
+    ``numpy`` and ``Path`` are imported as ``np`` and ``Path`` already, ``ml_dtypes`` where a line uses it.
     """
 
     imports: Sequence[str] = ()

@@ -135,13 +135,15 @@ def _class_of(rule: Rule | None, output: DType) -> RuleClass | None:
     return _EXACT
 
 
-def describe_rule(case: TestCase) -> str:
-    """The rule for the first output in words, before anything ran: as far as it is known without inputs."""
-    output = case.outputs[0].dtype if case.outputs else case.dtypes[0] if case.inputs else dtype("float32")
-    name = case.descriptor.tensors.outputs[0] if case.descriptor.tensors.outputs else "out"
+def describe_rule(case: TestCase, index: int = 0) -> str:
+    """The rule for an output in words, before anything ran: as far as it is known without inputs."""
+    stated = index < len(case.outputs)
+    output = case.outputs[index].dtype if stated else case.dtypes[0] if case.inputs else dtype("float32")
+    names = case.descriptor.tensors.output_names(index + 1) or case.descriptor.tensors.outputs
+    name = names[index] if index < len(names) else f"output{index}"
     expected = Expected(name=name, dtype=output, shape=(), value=None)
     try:
-        allowance = resolve(case, expected, 0, Numerics(), None)
+        allowance = resolve(case, expected, index, Numerics(), None)
     except NoRule as error:
         if case.descriptor.rule is None:
             return str(error)

@@ -261,8 +261,18 @@ def test_a_line_that_excuses_nothing_fails_the_check(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "right", **known)
     assert outcome.exit_status == 1
     assert "expected, but did not happen: doubled float16 VALUE" in text
+    assert "; drop the line" in text
     for narrowed in ({"tier": "smoke"}, {"dtype": "float32"}, {"case_set": ("layouts",)}, {"keyword": "ordinary"}):
         assert asked(tmp_path, "right", **known, **narrowed)[0].exit_status == 0
+
+
+def test_a_line_with_the_wrong_reason_or_conditions_is_told_so(tmp_path: Path) -> None:
+    known = {"expectations": (str(tmp_path / "known.yaml"),)}
+    (tmp_path / "known.yaml").write_text(LINE.replace("VALUE", "NAN"))
+    assert "doubled float16 NAN (" in (text := asked(tmp_path, "wrong", **known)[1])
+    assert "; what it covers went wrong for VALUE" in text
+    (tmp_path / "known.yaml").write_text(LINE.replace("why:", "where: {case_set: ordinery}, why:"))
+    assert "; its `where` fits no case of the check" in asked(tmp_path, "wrong", **known)[1]
 
 
 def test_a_line_that_excuses_nothing_with_another_seed_is_a_note(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_what_failed_is_run_again_as_it_was_asked() -> None:
     again = run(rerun_failed="latest")
     assert ids(again) == ["bad[m=2]", "bad[m=3]"]
     assert {result.seed for result in again.results} == {3}
-    assert f"again what went wrong in run {first.directory.id}: 2 cases" in notes(again)
+    assert f"again what went wrong in run {first.directory.id} on numpy:cpu: 2 cases" in notes(again)
     assert ids(run(rerun_failed=first.directory.id, plan=path, keyword="m=2")) == ["bad[m=2]"]
     write(MIXED.replace("    expects_error: {type: ValueError}\n", ""))
     assert run(rerun_failed="latest", seed=4).exit_status == 0
@@ -113,6 +113,43 @@ def test_a_replay_is_not_the_latest_run() -> None:
     run(plan=write(MIXED))
     replay(["good"], "latest", {})
     assert ids(run(rerun_failed="latest")) == ["bad[m=2]", "bad[m=3]"]
+
+
+def test_one_result_after_another_is_replayed() -> None:
+    from optest.api.replaying import replay
+
+    first = run(plan=write(MIXED))
+    replay(["good"], "latest", {})
+    again = replay(["bad[[]m=3]"], "latest", {})
+    assert ids(again) == ["bad[m=3]"]
+    assert f"of run {first.directory.id}, the latest that is no replay" in notes(again)
+    assert ids(replay([], "latest", {})) == ["bad[m=3]"]
+    with pytest.raises(UsageError, match=f"unknown result 'good'(.|\n)*at run {again.directory.id[:8]}"):
+        replay(["good"], again.directory.id, {})
+
+
+def test_a_check_is_not_the_latest_run() -> None:
+    from optest.api.checking import check
+
+    run(plan=write(MIXED))
+    checked = check({"backend": "numpy", "op": ("relu",), "tier": "smoke", "isolate": "none"})
+    assert ids(run(rerun_failed="latest")) == ["bad[m=2]", "bad[m=3]"]
+    with pytest.raises(UsageError, match="is a replay or a check"):
+        run(rerun_failed=checked.directory.id)
+    with pytest.raises(UsageError, match="go on with it by `optest check --resume"):
+        run(resume=checked.directory.id)
+
+
+def test_every_output_has_its_rule_explained() -> None:
+    from optest.api.listing import explain
+
+    asked = {"op": ("sort",), "dtype": "float32", "shape": ("input=4x5",)}
+    (same,) = (line for line in explain(None, asked) if line.lstrip().startswith("rule"))
+    assert "elements only move" in same
+    write("cases: [{op: sort, shapes: {input: 4x5}, tolerance: {values: {rtol: 0.5}}}]")
+    rules = [line.split() for line in explain(None, {"plan": "plan.yaml"}) if line.lstrip().startswith("rule")]
+    assert [each[0] for each in rules] == ["rule.output0", "rule.output1"]
+    assert ("rtol=0.5," in rules[0], "move:" in rules[1]) == (True, True)
 
 
 def test_the_latest_run_of_the_plan_that_is_named() -> None:

@@ -478,7 +478,7 @@ def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op
 
         def script(self, case: Any, inputs: Any, *, may_run: bool) -> Script:
             lines = [f"out = {inputs[0].array_source}"]
-            return Script(lines=lines, outputs=["out"], imports=["import ml_dtypes"])
+            return Script(lines=lines, outputs=["out"])
 
     (case,) = api.cases(op="relu", dtype="float32", shape=f"input0={'x'.join(map(str, array.shape))}")
     write_archive(tmp_path / "t.npz", Archive(tensors={"input0": array}))
