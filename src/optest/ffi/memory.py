@@ -1,0 +1,301 @@
+"""Buffers that optest owns, for any layout: whatever is not an element is poisoned and watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from optest.ffi.poisons import Poison
+from optest.ffi.regions import Placement, Region, heap_region, page_region
+from optest.numerics import Array, numpy_dtype, view
+from optest.spec import DType, TensorSpec, format_shape
+
+__all__ = ["Buffer", "Change", "never_written"]
+
+_GUARD_BYTES = 256
+_ALIGNMENT_BYTES = 64
+_CACHED_ELEMENTS = 1 << 20
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Bytes of a buffer that are not what they were.
+
+    ``place`` is ``element``, ``gap`` (between elements), ``before`` or ``behind``. ``byte`` counts from the pointer
+    that was handed over; ``distance`` from the nearer end of the storage, for ``before`` and ``behind``. ``index`` is
+    that of the element, or for a gap of the last element in memory before it. ``slots`` counts changed element-sized
+    pieces of the same kind, inside or outside the elements.
+    """
+
+    buffer: str
+    place: str
+    byte: int
+    slots: int
+    distance: int = 0
+    index: tuple[int, ...] | None = None
+    was: bytes = b""
+    became: bytes = b""
+
+    def __str__(self) -> str:
+        of = f" of {self.buffer}" if self.buffer else ""
+        more = f" ({self.slots} places in all)" if self.slots > 1 else ""
+        match self.place:
+            case "element":
+                where = f"in element {list(self.index or ())}{of}, at byte {self.byte}"
+            case "gap":
+                after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
+                where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
+            case "before":
+                where = f"{self.distance} bytes before the start{of}"
+            case _:
+                where = f"{self.distance} bytes behind the end{of}"
+        return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """The storage of one tensor between guard zones or forbidden pages.
+
+    At first every byte holds the poison, the elements too. ``array`` is the tensor itself; what is written into it is
+    never reported by :meth:`outside`, whatever the strides, and any other byte always is.
+    """
+
+    name: str
+    spec: TensorSpec
+    poison: Poison
+    region: Region = field(repr=False)
+    array: Array = field(repr=False)
+
+    @classmethod
+    def allocate(
+        cls,
+        spec: TensorSpec,
+        *,
+        name: str = "",
+        poison: Poison = Poison.A5,
+        placement: Placement = Placement.HEAP,
+        alignment: int = _ALIGNMENT_BYTES,
+        shift: int = 0,
+        guard_bytes: int = _GUARD_BYTES,
+    ) -> Buffer:
+        """Memory for ``spec``, poisoned.
+
+        On the heap :attr:`address` lies ``shift`` elements behind a multiple of ``alignment`` bytes, and each guard
+        zone has at least ``guard_bytes``. Against pages the last or the first byte of the storage is the last or
+        first that may be touched, and the elements decide the alignment.
+
+        Raises:
+            ValueError: for an alignment that is no power of two, or smaller than an element.
+            Unavailable: for pages where the system has no ``mprotect``.
+        """
+        size = spec.dtype.itemsize_bytes
+        if alignment < size or alignment & (alignment - 1):
+            raise ValueError(f"alignment is {alignment}, but should be a power of two and {size} or more")
+        nbytes = spec.storage_elements * size
+        if placement is Placement.HEAP:
+            guard = -(-guard_bytes // size) * size
+            region = heap_region(
+                nbytes, guard=guard, alignment=alignment, pointer=spec.offset * size, shift=shift * size
+            )
+        else:
+            region = page_region(nbytes, at_end=placement is Placement.PAGES_END)
+        _cover(region.memory, poison.pattern(spec.dtype))
+        storage = region.memory[region.start : region.end].view(numpy_dtype(spec.dtype))
+        return cls(name=name, spec=spec, poison=poison, region=region, array=view(storage, spec))
+
+    @property
+    def element(self) -> DType:
+        return self.spec.dtype
+
+    @property
+    def address(self) -> int:
+        """Of element [0, 0, …]: the pointer that a library gets."""
+        return self.region.address + self.region.start + self._pointer
+
+    @property
+    def _pointer(self) -> int:
+        """Where in the storage the pointer points that is handed over, in bytes."""
+        return self.spec.offset * self.spec.dtype.itemsize_bytes
+
+    def put(self, values: Array) -> None:
+        """Copy values of the same shape and dtype into the elements; the gaps stay poisoned.
+
+        Raises:
+            ValueError: for another shape or dtype.
+        """
+        if values.shape != self.array.shape or values.dtype != self.array.dtype:
+            raise ValueError(
+                f"values are {values.dtype}[{format_shape(values.shape)}], but should be {self.spec} for {self.name}"
+            )
+        np.copyto(self.array, values)
+
+    def outside(self) -> Change | None:
+        """The write outside the elements that is nearest to them: a gap's first, else the nearest in a guard zone."""
+        pattern = self.poison.pattern(self.spec.dtype)
+        inside = self._storage(self.region.memory)
+        if not _is_solid(self.spec):
+            changed = _differs(inside, pattern)
+            changed &= ~_owned(self.spec)
+            if changed.any():
+                return self._inside("gap", changed, np.tile(np.frombuffer(pattern, np.uint8), changed.size), inside)
+        return self._in_guards(pattern)
+
+    def _in_guards(self, pattern: bytes) -> Change | None:
+        region = self.region
+        before, behind = region.memory[: region.start], region.memory[region.end :]
+        for place, zone in (("before", before), ("behind", behind)):
+            # A zone's length is a multiple of the element's, so it holds whole patterns from its start.
+            expected = pattern * (zone.size // len(pattern))
+            if zone.tobytes() == expected:
+                continue
+            changed = np.flatnonzero(zone != np.frombuffer(expected, np.uint8))
+            slots = len(np.unique(changed // len(pattern)))
+            nearest = int(changed[-1] if place == "before" else changed[0])
+            distance = zone.size - nearest if place == "before" else nearest
+            byte = (nearest if place == "before" else region.end + nearest) - region.start - self._pointer
+            return Change(
+                buffer=self.name,
+                place=place,
+                byte=byte,
+                slots=slots,
+                distance=distance,
+                was=expected[nearest : nearest + 1],
+                became=zone[nearest : nearest + 1].tobytes(),
+            )
+        return None
+
+    def snapshot(self) -> bytes:
+        """All bytes as they are now, guard zones included."""
+        return self.region.memory.tobytes()
+
+    def changed(self, before: bytes) -> Change | None:
+        """The first element that is not what it was at the snapshot, else the nearest write outside."""
+        if self.region.memory.tobytes() == before:
+            return None
+        then = self._storage(np.frombuffer(before, np.uint8))
+        now = self._storage(self.region.memory)
+        size = self.spec.dtype.itemsize_bytes
+        changed = (then != now).reshape(-1, size).any(axis=1) & _owned(self.spec)
+        if changed.any():
+            return self._inside("element", changed, then, now)
+        return self.outside()
+
+    def _inside(self, place: str, changed: Array, then: Array, now: Array) -> Change:
+        """Report the first changed slot of the storage; ``then`` and ``now`` are its bytes."""
+        size = self.spec.dtype.itemsize_bytes
+        slot = int(np.argmax(changed))
+        was, became = (each[slot * size : (slot + 1) * size].tobytes() for each in (then, now))
+        byte = slot * size + next(index for index in range(size) if was[index] != became[index])
+        if place == "gap":
+            below = np.flatnonzero(_owned(self.spec)[:slot])
+            index = self._index(int(below[-1])) if below.size else None
+        else:
+            index = self._index(slot)
+        return Change(
+            buffer=self.name,
+            place=place,
+            byte=byte - self._pointer,
+            slots=int(changed.sum()),
+            index=index,
+            was=was,
+            became=became,
+        )
+
+    def _index(self, slot: int) -> tuple[int, ...]:
+        """The index of an element in this place of the storage; the first, where several share it."""
+        slots = np.arange(self.spec.storage_elements)
+        places = _strided(slots, self.spec)
+        found = np.argwhere(np.atleast_1d(places) == slot)[0]
+        return tuple(int(axis) for axis in found[: self.array.ndim])
+
+    def _storage(self, memory: Array) -> Array:
+        return memory[self.region.start : self.region.end]
+
+    def untouched(self) -> Array:
+        """Which elements still hold the poison, byte for byte, in the tensor's shape."""
+        size = self.spec.dtype.itemsize_bytes
+        packed = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
+        same = ~_differs(packed[: self.spec.elements * size], self.poison.pattern(self.spec.dtype))
+        return same.reshape(self.spec.shape)
+
+    def describe(self, address: int) -> str | None:
+        """Where a faulting address lies, in words; None if it is not near this buffer."""
+        region = self.region
+        offset = address - region.address
+        if not -region.forbidden <= offset < region.memory.size + region.forbidden:
+            return None
+        what = f"{self.name} ({self.spec})" if self.name else str(self.spec)
+        if offset < region.start:
+            return f"{region.start - offset} bytes before the start of {what}"
+        if offset >= region.end:
+            return f"{offset - region.end} bytes behind the end of {what}"
+        return f"byte {offset - region.start - self._pointer} of {what}"
+
+
+def never_written(first: Buffer, second: Buffer) -> Array:
+    """Which elements were written by neither of two calls: they hold the poison of each buffer.
+
+    Raises:
+        ValueError: if both buffers were poisoned alike, which would call a written value unwritten.
+    """
+    if first.poison is second.poison:
+        raise ValueError(f"both buffers hold the poison {first.poison.name}, but should hold different ones")
+    return np.asarray(first.untouched() & second.untouched())
+
+
+def _is_solid(spec: TensorSpec) -> bool:
+    """Whether every slot of the storage is an element: dense, transposed or reversed from the start of its storage."""
+    if spec.strides is None or spec.elements == 0:
+        return spec.offset == 0
+    step = 1
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(spec.strides, spec.shape, strict=True)):
+        if size > 1 and stride != step:
+            return False
+        step *= size
+    return spec.lowest_index == 0
+
+
+def _owned(spec: TensorSpec) -> Array:
+    """Which slots of the storage are elements; not to be written."""
+    return _cached_owned(spec) if spec.storage_elements <= _CACHED_ELEMENTS else _make_owned(spec)
+
+
+def _make_owned(spec: TensorSpec) -> Array:
+    owned = np.zeros(spec.storage_elements, np.bool_)
+    _strided(owned, spec)[...] = True
+    owned.flags.writeable = False
+    return owned
+
+
+_cached_owned = lru_cache(maxsize=64)(_make_owned)
+
+
+def _strided(slots: Array, spec: TensorSpec) -> Array:
+    """The tensor's view of an array with one entry for each slot of its storage, whatever its dtype."""
+    if spec.elements == 0:
+        return slots[:0].reshape(spec.shape)
+    strides: Any = None if spec.strides is None else tuple(stride * slots.itemsize for stride in spec.strides)
+    tensor: Array = np.ndarray(spec.shape, slots.dtype, slots.data, spec.offset * slots.itemsize, strides)
+    return tensor
+
+
+def _cover(memory: Array, pattern: bytes) -> None:
+    if len(set(pattern)) == 1:
+        memory.fill(pattern[0])
+    elif len(pattern) in _WORDS:
+        words = memory.view(_WORDS[len(pattern)])
+        words.fill(np.frombuffer(pattern, words.dtype)[0])
+    else:
+        memory.reshape(-1, len(pattern))[...] = np.frombuffer(pattern, np.uint8)
+
+
+def _differs(memory: Array, pattern: bytes) -> Array:
+    """Which element-sized pieces of ``memory`` are not the pattern."""
+    if len(pattern) in _WORDS:
+        words = memory.view(_WORDS[len(pattern)])
+        return np.asarray(words != np.frombuffer(pattern, words.dtype)[0])
+    return np.asarray((memory.reshape(-1, len(pattern)) != np.frombuffer(pattern, np.uint8)).any(axis=1))

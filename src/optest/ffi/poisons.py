@@ -1,0 +1,75 @@
+"""What stands in memory that is nobody's to read or write: patterns that show when either happens."""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+
+import numpy as np
+
+from optest.numerics import numpy_dtype
+from optest.spec import DType, Kind
+
+__all__ = ["READ_POISONS", "WRITE_POISONS", "Poison"]
+
+_ODD = 0xA5A5A5A5A5A5A5A5
+
+
+class Poison(Enum):
+    """A pattern for every element type.
+
+    NAN, HIGH and LOW show that memory was *read*: a sum becomes NaN, a maximum the largest finite number, a minimum
+    the smallest; where a type has no NaN, a value far from both. A5 and 5A show that memory was *written*: bytes that
+    no kernel writes by habit, each the complement of the other, so that no value looks like both.
+    """
+
+    NAN = "nan"
+    HIGH = "high"
+    LOW = "low"
+    A5 = "a5"
+    X5A = "5a"
+
+    def pattern(self, dtype: DType) -> bytes:
+        """The bytes of one element."""
+        return _pattern(self, dtype)
+
+
+READ_POISONS = (Poison.NAN, Poison.HIGH, Poison.LOW)
+"""A result that is the same, bit for bit, under all three does not depend on what it should not read.
+
+Two are not enough: a minimum that skips NaN shows LOW alone.
+"""
+
+WRITE_POISONS = (Poison.A5, Poison.X5A)
+
+
+@cache
+def _pattern(poison: Poison, dtype: DType) -> bytes:
+    size = dtype.itemsize_bytes
+    if poison is Poison.A5 or (poison is Poison.NAN and not dtype.is_inexact):
+        return b"\xa5" * size
+    if poison is Poison.X5A:
+        return b"\x5a" * size
+    if dtype.kind is Kind.COMPLEX:
+        return _float_code(poison, dtype, dtype.bits // 2).to_bytes(size // 2, "little") * 2
+    if dtype.kind is Kind.FLOAT:
+        return _float_code(poison, dtype, dtype.bits).to_bytes(size, "little")
+    extreme = (1 if dtype.kind is Kind.BOOL else dtype.max_int) if poison is Poison.HIGH else dtype.min_int
+    narrow = np.int64 if dtype.kind is Kind.INT else np.uint64
+    return np.array([extreme], narrow).astype(numpy_dtype(dtype)).tobytes()
+
+
+def _float_code(poison: Poison, dtype: DType, bits: int) -> int:
+    """The bits of a quiet NaN with a payload of our own, or of the largest or smallest finite number."""
+    mantissa = dtype.precision - 1
+    infinity = (1 << (bits - 1)) - (1 << mantissa)
+    largest = infinity - 1 if dtype.has_infinity else (1 << (bits - 1)) - 2
+    match poison:
+        case Poison.HIGH:
+            return largest
+        case Poison.LOW:
+            return largest | 1 << (bits - 1)
+    if not dtype.has_infinity:
+        return (1 << (bits - 1)) - 1
+    quiet = 1 << (mantissa - 1)
+    return infinity | quiet | (_ODD & (quiet - 1))

@@ -1,0 +1,307 @@
+"""What is written inside the elements is never reported; one byte anywhere else always is."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optest.ffi.memory import Buffer, never_written
+from optest.ffi.poisons import READ_POISONS, WRITE_POISONS, Poison
+from optest.ffi.regions import Placement
+from optest.ffi.workspace import WORKSPACE_CONTENTS, Workspace
+from optest.numerics import numpy_dtype, widen
+from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="pages are guarded with mprotect")
+
+
+@st.composite
+def layouts(draw: st.DrawFn, *, least: int = 0) -> TensorSpec:
+    """Any shape up to rank 3 with any strides: dense, transposed, padded, reversed, repeated, overlapping."""
+    shape = tuple(draw(st.lists(st.integers(least, 4), max_size=3)))
+    kind = draw(st.sampled_from(DTYPES))
+    strides = draw(st.one_of(st.none(), st.tuples(*(st.integers(-7, 7) for _ in shape))))
+    if strides is None:
+        return TensorSpec(dtype=kind, shape=shape, offset=draw(st.integers(0, 5)))
+    reach = sum(min(0, (size - 1) * stride) for size, stride in zip(shape, strides, strict=True))
+    offset = (-reach if 0 not in shape else 0) + draw(st.integers(0, 5))
+    return TensorSpec(dtype=kind, shape=shape, strides=strides, offset=offset)
+
+
+placements = st.sampled_from(list(Placement) if sys.platform == "linux" else [Placement.HEAP])
+poisons = st.sampled_from(list(Poison))
+
+
+def bytes_of_elements(buffer: Buffer) -> set[int]:
+    """Positions in the region's memory that belong to an element, computed one by one."""
+    spec = buffer.spec
+    size = spec.dtype.itemsize_bytes
+    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    found = set()
+    for index in np.ndindex(*spec.shape):
+        slot = spec.offset + sum(axis * stride for axis, stride in zip(index, strides, strict=True))
+        found |= set(range(buffer.region.start + slot * size, buffer.region.start + (slot + 1) * size))
+    return found
+
+
+@given(layouts(), placements, poisons, st.integers(0, 255))
+def test_what_is_written_inside_the_elements_is_never_reported(
+    spec: TensorSpec, placement: Placement, poison: Poison, byte: int
+) -> None:
+    buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
+    assert buffer.outside() is None
+    for position in bytes_of_elements(buffer):
+        buffer.region.memory[position] = byte
+    assert buffer.outside() is None
+
+
+@given(layouts(), placements, poisons, st.data())
+def test_one_byte_anywhere_else_is_always_reported(
+    spec: TensorSpec, placement: Placement, poison: Poison, data: st.DataObject
+) -> None:
+    buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
+    elements = bytes_of_elements(buffer)
+    outside = [position for position in range(buffer.region.memory.size) if position not in elements]
+    if not outside:
+        return
+    position = data.draw(st.sampled_from(outside))
+    before = buffer.snapshot()
+    buffer.region.memory[position] ^= data.draw(st.integers(1, 255))
+    for change in (buffer.outside(), buffer.changed(before)):
+        assert change is not None
+        assert buffer.address + change.byte == buffer.region.address + position
+        assert change.slots == 1
+        region = buffer.region
+        place = "before" if position < region.start else "behind" if position >= region.end else "gap"
+        assert change.place == place
+
+
+@given(layouts(least=1), placements, poisons, st.data())
+def test_one_changed_byte_of_an_element_is_told_with_its_index(
+    spec: TensorSpec, placement: Placement, poison: Poison, data: st.DataObject
+) -> None:
+    buffer = Buffer.allocate(spec, name="x", placement=placement, poison=poison)
+    position = data.draw(st.sampled_from(sorted(bytes_of_elements(buffer))))
+    before = buffer.snapshot()
+    assert buffer.changed(before) is None
+    buffer.region.memory[position] ^= 1
+    change = buffer.changed(before)
+    assert change is not None
+    assert change.place == "element"
+    assert change.index is not None
+    assert len(change.index) == spec.rank
+    size = spec.dtype.itemsize_bytes
+    strides = contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+    slot = spec.offset + sum(axis * stride for axis, stride in zip(change.index, strides, strict=True))
+    assert slot == (position - buffer.region.start) // size
+    assert buffer.address + change.byte == buffer.region.address + position
+
+
+@given(layouts(least=1), st.sampled_from([WRITE_POISONS, READ_POISONS[:2], READ_POISONS[1:]]), st.data())
+def test_exactly_the_unwritten_elements_are_unwritten(
+    spec: TensorSpec, pair: tuple[Poison, Poison], data: st.DataObject
+) -> None:
+    buffers = [Buffer.allocate(spec, poison=poison) for poison in pair]
+    assert never_written(*buffers).all()
+    index = data.draw(st.tuples(*(st.integers(0, size - 1) for size in spec.shape)))
+    value = data.draw(st.binary(min_size=spec.dtype.itemsize_bytes, max_size=spec.dtype.itemsize_bytes))
+    for buffer in buffers:
+        element = np.frombuffer(value, np.uint8).view(buffer.array.dtype)[0]
+        buffer.array[index] = element
+    left = never_written(*buffers)
+    assert left.shape == spec.shape
+    assert not left[index]
+    shares = np.zeros(spec.storage_elements, np.bool_)
+    places = np.ndarray(spec.shape, np.bool_, shares.data, spec.offset, spec.strides)
+    places[index] = True
+    assert np.array_equal(left, ~places)
+
+
+def test_two_buffers_with_one_poison_prove_nothing() -> None:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(2,))
+    with pytest.raises(ValueError, match="should hold different ones"):
+        never_written(Buffer.allocate(spec), Buffer.allocate(spec))
+
+
+@given(layouts(), st.sampled_from([16, 64, 256, 4096]), st.integers(0, 9))
+def test_the_pointer_is_aligned_as_asked(spec: TensorSpec, alignment: int, shift: int) -> None:
+    buffer = Buffer.allocate(spec, alignment=alignment, shift=shift)
+    assert (buffer.address - shift * spec.dtype.itemsize_bytes) % alignment == 0
+    if spec.elements:
+        assert buffer.address == buffer.array.ctypes.data
+
+
+@pytest.mark.parametrize("alignment", [0, 4, 24])
+def test_an_alignment_that_is_none_is_refused(alignment: int) -> None:
+    with pytest.raises(ValueError, match="power of two and 8 or more"):
+        Buffer.allocate(TensorSpec(dtype=dtype("float64"), shape=(1,)), alignment=alignment)
+
+
+@given(layouts(), placements)
+def test_put_leaves_the_gaps_poisoned(spec: TensorSpec, placement: Placement) -> None:
+    buffer = Buffer.allocate(spec, placement=placement, poison=Poison.NAN)
+    values = np.zeros(spec.shape, numpy_dtype(spec.dtype))
+    buffer.put(values)
+    assert buffer.outside() is None
+    assert buffer.array.tobytes() == values.tobytes()
+
+
+def test_put_refuses_what_it_would_have_to_convert() -> None:
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 1)), name="x")
+    for wrong in (np.zeros((2, 2), np.float32), np.zeros((2, 1)), np.zeros(2, np.float32)):
+        with pytest.raises(ValueError, match=r"should be float32\[2x1\] for x"):
+            buffer.put(wrong)
+
+
+@pytest.mark.parametrize("kind", DTYPES, ids=str)
+def test_poisons_are_what_they_are_called(kind) -> None:
+    patterns = [poison.pattern(kind) for poison in Poison]
+    assert all(len(pattern) == kind.itemsize_bytes for pattern in patterns)
+    loud = [widen(np.frombuffer(p.pattern(kind), np.uint8).view(numpy_dtype(kind)))[0] for p in READ_POISONS]
+    if kind.is_float:
+        assert np.isnan(loud[0])
+        assert (loud[1], loud[2]) == (kind.max_finite, -kind.max_finite)
+    elif kind.is_complex:
+        assert np.isnan(loud[0].real)
+        assert np.isnan(loud[0].imag)
+        assert loud[1] == complex(kind.max_finite, kind.max_finite)
+    elif kind.is_integer:
+        assert (loud[1], loud[2]) == (kind.max_int, kind.min_int)
+    else:
+        assert (bool(loud[1]), bool(loud[2])) == (True, False)
+    assert all(a ^ b == 0xFF for a, b in zip(*(p.pattern(kind) for p in WRITE_POISONS), strict=True))
+    assert len({poison.pattern(kind) for poison in READ_POISONS}) == 3
+
+
+def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(4, 1))
+    buffer = Buffer.allocate(spec, name="out")
+    for position, words in (
+        (buffer.region.start - 8, "8 bytes before the start of out: a5 became 00"),
+        (buffer.region.end + 5, "5 bytes behind the end of out: a5 became 00"),
+        (
+            buffer.region.start + 12,
+            "in a gap between the elements of out, behind element [0, 2], at byte 12: a5 a5 a5 a5 became 00 a5 a5 a5",
+        ),
+    ):
+        buffer.region.memory[position] = 0
+        assert str(buffer.outside()) == f"memory was written {words}"
+        buffer.region.memory[position] = 0xA5
+    before = buffer.snapshot()
+    buffer.array[1, 0] = 1.0
+    buffer.array[1, 2] = 1.0
+    text = str(buffer.changed(before))
+    assert (
+        text
+        == "memory was written in element [1, 0] of out, at byte 16: a5 a5 a5 a5 became 00 00 80 3f (2 places in all)"
+    )
+
+
+@linux
+@pytest.mark.parametrize(
+    ("placement", "byte", "dies"),
+    [
+        (Placement.PAGES_END, 24, True),
+        (Placement.PAGES_END, 23, False),
+        (Placement.PAGES_START, -1, True),
+        (Placement.PAGES_START, 0, False),
+    ],
+)
+@pytest.mark.parametrize("write", [False, True], ids=["read", "write"])
+def test_pages_trap_at_the_very_byte(placement: Placement, byte: int, dies: bool, write: bool) -> None:
+    program = f"""
+import ctypes
+from optest.ffi.memory import Buffer
+from optest.ffi.regions import Placement
+from optest.spec import TensorSpec, dtype
+buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(6,)), name="x", placement=Placement.{placement.name})
+place = buffer.address + {byte}
+print(buffer.describe(place), flush=True)
+{"ctypes.memset(place, 1, 1)" if write else "ctypes.string_at(place, 1)"}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ended.returncode == (-signal.SIGSEGV if dies else 0), ended.stderr
+    words = {24: "0 bytes behind the end of", -1: "1 bytes before the start of"}.get(byte, f"byte {byte} of")
+    assert ended.stdout.strip() == f"{words} x (float32[6])"
+
+
+@linux
+def test_pages_are_given_back() -> None:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(1 << 20,))
+    for _ in range(300):
+        Buffer.allocate(spec, placement=Placement.PAGES_END)
+    lines = Path("/proc/self/status").read_text().splitlines()
+    held = int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+    assert held < 1_000_000, "300 buffers of 4 MiB were not given back"
+
+
+def test_describe_knows_only_what_is_near() -> None:
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(3,)), name="x")
+    assert buffer.describe(buffer.address + 1) == "byte 1 of x (int8[3])"
+    assert buffer.describe(buffer.address + 3) == "0 bytes behind the end of x (int8[3])"
+    assert buffer.describe(buffer.address + 100_000) is None
+    assert buffer.describe(0) is None
+
+
+@given(st.integers(0, 3000), st.sampled_from(WORKSPACE_CONTENTS), placements, st.data())
+@settings(max_examples=50)
+def test_a_workspace_is_as_large_as_asked_and_watched(
+    size: int, content: int, placement: Placement, data: st.DataObject
+) -> None:
+    workspace = Workspace.allocate(size, content=content, placement=placement)
+    assert workspace.size == size
+    assert (workspace.address is None) == (size == 0)
+    assert workspace.outside() is None
+    if size:
+        assert workspace.address is not None
+        assert ctypes.string_at(workspace.address, size) == bytes([content]) * size
+        ctypes.memset(workspace.address, data.draw(st.integers(0, 255)), size)
+        assert workspace.outside() is None
+    if placement is Placement.HEAP:
+        assert workspace.buffer.region.memory.size >= size + 2 * 256
+        ctypes.memset(workspace.buffer.address + size, 0, 1)
+        change = workspace.outside()
+        assert change is not None
+        assert (change.place, change.distance, change.byte) == ("behind", 0, size)
+
+
+def test_a_workspace_of_no_size_is_refused() -> None:
+    for size, content in ((-1, 0), (4, 256)):
+        with pytest.raises(ValueError, match="workspace has"):
+            Workspace.allocate(size, content=content)
+
+
+OFF_BY_ONE = """
+#include <stddef.h>
+void fill(float *out, ptrdiff_t rows, ptrdiff_t stride, ptrdiff_t first, ptrdiff_t count) {
+  for (ptrdiff_t row = 0; row < rows; row++)
+    for (ptrdiff_t column = first; column < first + count; column++) out[row * stride + column] = 1.0f;
+}
+"""
+
+
+@pytest.mark.cxx
+@pytest.mark.parametrize(
+    ("first", "count", "words"),
+    [
+        (0, 3, None),
+        (0, 4, "in a gap between the elements of out, behind element [0, 2], at byte 12"),
+        (-1, 3, "in a gap between the elements of out, behind element [0, 2], at byte 16"),
+    ],
+)
+def test_a_c_function_that_walks_too_far_is_caught(build_library, first: int, count: int, words: str | None) -> None:
+    fill = ctypes.CDLL(str(build_library(OFF_BY_ONE))).fill
+    fill.argtypes = (ctypes.c_void_p, *(ctypes.c_ssize_t,) * 4)
+    buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(5, 1)), name="out")
+    fill(buffer.address, 2, 5, first, count)
+    change = buffer.outside()
+    assert (None if change is None else words in str(change)) == (None if words is None else True)
+    assert buffer.untouched().any() == (first != 0)
