@@ -68,9 +68,12 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def _rule_row(descriptor: OperatorDescriptor) -> tuple[str, ...]:
     rule = _rule_of(descriptor)
-    formula = rule.formula.replace("|", "\\|")
-    ceiling = "; ".join(part for part in (f"{rule.ulp:g} ulp" if rule.kind is RuleClass.ULP else "", formula) if part)
+    ceiling = _ceiling(rule).replace("|", "\\|")
     return (f"[{descriptor.name}](#{descriptor.name})", rule.kind.value, ceiling or "none", rule.source)
+
+
+def _ceiling(rule: Rule) -> str:
+    return "; ".join(part for part in (f"{rule.ulp:g} ulp" if rule.kind is RuleClass.ULP else "", rule.formula) if part)
 
 
 def _rule_of(descriptor: OperatorDescriptor) -> Rule:
@@ -79,11 +82,13 @@ def _rule_of(descriptor: OperatorDescriptor) -> Rule:
 
 
 def _section(descriptor: OperatorDescriptor) -> str:
+    rule = _rule_of(descriptor)
     lines = [
         f"## {descriptor.name}\n",
         f"{descriptor.description}\n",
         f"- tensors: `{descriptor.tensors}`",
-        f"- aliases: {', '.join(f'`{alias}`' for alias in descriptor.aliases)}",
+        f"- rule: [{rule.kind.value}](#classes), {_ceiling(rule) or rule.source}",
+        *([f"- aliases: {', '.join(f'`{alias}`' for alias in descriptor.aliases)}"] if descriptor.aliases else []),
         *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
         f"- input dtypes: {_dtypes(descriptor)}",
         *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
@@ -108,5 +113,5 @@ def _attribute(attribute: Attribute) -> str:
 def _dtypes(descriptor: OperatorDescriptor) -> str:
     alike = [variant[0] for variant in descriptor.dtype_variants if len(variant) == 1]
     mixed = [" with ".join(dict.fromkeys(variant)) for variant in descriptor.dtype_variants if len(variant) > 1]
-    text = ", ".join(alike)
-    return f"{text}; mixed: {', '.join(dict.fromkeys(mixed))}" if mixed else text
+    parts = [", ".join(alike), f"mixed: {', '.join(dict.fromkeys(mixed))}" if mixed else ""]
+    return "; ".join(part for part in parts if part)

@@ -282,7 +282,10 @@ def _allowed(value: Any, path: tuple[str | int, ...]) -> None:
             Tolerance.from_mapping({name: value})
             return
     except UnknownName as error:
-        raise unknown_key(name, error.known, of="tolerance") from None
+        misfit = unknown_key(name, error.known, of="tolerance")
+        if not nearest(name, error.known):
+            misfit.hint += f"; in a plan, that of one output is a mapping, as {name}: {{rtol: {value}}}"
+        raise misfit from None
     except UsageError as error:
         raise Misfit(str(error), path=path) from None
     hint = "write it without quotes" if isinstance(value, str) and _is_number(value) else ""

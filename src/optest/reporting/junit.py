@@ -91,7 +91,8 @@ def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
     element = ELEMENT_OF[result.status]
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
-        why = brief(plain(result)) if result.verdict.message else _first_fact(result)
+        told_in_brief = result.verdict.message and result.status is not Status.FAILED
+        why = brief(plain(result)) if told_in_brief else _first_fact(result)
         found = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
         found.text = _legal(block(result))
     return suite

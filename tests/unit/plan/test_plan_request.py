@@ -111,6 +111,11 @@ def test_tolerances() -> None:
     [
         ("1e-3", "--tolerance: tolerance is '1e-3', but should look like --tolerance rtol=1e-3,atol=1e-5"),
         ("abs=0,rell=3", "--tolerance abs=0,rell=3: unknown key 'rell' of tolerance\n    did you mean rel?"),
+        (
+            "values=3",
+            "--tolerance values=3: unknown key 'values' of tolerance\n    known keys: rtol, rel, relative, atol, abs, "
+            "absolute, mismatch_ratio, ratio; in a plan, that of one output is a mapping, as values: {rtol: 3.0}",
+        ),
         ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
         ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),
         ("rtol=1,rel=2", "--tolerance rtol=1,rel=2: tolerance rtol is stated twice, also as rel"),

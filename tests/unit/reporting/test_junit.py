@@ -78,6 +78,8 @@ def test_a_failure_tells_what_the_terminal_tells(result: Make, measure: Callable
     assert failure.text == "\n".join(explain(each))
     assert failure.attrib["type"] == "VALUE"
     assert "3 of 2048 elements are off" in failure.attrib["message"]
+    _, said = root_of([result(reason=Reason.VALUE, measures=(wrong,), message="two outputs differ")])
+    assert "3 of 2048 elements are off" in next(said.iter("failure")).attrib["message"]
     assert (case.attrib["classname"], case.attrib["name"]) == ("torch:cpu.matmul", "matmul half")
     assert float(case.attrib["time"]) == pytest.approx(0.0012)
     told = properties(suite)
