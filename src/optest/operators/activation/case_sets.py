@@ -53,6 +53,8 @@ def _with(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> 
 def gelu_samples() -> Iterator[Sample]:
     yield from _of_one(FLOATS, (-9.0, 9.0), (-1.0, 1.0), far=[(-100.0, 100.0)])
     yield from _with([{"approximate": "tanh"}], (-9.0, 9.0), (-1.0, 1.0))
+    largest = call(input=(33,), generator={"fill": "full", "value": 3e38})  # what doubles it on the way overflows
+    yield from variations("special", [largest], dtypes=("float32", "bfloat16"))
 
 
 def relu_samples() -> Iterator[Sample]:
