@@ -1,0 +1,184 @@
+#include "elementwise.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CHUNK = 256, MAX_INPUTS = 3 };
+
+typedef struct {
+    const struct InfiniopDescriptor *desc;
+    void *out;
+    const void *in[MAX_INPUTS];
+    FloatKernel *floats;
+    IntegerKernel *integers;
+} Job;
+
+/* Layouts as a faulty library sees them. */
+static void misread_layouts(Descriptor desc) {
+    Layout *t = desc->tensors;
+    const size_t last = t[0].ndim == 0 ? 0 : t[0].ndim - 1;
+    if (FAULT(add_ignores_strides_of_b) && desc->operator == ADD) make_dense(&t[2]);
+    if (FAULT(mul_ignores_strides_of_output) && desc->operator == MUL) make_dense(&t[0]);
+    if (FAULT(clip_ignores_strides_of_max) && desc->operator == CLIP) make_dense(&t[3]);
+    if (FAULT(swiglu_takes_layout_of_a_for_b) && desc->operator == SWIGLU) t[2] = t[1];
+    if (FAULT(sub_drops_sign_of_strides) && desc->operator == SUB)
+        for (size_t d = 0; d < t[1].ndim; ++d) t[1].strides[d] = t[1].strides[d] < 0 ? -t[1].strides[d] : t[1].strides[d];
+    if (FAULT(relu_dense_if_last_stride_is_1) && desc->operator == RELU && t[1].ndim > 0 && t[1].strides[last] == 1)
+        make_dense(&t[1]);
+    if (FAULT(gelu_stride_of_size_1) && desc->operator == GELU)
+        for (size_t d = 0; d + 1 < t[1].ndim; ++d)
+            if (t[1].shape[d + 1] == 1) t[1].strides[d] = t[1].strides[d + 1];
+    if (FAULT(silu_stride_0_is_1) && desc->operator == SILU)
+        for (size_t d = 0; d < t[1].ndim; ++d)
+            if (t[1].strides[d] == 0) t[1].strides[d] = 1;
+}
+
+infiniStatus_t create_elementwise(infiniopHandle_t handle, void *desc_ptr, Operator operator, size_t count,
+                                  const infiniopTensorDescriptor_t *tensors, bool (*accepts)(infiniDtype_t)) {
+    if (desc_ptr == NULL) return INFINI_STATUS_NULL_POINTER;
+    Descriptor desc;
+    TRY(new_descriptor(handle, &desc, operator, 1, count, tensors, false));
+    infiniStatus_t status = need_one_dtype(desc, accepts);
+    if (FAULT(mul_accepts_any_dtype) && operator == MUL) status = INFINI_STATUS_SUCCESS;
+    if (FAULT(gelu_refuses_with_success) && operator == GELU && status != INFINI_STATUS_SUCCESS) {
+        free(desc);
+        return INFINI_STATUS_SUCCESS;
+    }
+    if (status == INFINI_STATUS_SUCCESS) status = need_one_shape(desc, 0, count - 1);
+    if (FAULT(add_accepts_any_shape) && operator == ADD && status == INFINI_STATUS_BAD_TENSOR_SHAPE)
+        status = INFINI_STATUS_SUCCESS;
+    desc->in_place = ~0u;
+    if (status == INFINI_STATUS_SUCCESS) {
+        misread_layouts(desc);
+        make_walk(&desc->walk, desc->tensors, count);
+    }
+    return hand_over(status, desc, desc_ptr);
+}
+
+static void change_chunk(const Job *job, size_t n, const ptrdiff_t *offsets) {
+    const struct InfiniopDescriptor *desc = job->desc;
+    const infiniDtype_t dtype = desc->tensors[0].dtype;
+    const ptrdiff_t *strides = desc->walk.inner_strides;
+    const size_t inputs = desc->count - 1;
+    void *to = place_to_write(job->out, dtype, offsets[0]);
+    if (is_float(dtype)) {
+        double buffers[MAX_INPUTS + 1][CHUNK];
+        static double shared[CHUNK];
+        double *out = FAULT(tanh_threads_share_buffer) && desc->operator == TANH ? shared : buffers[MAX_INPUTS];
+        const double *in[MAX_INPUTS] = {buffers[0], buffers[1], buffers[2]};
+        for (size_t i = 0; i < inputs; ++i)
+            load_row(dtype, place(job->in[i], dtype, offsets[i + 1]), strides[i + 1], n, buffers[i]);
+        if (FAULT(relu_reads_bf16_as_f16) && desc->operator == RELU && dtype == INFINI_DTYPE_BF16)
+            load_row(INFINI_DTYPE_F16, place(job->in[0], dtype, offsets[1]), strides[1], n, buffers[0]);
+        if (FAULT(swiglu_writes_before_it_reads_b) && desc->operator == SWIGLU) {
+            store_row(dtype, to, strides[0], n, in[0]);
+            load_row(dtype, place(job->in[1], dtype, offsets[2]), strides[2], n, buffers[1]);
+        }
+        job->floats(n, in, out);
+        if (FAULT(sub_f64_through_f32) && desc->operator == SUB)
+            for (size_t i = 0; i < n; ++i) out[i] = (double)(float)out[i];
+        if (FAULT(gelu_f16_through_bf16) && desc->operator == GELU && dtype == INFINI_DTYPE_F16) {
+            uint16_t narrow[CHUNK];
+            store_row(INFINI_DTYPE_BF16, narrow, 1, n, out);
+            load_row(INFINI_DTYPE_BF16, narrow, 1, n, out);
+        }
+        store_row(dtype, to, strides[0], n, out);
+    } else {
+        uint64_t buffers[MAX_INPUTS + 1][CHUNK];
+        const uint64_t *in[MAX_INPUTS] = {buffers[0], buffers[1], buffers[2]};
+        for (size_t i = 0; i < inputs; ++i)
+            load_integers(dtype, place(job->in[i], dtype, offsets[i + 1]), strides[i + 1], n, buffers[i]);
+        job->integers(n, dtype, in, buffers[MAX_INPUTS]);
+        store_integers(dtype, to, strides[0], n, buffers[MAX_INPUTS]);
+    }
+}
+
+static void change_elements(const void *argument, size_t first, size_t last, int thread) {
+    (void)thread;
+    const Job *job = argument;
+    const size_t inner = job->desc->walk.inner;
+    while (first < last) {
+        ptrdiff_t offsets[MAX_TENSORS];
+        find_offsets(&job->desc->walk, first, offsets);
+        size_t n = inner - first % inner;
+        if (n > CHUNK) n = CHUNK;
+        if (n > last - first) n = last - first;
+        change_chunk(job, n, offsets);
+        first += n;
+    }
+}
+
+/* Memory that is none of this call's business. */
+static void touch_neighbours(const Job *job) {
+    const struct InfiniopDescriptor *desc = job->desc;
+    const infiniDtype_t dtype = desc->tensors[0].dtype;
+    const size_t total = desc->walk.total, size = size_of_dtype(dtype);
+    const double zero = 0;
+    if (!is_float(dtype)) return;
+    if (FAULT(add_writes_where_empty) && desc->operator == ADD && total == 0 && job->out != NULL)
+        store_row(dtype, job->out, 1, 1, &zero);
+    if (total == 0) return;
+    ptrdiff_t lowest, highest, lowest_read, highest_read;
+    find_span(&desc->tensors[0], &lowest, &highest);
+    find_span(&desc->tensors[1], &lowest_read, &highest_read);
+    if (FAULT(relu_writes_one_too_many) && desc->operator == RELU)
+        store_row(dtype, place_to_write(job->out, dtype, highest + 1), 1, 1, &zero);
+    if (FAULT(mul_writes_before_the_first) && desc->operator == MUL)
+        store_row(dtype, place_to_write(job->out, dtype, lowest - 1), 1, 1, &zero);
+    if (FAULT(clip_clears_up_to_16_bytes) && desc->operator == CLIP)
+        for (size_t i = 1; (total + i - 1) * size % 16 != 0; ++i)
+            store_row(dtype, place_to_write(job->out, dtype, highest + (ptrdiff_t)i), 1, 1, &zero);
+    if (FAULT(sigmoid_last_needs_its_neighbour) && desc->operator == SIGMOID) {
+        double pair[2];
+        load_row(dtype, place(job->in[0], dtype, highest_read), 1, 2, pair);
+        pair[0] = 1 / (1 + __builtin_exp(-pair[0])) + 0 * pair[1];
+        store_row(dtype, place_to_write(job->out, dtype, highest), 1, 1, pair);
+    }
+    if (FAULT(silu_looks_past_the_end) && desc->operator == SILU) {
+        const volatile char *end = place(job->in[0], dtype, highest_read + 1);
+        (void)*end;
+    }
+}
+
+static void misbehave_before(const Job *job) {
+    const Operator operator = job->desc->operator;
+    if (FAULT(silu_prints) && operator == SILU) {
+        puts("silu: done");
+        fflush(stdout);
+    }
+    if (FAULT(clip_leaks) && operator == CLIP) {
+        volatile char *lost = malloc(1 << 20);
+        for (size_t i = 0; lost != NULL && i < 1 << 20; i += 4096) lost[i] = 1;
+    }
+    if (FAULT(sub_aligns_pointers) && operator == SUB) ((Job *)job)->in[0] = (const void *)((uintptr_t)job->in[0] & ~(uintptr_t)15);
+}
+
+static bool writes_nothing(const struct InfiniopDescriptor *desc) {
+    if (FAULT(mul_skips_0d) && desc->operator == MUL && desc->tensors[0].ndim == 0) return true;
+    return FAULT(sub_skips_single_rows) && desc->operator == SUB && desc->tensors[0].ndim > 1 && desc->tensors[0].shape[0] == 1;
+}
+
+infiniStatus_t run_elementwise(const struct InfiniopDescriptor *desc, Operator operator, const void *workspace,
+                               size_t workspace_size, void *out, const void *const *data, FloatKernel *floats,
+                               IntegerKernel *integers) {
+    TRY(check_run(desc, operator, workspace, workspace_size, data));
+    Job job = {desc, out, {NULL}, floats, integers};
+    for (size_t i = 1; i < desc->count; ++i) job.in[i - 1] = data[i];
+    size_t total = desc->walk.total;
+    if (FAULT(add_loses_tail) && operator == ADD && total > 8) total -= total % 8;
+    misbehave_before(&job);
+    if (writes_nothing(desc)) return INFINI_STATUS_SUCCESS;
+#ifdef FAULTS
+    struct InfiniopDescriptor again = *desc;
+    if (FAULT(add_keeps_tensor_descriptor) && operator == ADD) {
+        again.tensors[2] = desc->kept->layout;
+        make_walk(&again.walk, again.tensors, again.count);
+        job.desc = &again;
+    }
+#endif
+    in_parallel(desc->threads, total, 1, change_elements, &job);
+    touch_neighbours(&job);
+    if (FAULT(swiglu_changes_input) && operator == SWIGLU && total > 0 && data[1] != out)
+        store_row(desc->tensors[1].dtype, (void *)(uintptr_t)data[1], 1, 1, (const double[]){1});
+    return INFINI_STATUS_SUCCESS;
+}
