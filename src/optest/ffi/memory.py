@@ -11,13 +11,14 @@ import numpy as np
 from optest.ffi.poisons import Poison
 from optest.ffi.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
-from optest.spec import DType, TensorSpec, format_shape
+from optest.spec import DType, TensorSpec, contiguous_strides, format_shape
 
 __all__ = ["Buffer", "Change", "never_written"]
 
 _GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
 _CACHED_ELEMENTS = 1 << 20
+_SMALL_BYTES = 1 << 14
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -114,7 +115,7 @@ class Buffer:
     @property
     def address(self) -> int:
         """Of element [0, 0, …]: the pointer that a library gets."""
-        return self.region.address + self.region.start + self._pointer
+        return self.region.address + self.region.start + self.spec.offset * self.spec.dtype.itemsize_bytes
 
     @property
     def _pointer(self) -> int:
@@ -179,10 +180,36 @@ class Buffer:
         then = self._storage(np.frombuffer(before, np.uint8))
         now = self._storage(self.region.memory)
         size = self.spec.dtype.itemsize_bytes
-        changed = (then != now).reshape(-1, size).any(axis=1) & _owned(self.spec)
+        changed = _differing_elements(then, now, size) & _owned(self.spec)
         if changed.any():
             return self._inside("element", changed, then, now)
         return self.outside()
+
+    def mutated(self, values: Array) -> Change | None:
+        """The first element that is not, bit for bit, what :meth:`put` copied, else the nearest write outside.
+
+        The same as a snapshot and :meth:`changed`, without a copy of the buffer.
+        """
+        given, left = self._packed(values), self._packed(self.array)
+        if given.nbytes <= _SMALL_BYTES and given.tobytes() == left.tobytes():
+            return self.outside()
+        changed = _differing_elements(given, left, self.spec.dtype.itemsize_bytes)
+        if not changed.any():
+            return self.outside()
+        size = self.spec.dtype.itemsize_bytes
+        first = int(np.argmax(changed))
+        was, became = (each[first * size : (first + 1) * size].tobytes() for each in (given, left))
+        index = tuple(int(axis) for axis in np.unravel_index(first, self.spec.shape))
+        strides = contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
+        slot = sum(axis * stride for axis, stride in zip(index, strides, strict=True))
+        byte = slot * size + next(place for place in range(size) if was[place] != became[place])
+        count = int(changed.sum())
+        return Change(buffer=self.name, place="element", byte=byte, slots=count, index=index, was=was, became=became)
+
+    def _packed(self, values: Array) -> Array:
+        """The bytes of the elements of a tensor, in row-major order; a view where that is their order."""
+        packed: Array = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        return packed
 
     def _inside(self, place: str, changed: Array, then: Array, now: Array) -> Change:
         """Report the first changed slot of the storage; ``then`` and ``now`` are its bytes."""
@@ -217,10 +244,8 @@ class Buffer:
 
     def untouched(self) -> Array:
         """Which elements still hold the poison, byte for byte, in the tensor's shape."""
-        size = self.spec.dtype.itemsize_bytes
-        packed = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
-        same = ~_differs(packed[: self.spec.elements * size], self.poison.pattern(self.spec.dtype))
-        return same.reshape(self.spec.shape)
+        differs = _differs(self._packed(self.array), self.poison.pattern(self.spec.dtype))
+        return np.logical_not(differs, out=differs).reshape(self.spec.shape)
 
     def describe(self, address: int) -> str | None:
         """Where a faulting address lies, in words; None if it is not near this buffer."""
@@ -281,6 +306,13 @@ def _strided(slots: Array, spec: TensorSpec) -> Array:
     strides: Any = None if spec.strides is None else tuple(stride * slots.itemsize for stride in spec.strides)
     tensor: Array = np.ndarray(spec.shape, slots.dtype, slots.data, spec.offset * slots.itemsize, strides)
     return tensor
+
+
+def _differing_elements(one: Array, other: Array, size: int) -> Array:
+    """Which element-sized pieces of two byte arrays differ."""
+    if size in _WORDS:
+        return np.asarray(one.view(_WORDS[size]) != other.view(_WORDS[size]))
+    return np.asarray((one != other).reshape(-1, size).any(axis=1))
 
 
 def _cover(memory: Array, pattern: bytes) -> None:

@@ -1,15 +1,16 @@
-"""Prototypes as nouns: what a C function takes and returns, and the ctypes that pass it; nothing is called here."""
+"""What headers say, as nouns: types, prototypes, and the ctypes that pass them; nothing is read or called here."""
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from optest.errors import UsageError
+from optest.errors import Problem, UnknownName, UsageError
 
-__all__ = ["CKind", "CType", "Parameter", "Prototype"]
+__all__ = ["CKind", "CType", "Header", "HeaderError", "Parameter", "Prototype"]
 
 
 class CKind(str, Enum):
@@ -161,3 +162,59 @@ class Prototype:
         """``argument 2 (alpha)``, counted from 1 as people count."""
         name = self.parameters[index].name if index < len(self.parameters) else ""
         return f"argument {index + 1} ({name})" if name else f"argument {index + 1}"
+
+
+class HeaderError(UsageError):
+    """A declaration that was asked for and that cannot be read or cannot be called; names file, line and text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a set of headers declares. System headers contribute types, never functions or constants.
+
+    ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
+    name; ``inline`` are functions that the header defines, which no library exports. ``opaque`` are the tags of
+    structs that are declared and not defined. ``constants`` are enumerators and macros that are integers.
+    """
+
+    files: tuple[str, ...] = ()
+    prototypes: Mapping[str, Prototype] = field(default_factory=dict)
+    refused: Mapping[str, Problem] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    inline: tuple[str, ...] = ()
+    enums: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)
+    typedefs: Mapping[str, CType] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
+
+    def prototype(self, name: str) -> Prototype:
+        """The prototype of one function.
+
+        Raises:
+            HeaderError: if its declaration cannot be parsed or called, with file, line and text.
+            UnknownName: if no header declares it.
+        """
+        found = self.prototypes.get(name)
+        if found is not None:
+            return found
+        if name in self.refused:
+            raise HeaderError(str(self.refused[name]))
+        raise UnknownName("function", name, _near(name, self.prototypes), where=", ".join(self.files))
+
+    def enum(self, name: str) -> Mapping[str, int]:
+        """The enumerators of an enum by its tag or its typedef's name.
+
+        Raises:
+            UnknownName: if no header declares it.
+        """
+        alias = self.typedefs.get(name)
+        tag = alias.tag if alias is not None and alias.tag in self.enums else name
+        if tag not in self.enums:
+            raise UnknownName("enum", name, self.enums, where=", ".join(self.files))
+        return self.enums[tag]
+
+
+def _near(name: str, known: Mapping[str, Any]) -> list[str]:
+    """A header declares hundreds of functions: list those that share a word with ``name``, for the suggestion."""
+    folded = name.casefold()
+    return [each for each in known if folded in each.casefold() or each.casefold() in folded] or list(known)[:20]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from optest.errors import Unavailable, UnknownName, UsageError
-from optest.ffi.headers import Header, HeaderError, read_headers
-from optest.ffi.signatures import CKind
+from optest.ffi.headers import read_headers
+from optest.ffi.signatures import CKind, Header, HeaderError
 
 pytestmark = pytest.mark.cxx
 

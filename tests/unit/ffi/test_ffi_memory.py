@@ -105,6 +105,22 @@ def test_one_changed_byte_of_an_element_is_told_with_its_index(
     assert buffer.address + change.byte == buffer.region.address + position
 
 
+@given(layouts(least=1), placements, st.data())
+def test_an_input_is_mutated_or_not(spec: TensorSpec, placement: Placement, data: st.DataObject) -> None:
+    """Against the values themselves, NaN included; for elements that share memory one of them is named."""
+    buffer = Buffer.allocate(spec, name="x", placement=placement, poison=Poison.NAN)
+    values = buffer.array.copy()
+    buffer.put(values)
+    assert buffer.mutated(values) is None
+    position = data.draw(st.integers(0, buffer.region.memory.size - 1))
+    before = buffer.snapshot()
+    buffer.region.memory[position] ^= 0x81
+    change, same = buffer.mutated(values), buffer.changed(before)
+    assert change is not None
+    assert same is not None
+    assert (change.place, change.byte, change.was) == (same.place, same.byte, same.was)
+
+
 @given(layouts(least=1), st.sampled_from([WRITE_POISONS, READ_POISONS[:2], READ_POISONS[1:]]), st.data())
 def test_exactly_the_unwritten_elements_are_unwritten(
     spec: TensorSpec, pair: tuple[Poison, Poison], data: st.DataObject
