@@ -15,6 +15,7 @@ from optest.api.listing import columns_of
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import BackendDriver, backend_manager
 from optest.core.border import Border
+from optest.core.expectations import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
@@ -163,7 +164,7 @@ def checked(given: Mapping[str, Any]) -> Checked:
             driver=driver,
             target=target,
             cases=[with_deadline(case, settings["timeout"]) for case in cases],
-            revise=expectations.excused,
+            revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
             facts={"command": "check", "tier": settings["tier"]},
         ),
         by_operator=[_kept_of(each, kept) for each in built],

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from optest.compare import Expected
 from optest.compare.vacuity import admits_zeros, has_no_number
+from optest.core.expected import BY_BACKEND
 from optest.spec import Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
 
-__all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "refusal_verdict"]
+__all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "judged_by_others", "refusal_verdict"]
 
 
 _PASSED = Status.PASSED
@@ -79,6 +80,14 @@ def doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> V
         if why:
             return dataclasses.replace(verdict, status=Status.SUSPECT, message=f"{measure.output}: {why}")
     return verdict
+
+
+def judged_by_others(verdict: Verdict) -> Verdict:
+    """Where a backend is on trial, a pass by the expected values that it brought itself is suspect."""
+    if verdict.status is not _PASSED or BY_BACKEND not in verdict.checks:
+        return verdict
+    message = "the backend brought the expected values itself, and a check asks the reference; leave out its `golden`"
+    return dataclasses.replace(verdict, status=Status.SUSPECT, message=message)
 
 
 def _proves_little(case: TestCase, index: int, measure: Measure, wanted: Expected) -> str:

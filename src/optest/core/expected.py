@@ -29,14 +29,14 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["expected_outputs"]
+__all__ = ["BY_BACKEND", "expected_outputs"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
 _REFERENCE_FAILED = Reason.REFERENCE_FAILED
 new_expected = constructor(Expected)
 
-_BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
+BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
 _BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="the generator's, not the reference's")
 
 
@@ -100,7 +100,7 @@ def _trusted(
     golden = getattr(driver, "golden", None)
     values = golden(case) if golden is not None else None
     if values is not None:
-        return _arrays(values), (_BY_BACKEND,)
+        return _arrays(values), (BY_BACKEND,)
     if known is not None:
         return _arrays(known), (_BY_GENERATOR,)
     reference = case.reference or case.descriptor.reference

@@ -119,6 +119,23 @@ def statuses(outcome: RunOutcome) -> dict[str, Status]:
     return {result.id.partition("[")[0]: result.status for result in outcome.results}
 
 
+class Judge(Own):
+    """Is wrong, and brings expected values that say otherwise."""
+
+    def golden(self, case: Any) -> Any:
+        return [np.zeros(each.shape, str(each.dtype)) for each in case.outputs] or None
+
+
+def test_a_backend_is_not_its_own_judge(tmp_path: Path) -> None:
+    backend_manager.register(Judge("judge", lambda array: array * 0))
+    outcome, text = asked(tmp_path, "judge")
+    found = statuses(outcome)
+    assert found.pop("doubled/refused/1") is Status.PASSED
+    assert set(found.values()) == {Status.SUSPECT}
+    assert outcome.exit_status == 1
+    assert "the backend brought the expected values itself" in text
+
+
 def test_a_right_backend_passes(tmp_path: Path) -> None:
     outcome, text = asked(tmp_path, "right")
     assert set(statuses(outcome)) == {
