@@ -32,6 +32,11 @@ def test_flags() -> None:
     assert "--backend" in complete("optest", "run", "--ba", index=2)
 
 
+def test_case_sets_and_reports() -> None:
+    assert "layouts" in complete("optest", "check", "--set", "lay", index=3)
+    assert "junit" in complete("optest", "report", "--format", "ju", index=3)
+
+
 def test_operators_by_their_beginning() -> None:
     offered = complete("optest", "run", "--op", "sof", index=3)
     assert "softmax" in offered

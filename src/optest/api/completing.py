@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
@@ -33,4 +33,10 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "dtype": dtype_names,
     "generator": lambda: tuple(FILLS),
     "report": report_names,
+    "case_set": lambda: _words(name for each in operators for name in each.case_sets),
 }
+
+
+def _words(names: Iterable[str]) -> tuple[str, ...]:
+    """Each name once; a shell would take one with a space for several words."""
+    return tuple(dict.fromkeys(name for name in names if " " not in name))

@@ -44,4 +44,4 @@ def completer_of(option: str) -> Completer | None:
         before, comma, last = incomplete.rpartition(",")
         return [CompletionItem(f"{before}{comma}{name}") for name in names_for(option) if name.startswith(last)]
 
-    return names if option in ("op", "backend", "dtype", "generator", "report") else None
+    return names if option in ("op", "backend", "dtype", "generator", "report", "case_set") else None

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.completing import completer_of
 from optest.cli.options import GroupedCommand, options
 
 __all__ = ["doctor_command", "report_command", "schema_command"]
 
 
 @click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
-@click.argument("journal", metavar="JOURNAL", default="latest")
-@click.option("--format", "form", metavar="NAME", default="terminal", help="As for `run --report`. [terminal]")
+@click.argument("journal", metavar="[JOURNAL]", default="latest", required=False)
+@click.option(
+    "--format",
+    "form",
+    metavar="NAME",
+    default="terminal",
+    shell_complete=completer_of("report"),
+    help="As for `run --report`. [terminal]",
+)
 @click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
 @options(("runs_dir", "no_color", "verbose", "quiet"))
 def report_command(journal: str, form: str, output: str | None, **given: object) -> int:
-    """Make a report from a journal: a run's id, `latest`, its folder or the journal itself."""
+    """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself."""
     from optest.api.reports import report
 
     text = report(journal, form, output, given)
