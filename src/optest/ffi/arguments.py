@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
-import struct
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -102,10 +101,9 @@ def _float64(value: Any) -> float:
 
 def _float32(value: Any) -> float:
     number = _float64(value)
-    try:
-        (narrow,) = struct.unpack("f", struct.pack("f", number))
-    except OverflowError:
-        raise Misfit(f"is {number}, but should be at most 3.4028235e+38 (float)") from None
+    narrow = ctypes.c_float(number).value
+    if math.isinf(narrow) and not math.isinf(number):
+        raise Misfit(f"is {number}, but should be at most 3.4028235e+38 (float)")
     if isinstance(value, int) and narrow != value:
         raise Misfit(f"is {value}, which a float cannot hold")
     return number

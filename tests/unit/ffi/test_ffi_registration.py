@@ -1,0 +1,138 @@
+"""Signatures written by hand are held against the header: drift names the function and the argument."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from optest.ffi.headers import read_headers
+from optest.ffi.registration import Drift, SignatureRegistry
+from optest.ffi.signatures import Header
+
+pytestmark = pytest.mark.cxx
+
+HEADER = """
+#include <stddef.h>
+typedef enum { OK } status_t;
+typedef struct Handle *handle_t;
+typedef struct Descriptor *descriptor_t;
+typedef int (*callback_t)(int);
+status_t createGemm(handle_t handle, descriptor_t *out, const size_t *shape, float alpha);
+status_t gemm(descriptor_t d, void *workspace, size_t workspace_size, float *c, const float *a, void *stream);
+void watch(callback_t callback, const char *name);
+int many(int count, ...);
+"""
+
+
+class Struct(ctypes.Structure):
+    pass
+
+
+P = ctypes.POINTER
+GOOD: dict[str, list[Any]] = {
+    "createGemm": [P(Struct), P(P(Struct)), P(ctypes.c_uint64), ctypes.c_float],
+    "gemm": [P(Struct), *[ctypes.c_void_p], ctypes.c_size_t, *[ctypes.c_void_p] * 3],
+}
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> Header:
+    path = tmp_path_factory.mktemp("h") / "ops.h"
+    path.write_text(HEADER)
+    return read_headers([path])
+
+
+def registered(name: str, argtypes: list[Any] | None, restype: Any = ctypes.c_int32) -> SignatureRegistry:
+    registry = SignatureRegistry()
+
+    @registry.operator
+    def configure(lib: Any) -> None:
+        function = getattr(lib, name)
+        function.restype = restype
+        if argtypes is not None:
+            function.argtypes = argtypes
+
+    assert callable(configure)
+    return registry
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_what_is_right_has_no_drift(header: Header, name: str) -> None:
+    registered(name, GOOD[name]).check(header)
+    registered(name, None).check(header)
+    assert (
+        registered("watch", [ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int), ctypes.c_char_p], None).drift(header) == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "ctype", "words"),
+    [
+        ("createGemm", 0, ctypes.c_int, r"argument 1 \(handle\) is declared c_int, but the header says handle_t"),
+        ("createGemm", 1, P(Struct), r"argument 2 \(out\) is declared LP_Struct, but the header says descriptor_t \*"),
+        ("createGemm", 2, P(ctypes.c_int64), r"argument 3 \(shape\) .* but the header says const size_t \*"),
+        ("createGemm", 3, ctypes.c_double, r"argument 4 \(alpha\) is declared c_double, but the header says float"),
+        ("gemm", 2, ctypes.c_void_p, r"argument 3 \(workspace_size\) is declared c_void_p, but the header says size_t"),
+        ("gemm", 2, ctypes.c_uint32, r"argument 3 \(workspace_size\) is declared c_uint"),
+        ("gemm", 3, ctypes.c_bool, r"argument 4 \(c\) is declared c_bool, but the header says float \*"),
+        (
+            "gemm",
+            4,
+            P(ctypes.c_double),
+            r"argument 5 \(a\) is declared LP_c_double, but the header says const float \*",
+        ),
+        ("gemm", 5, ctypes.c_size_t, r"argument 6 \(stream\) is declared c_ulong, but the header says void \*"),
+    ],
+)
+def test_drift_names_the_argument(header: Header, name: str, index: int, ctype: Any, words: str) -> None:
+    argtypes = [*GOOD[name]]
+    argtypes[index] = ctype
+    with pytest.raises(Drift, match=rf"^{name}: {words}.*\n  at .*ops\.h:\d+: status_t {name}\(") as raised:
+        registered(name, argtypes).check(header)
+    assert len(raised.value.differences) == 1
+
+
+def test_a_missing_argument_is_named(header: Header) -> None:
+    with pytest.raises(Drift, match=r"createGemm is declared with 3 arguments, but the header has 4; .*: float alpha"):
+        registered("createGemm", GOOD["createGemm"][:-1]).check(header)
+    with pytest.raises(Drift, match="createGemm is declared with 5 arguments, but the header has 4\n"):
+        registered("createGemm", [*GOOD["createGemm"], ctypes.c_int]).check(header)
+
+
+def test_the_result_is_held_against_the_header(header: Header) -> None:
+    with pytest.raises(Drift, match="gemm: the result is declared c_double, but the header says status_t"):
+        registered("gemm", GOOD["gemm"], ctypes.c_double).check(header)
+    with pytest.raises(Drift, match="watch: the result is declared c_int, but the header says void"):
+        registered("watch", None).check(header)
+
+
+def test_what_the_header_does_not_have_is_drift(header: Header) -> None:
+    with pytest.raises(Drift, match=r"gemmm is registered, but no header declares it: .*did you mean 'gemm'"):
+        registered("gemmm", []).check(header)
+    with pytest.raises(Drift, match=r"many is registered, but .* variable number of arguments"):
+        registered("many", [ctypes.c_int]).check(header)
+
+
+def test_all_drift_is_told_at_once_and_nothing_runs_before(header: Header) -> None:
+    registry, ran = SignatureRegistry(), []
+
+    @registry.operator
+    def gemm(lib: Any) -> None:
+        ran.append("gemm")
+        lib.gemm.restype = ctypes.c_int32
+        lib.gemm.argtypes = [ctypes.c_int] * 6
+
+    assert ran == []
+    drift = registry.drift(header)
+    assert ran == ["gemm"]
+    assert [line.partition(" is declared")[0] for line in drift] == [
+        "gemm: argument 1 (d)",
+        "gemm: argument 2 (workspace)",
+        "gemm: argument 3 (workspace_size)",
+        "gemm: argument 4 (c)",
+        "gemm: argument 5 (a)",
+        "gemm: argument 6 (stream)",
+    ]
+    assert list(registry.declared()) == ["gemm"]
