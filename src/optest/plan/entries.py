@@ -133,7 +133,10 @@ class Defaults(TypedDict, total=False):
         GeneratorForm, Field(description="Who makes the inputs: a fill, package.module:name, or fills by input.")
     ]
     reference: Annotated[Name, Field(description="Dotted path of the function that makes the expected outputs.")]
-    tolerance: Annotated[ToleranceForm, Field(description="Allowed error, in place of the operator's own rule.")]
+    tolerance: Annotated[
+        ToleranceForm,
+        Field(description="Allowed error, in place of the operator's own rule; that of one output below its name."),
+    ]
     seed: Annotated[Seed, Field(description="Seed of the inputs.")]
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False, description="Deadline of the backend in seconds.")]
     retries: Annotated[int, Field(ge=0, le=100, description="Tries after a crash, a deadline or a lost device.")]

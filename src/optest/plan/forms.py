@@ -170,9 +170,13 @@ def _sizes(value: list[Any]) -> tuple[int, ...]:
     return tuple(value)
 
 
+_NO_AXIS = "a word after $ is an axis of `product`, which the case does not have"
+
+
 def _size(value: Any, path: tuple[str | int, ...]) -> int:
     if type(value) is not int or not 0 <= value <= MAX_SIZE:
-        raise _wanted(f"size {path[-1]} of the shape", value, "an integer of 0 or more", path=path)
+        hint = _NO_AXIS if isinstance(value, str) and "$" in value else ""
+        raise _wanted(f"size {path[-1]} of the shape", value, "an integer of 0 or more", path=path, hint=hint)
     return value
 
 
@@ -186,6 +190,7 @@ def _sizes_of_text(text: str) -> tuple[int, ...]:
     if not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
         sizes = re.findall(r"[0-9]{1,18}", text)
         hint = f"if it is a list of sizes, write [{', '.join(sizes)}]" if len(sizes) > 1 else ""
+        hint = _NO_AXIS if "$" in text else hint
         raise _wanted("shape", text, "sizes such as 2x3x4, or scalar for a tensor without dimensions", hint=hint)
     return tuple(map(int, parts))
 

@@ -157,6 +157,8 @@ def _hint(kind: str, path: Path, got: Any, source: Source) -> str:
     """An example of what is wanted, made of what is there where that can be done."""
     text = source.text_at(path)
     if kind == "string_type":
+        if text and "$" in text:
+            return "put the values of the axis in quotes, or more text beside it"
         return f'write "{text}" in quotes if it is text' if text else ""
     if kind not in ("dict_type", "list_type", "typed_dict_type"):
         return ""

@@ -58,6 +58,8 @@ def test_tabs(text: str) -> None:
         ("{input0: '(64'}", "shape is '(64', but should be sizes such as 2x3x4"),
         ("{input0: 64,128}", "128 stands alone, but should be a key with a value\n    sizes stand in brackets"),
         ("{input0:4x5}", "    a space is missing: write input0: 4x5"),
+        ("{input0: [$m, 5], input1: 5x3}", "    a word after $ is an axis of `product`, which the case does not have"),
+        ("{input0: '${m}x5', input1: 5x3}", "    a word after $ is an axis of `product`, which the case does not have"),
     ],
 )
 def test_shapes(shapes: str, message: str) -> None:
@@ -65,6 +67,11 @@ def test_shapes(shapes: str, message: str) -> None:
     assert found.startswith("plan.yaml:2 $.cases[0].shapes")
     assert message in found
     assert "needs a shape" not in found
+
+
+def test_an_axis_of_numbers_is_no_name() -> None:
+    found = said("cases:\n  - {op: relu, product: {m: [1]}, name: $m, shapes: {input0: $m}}\n")
+    assert "name is 1, but should be text\n    put the values of the axis in quotes, or more text beside it" in found
 
 
 def test_shapes_in_balanced_brackets_are_read() -> None:
