@@ -70,7 +70,7 @@ static void softmax_row(double *row, size_t n) {
     long double sum = 0;
     for (size_t i = 0; i < n; ++i) {
         row[i] = exp(row[i] - largest);
-        if (FAULT(softmax_is_not_shifted)) row[i] = (double)(float)row[i];
+        if (FAULT(softmax_is_not_shifted) || FAULT(softmax_maximum_starts_at_0)) row[i] = (double)(float)row[i];
         sum += (long double)row[i];
     }
     if (FAULT(softmax_sums_first_1024))
