@@ -310,6 +310,8 @@ def _remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[Case
     if not covered:
         return "its `where` fits no case of the check"
     bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
+    if line.reason.value in bad:
+        return "what it covers is farther off than its `at_most_ulp`"
     return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
 
 
