@@ -14,6 +14,7 @@ from optest.errors import UnknownName
 from optest.ffi.matching import ctype_matches, element_matches
 from optest.ffi.signatures import CKind, CType, Parameter
 from optest.numerics import dtype_of
+from optest.spec import DType
 
 __all__ = ["Misfit", "converter"]
 
@@ -130,8 +131,13 @@ def _pointer_converter(parameter: Parameter, required: bool) -> Converter:
     type_, pointee = parameter.type, parameter.pointee
     assert pointee is not None
     writes = not pointee.is_const
+    fitting: set[str] = set()
 
     def convert(value: Any) -> Any:
+        element = getattr(value, "element", None)
+        if element is not None and element.name not in fitting:
+            _require_element(element, type_, pointee)
+            fitting.add(element.name)  # asked once: a benchmark calls a million times
         address = _address(value, type_, pointee, writes)
         if required and (address is None or address == 0 or (isinstance(address, _POINTER) and not address)):
             raise Misfit(f"is NULL, but should be a pointer ({type_})")
@@ -158,11 +164,14 @@ def _address(value: Any, type_: CType, pointee: CType, writes: bool) -> Any:
     return _ctypes_pointer(value, type_, pointee)
 
 
-def _address_of_ours(value: Any, type_: CType, pointee: CType) -> Any:
-    """Of a buffer (it has an ``element``), a workspace, or a handle (it has a ``tag``)."""
-    element, tag = getattr(value, "element", None), getattr(value, "tag", "")
-    if element is not None and not element_matches(element, pointee):
+def _require_element(element: DType, type_: CType, pointee: CType) -> None:
+    if not element_matches(element, pointee):
         raise Misfit(f"points at {element} elements, but should at {pointee.spelling} ({type_})")
+
+
+def _address_of_ours(value: Any, type_: CType, pointee: CType) -> Any:
+    """Of a buffer (its ``element`` has been asked about), a workspace, or a handle (it has a ``tag``)."""
+    tag = getattr(value, "tag", "")
     if tag and pointee.kind is not CKind.VOID and tag != pointee.tag:
         raise Misfit(f"is a handle of {tag}, but should be {type_}")
     return value.address

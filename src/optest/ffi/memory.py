@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -61,13 +61,15 @@ class Change:
 class Buffer:
     """The storage of one tensor between guard zones or forbidden pages.
 
-    At first every byte holds the poison, the elements too. ``array`` is the tensor itself; what is written into it is
+    ``address`` is that of element [0, 0, …]: the pointer that a library gets. At first every byte holds the poison,
+    the elements too. ``array`` is the tensor itself; what is written into it is
     never reported by :meth:`outside`, whatever the strides, and any other byte always is.
     """
 
     name: str
     spec: TensorSpec
     poison: Poison
+    address: int
     region: Region = field(repr=False)
     array: Array = field(repr=False)
 
@@ -106,21 +108,22 @@ class Buffer:
             region = page_region(nbytes, at_end=placement is Placement.PAGES_END)
         _cover(region.memory, poison.pattern(spec.dtype))
         storage = region.memory[region.start : region.end].view(numpy_dtype(spec.dtype))
-        return cls(name=name, spec=spec, poison=poison, region=region, array=view(storage, spec))
+        address = region.address + region.start + spec.offset * size
+        return cls(name=name, spec=spec, poison=poison, address=address, region=region, array=view(storage, spec))
 
     @property
     def element(self) -> DType:
         return self.spec.dtype
 
     @property
-    def address(self) -> int:
-        """Of element [0, 0, …]: the pointer that a library gets."""
-        return self.region.address + self.region.start + self.spec.offset * self.spec.dtype.itemsize_bytes
-
-    @property
     def _pointer(self) -> int:
         """Where in the storage the pointer points that is handed over, in bytes."""
         return self.spec.offset * self.spec.dtype.itemsize_bytes
+
+    def poisoned_again(self, poison: Poison) -> Buffer:
+        """The same memory, all of it covered with another poison: for a second call. This buffer is void then."""
+        _cover(self.region.memory, poison.pattern(self.spec.dtype))
+        return replace(self, poison=poison)
 
     def put(self, values: Array) -> None:
         """Copy values of the same shape and dtype into the elements; the gaps stay poisoned.
@@ -258,7 +261,7 @@ class Buffer:
             return f"{region.start - offset} bytes before the start of {what}"
         if offset >= region.end:
             return f"{offset - region.end} bytes behind the end of {what}"
-        return f"byte {offset - region.start - self._pointer} of {what}"
+        return f"at byte {offset - region.start - self._pointer} of {what}"
 
 
 def never_written(first: Buffer, second: Buffer) -> Array:

@@ -141,6 +141,16 @@ def test_exactly_the_unwritten_elements_are_unwritten(
     assert np.array_equal(left, ~places)
 
 
+@given(layouts(), placements)
+def test_a_buffer_is_poisoned_again_in_place(spec: TensorSpec, placement: Placement) -> None:
+    first = Buffer.allocate(spec, poison=Poison.NAN, placement=placement)
+    first.array[...] = np.zeros((), first.array.dtype)
+    second = first.poisoned_again(Poison.HIGH)
+    assert second.address == first.address
+    assert second.outside() is None
+    assert second.untouched().all()
+
+
 def test_two_buffers_with_one_poison_prove_nothing() -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2,))
     with pytest.raises(ValueError, match="should hold different ones"):
@@ -245,7 +255,7 @@ print(buffer.describe(place), flush=True)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == (-signal.SIGSEGV if dies else 0), ended.stderr
-    words = {24: "0 bytes behind the end of", -1: "1 bytes before the start of"}.get(byte, f"byte {byte} of")
+    words = {24: "0 bytes behind the end of", -1: "1 bytes before the start of"}.get(byte, f"at byte {byte} of")
     assert ended.stdout.strip() == f"{words} x (float32[6])"
 
 
@@ -261,7 +271,7 @@ def test_pages_are_given_back() -> None:
 
 def test_describe_knows_only_what_is_near() -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(3,)), name="x")
-    assert buffer.describe(buffer.address + 1) == "byte 1 of x (int8[3])"
+    assert buffer.describe(buffer.address + 1) == "at byte 1 of x (int8[3])"
     assert buffer.describe(buffer.address + 3) == "0 bytes behind the end of x (int8[3])"
     assert buffer.describe(buffer.address + 100_000) is None
     assert buffer.describe(0) is None

@@ -1,0 +1,117 @@
+"""Where a crash happened: the address of a memory fault, told in words of the buffers before the process dies.
+
+The handler is Python, run inside the signal. That is sound where it matters: ctypes gives the interpreter lock back
+before it calls C, so the handler can take it, in whichever of the library's threads the fault happened. Should the
+heap be in ruins and the handler hang, an alarm ends the process.
+
+Layout of the structures: glibc and musl on 64-bit Linux (bits/sigaction.h, bits/types/siginfo_t.h, sys/ucontext.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from optest.ffi.memory import Buffer
+
+__all__ = ["FaultReport", "fault_words"]
+
+_SIGSEGV, _SIGBUS = 11, 7
+_SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
+_ADDRESS_IN_SIGINFO = 16
+_ERROR_CODE_IN_UCONTEXT = 40 + 19 * 8
+"""x86-64: flags, link and stack take 40 bytes, REG_ERR is the 20th register. Its bit 1 tells a write."""
+_WRITE_BIT = 2
+_HANG_S = 5
+
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_uint8 * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def fault_words(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> str:
+    """What a fault at ``address`` touched: a buffer and how far from it, a null pointer, or memory of nobody."""
+    done = {True: "written", False: "read", None: "touched"}[wrote]
+    near = [(_distance(buffer, address), words) for buffer in buffers if (words := buffer.describe(address))]
+    if near:
+        return f"memory was {done} {min(near)[1]}"
+    if address < 1 << 16:
+        return f"memory was {done} through a null pointer (address {address:#x})"
+    return f"memory was {done} at {address:#x}, which is near no buffer"
+
+
+def _distance(buffer: Buffer, address: int) -> int:
+    start = buffer.region.address + buffer.region.start
+    return max(start - address, address - (start + buffer.region.size), 0)
+
+
+class FaultReport:
+    """While inside, a SIGSEGV or SIGBUS writes one line to a file descriptor; then the process dies as it would have.
+
+    ``prefix`` begins the line. What handled the signals before (Python's faulthandler) still sees them.
+    """
+
+    def __init__(self, buffers: Iterable[Buffer], *, to: int = 2, prefix: str = "optest: ") -> None:
+        self._buffers = tuple(buffers)
+        self._to = to
+        self._prefix = prefix
+        self._before: dict[int, _Action] = {}
+        self._handler = _Handler(self._report)
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Only on 64-bit Linux, whose structures are known here."""
+        return sys.platform == "linux" and sys.maxsize > 2**32
+
+    def __enter__(self) -> FaultReport:
+        if not self.is_possible():
+            return self
+        pointer = ctypes.cast(self._handler, ctypes.c_void_p).value
+        for number in (_SIGSEGV, _SIGBUS):
+            before = _Action()
+            action = _Action(handler=pointer, flags=_SA_SIGINFO | _SA_NODEFER)
+            if _sigaction(number, ctypes.byref(action), ctypes.byref(before)) == 0:
+                self._before[number] = before
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        while self._before:
+            number, before = self._before.popitem()
+            _sigaction(number, ctypes.byref(before), None)
+
+    def _report(self, _number: int, info: int, context: int) -> None:
+        """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
+        self._put_back()
+        _libc().alarm(_HANG_S)
+        address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
+        words = fault_words(address, self._buffers, wrote=_wrote(context))
+        os.write(self._to, f"{self._prefix}{words}\n".encode())
+
+
+def _wrote(context: int) -> bool | None:
+    if platform.machine() != "x86_64":
+        return None
+    return bool(ctypes.c_uint64.from_address(context + _ERROR_CODE_IN_UCONTEXT).value & _WRITE_BIT)
+
+
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
+def _sigaction(number: int, new: Any, old: Any) -> int:
+    return int(_libc().sigaction(number, new, old))

@@ -1,0 +1,91 @@
+"""A crash names the buffer and the byte, and the process still dies of it."""
+
+from __future__ import annotations
+
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optest.ffi.faults import FaultReport, fault_words
+from optest.ffi.memory import Buffer
+from optest.spec import TensorSpec, dtype
+
+pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
+
+SOURCE = """
+#include <pthread.h>
+#include <stddef.h>
+float read_at(const float *x, ptrdiff_t index) { return x[index]; }
+void write_at(float *x, ptrdiff_t index) { x[index] = 1.0f; }
+static float *shared;
+static void *worker(void *index) { shared[(ptrdiff_t)index] = 2.0f; return NULL; }
+void write_in_thread(float *x, ptrdiff_t index) {
+  pthread_t thread;
+  shared = x;
+  pthread_create(&thread, NULL, worker, (void *)index);
+  pthread_join(thread, NULL);
+}
+"""
+PROGRAM = """
+import ctypes, faulthandler, sys
+from optest.ffi.faults import FaultReport
+from optest.ffi.memory import Buffer
+from optest.ffi.regions import Placement
+from optest.spec import TensorSpec, dtype
+faulthandler.enable()
+library, function, placement, index = sys.argv[1:]
+spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3))
+buffers = [Buffer.allocate(spec, name=name, placement=Placement[placement]) for name in ("x", "y")]
+call = getattr(ctypes.CDLL(library), function)
+call.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t)
+with FaultReport(buffers):
+    call(None if index == "null" else buffers[1].address, 0 if index == "null" else int(index))
+print("survived")
+"""
+DID_READ = "read" if platform.machine() == "x86_64" else "touched"
+DID_WRITE = "written" if platform.machine() == "x86_64" else "touched"
+
+
+@pytest.mark.cxx
+@pytest.mark.parametrize(
+    ("function", "placement", "index", "words"),
+    [
+        ("read_at", "PAGES_END", "6", f"memory was {DID_READ} 0 bytes behind the end of y (float32[2x3])"),
+        ("write_at", "PAGES_END", "8", f"memory was {DID_WRITE} 8 bytes behind the end of y (float32[2x3])"),
+        ("write_at", "PAGES_START", "-1", f"memory was {DID_WRITE} 4 bytes before the start of y (float32[2x3])"),
+        ("write_in_thread", "PAGES_END", "7", f"memory was {DID_WRITE} 4 bytes behind the end of y (float32[2x3])"),
+        ("write_at", "HEAP", "null", f"memory was {DID_WRITE} through a null pointer (address 0x0)"),
+    ],
+)
+def test_a_crash_names_the_buffer(
+    build_library, tmp_path: Path, function: str, placement: str, index: str, words: str
+) -> None:
+    library = build_library(SOURCE, folder=tmp_path, flags=("-pthread",))
+    ended = run(str(library), function, placement, index)
+    assert ended.returncode == -signal.SIGSEGV
+    assert ended.stdout == ""
+    assert f"optest: {words}\n" in ended.stderr
+    assert "Fatal Python error: Segmentation fault" in ended.stderr, "faulthandler was there before, and is still"
+
+
+@pytest.mark.cxx
+def test_what_is_well_is_left_alone(build_library, tmp_path: Path) -> None:
+    library = build_library(SOURCE, folder=tmp_path, flags=("-pthread",))
+    ended = run(str(library), "write_at", "PAGES_END", "5")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "survived\n", "")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_nearest_buffer_is_named() -> None:
+    spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
+    one = Buffer.allocate(spec, name="one")
+    assert fault_words(one.address + 9, [one]) == "memory was touched 1 bytes behind the end of one (int8[8])"
+    assert fault_words(one.address + 2, [one], wrote=False) == "memory was read at byte 2 of one (int8[8])"
+    assert fault_words(1 << 62, [one], wrote=True) == f"memory was written at {1 << 62:#x}, which is near no buffer"
