@@ -36,6 +36,8 @@ def conv1d_samples() -> Iterator[Sample]:
     )
     attributes = [
         *_walks([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
+        call({"groups": 2}, input=(2, 4, 9), weight=(6, 2, 3), bias=(6,)),
+        call({"stride": 2, "padding": 1}, input=(2, 4, 9), weight=(5, 4, 1), bias=(5,)),
         call({"padding": "same"}, input=(1, 2, 9), weight=(3, 2, 4)),  # the odd zero comes last
         call({"padding": "same", "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
         call({"padding": "valid"}, input=(1, 2, 9), weight=(3, 2, 3)),

@@ -32,6 +32,13 @@ _WIDE_SCALARS = (("float64", 0.1), ("int64", 2**40 + 1))
 """Scalars reach kernels as arguments, often in a narrower type: neither is the same in 32 bits."""
 _PAIRED = (0.0, -0.0, 1.0, -0.5, "inf", "-inf", "nan")
 """Drawn special values seldom meet: 0 times infinity, infinity less infinity."""
+_WHOLE = (
+    ("uint8", (0, 1, 127, 128, 200, 255)),
+    ("int16", (-300, 0, 3, 300)),
+    ("int32", (-70000, -300, 0, 3, 300, 70000)),
+    ("int64", (-(2**33), -70000, 0, 3, 70000, 2**33)),
+)
+"""Domains keep random integers small, so that a narrower type would hold them; float32 holds all of these."""
 _UNFIT: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((3, 4), (3,)), ((2, 3), (3, 2)))
 
 
@@ -48,6 +55,10 @@ def unary(
     sized = partial(_of_size, attributes, generator)
     yield from standard(calls, variants, sized=sized, special=special)
     yield from variations("sizes", [sized(_LONG)])
+    for dtype, whole in _WHOLE:
+        if (dtype,) in variants:
+            values = {"input": {"fill": "data", "values": list(whole)}}
+            yield from variations("dtypes", [call(attributes, input=(len(whole),), generator=values)], dtypes=(dtype,))
     if special and not any(name == ("float32",) for name in variants):
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
 

@@ -73,6 +73,8 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     yield from variations("attributes", _forms(), dtypes=("float32",))
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
     yield from variations("long", [call({"kernel_size": 64}, input=(1, 3, 128, 64))], dtypes=("float32", "float16"))
+    thirds = call({"kernel_size": (3, 5)}, input=(2, 3, 15, 40))  # by a power of two no division rounds
+    yield from variations("ordinary", [thirds], dtypes=("float16", "bfloat16"))
     exact = {"fill": "integer-exact", "operands": 1}
     sums = [
         call({**each["attributes"], "divisor_override": 1}, input=tuple(each["shapes"]["input"]), generator=exact)

@@ -205,6 +205,9 @@ def prod_samples() -> Iterator[Sample]:
     yield from variations("special", [data([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtype="int8")])
     yield from variations("special", [data([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtype="uint8")])
     yield from variations("special", [data([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtype="bool")])
+    for dtype, value in (("int16", 300), ("int32", 70_001), ("float32", -3.0)):  # of many random integers most give 0
+        yield from variations("special", [data([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtype=dtype)])
+    yield from variations("special", [data([[1, 1], [1, 0]], {}, dtype="bool"), data([[1, 1]], {}, dtype="bool")])
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
     yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=_HALVES)
     yield from variations("long", [call({"dim": -1}, generator=near_one, input=(3, 4097))], dtypes=("float32",))
