@@ -22,7 +22,7 @@ DIVIDING = ("div", "log", "reciprocal", "rsqrt")
 UNDEFINED = {
     *((op, fill) for op in ("floor_divide", "remainder") for fill in ("zeros", "arange")),
     *(("cast", fill) for fill in ("special", "special(rate=0.25)", "integer-exact", "arange")),
-    *(("quantize", fill) for fill in ("special", "special(rate=0.25)", "integer-exact", "zeros")),
+    *(("quantize", fill) for fill in FILLS if fill not in ("randn", "uniform", "ones")),
     *((op, "arange") for op in ("gather", "scatter_add", "embedding")),
 }
 """Division of integers by 0, conversions out of range, scales of 0, indices outside: bad inputs, whoever is asked."""
