@@ -35,6 +35,9 @@ def _of_one(
     near = call(input=(len(_NEAR_ZERO),), generator={"input": {"fill": "data", "values": _NEAR_ZERO}})
     yield from variations("range", [near, *(_line(*ends) for ends in lines)], dtypes=_EVERY_FLOAT)
     yield from variations("range", [_line(*ends) for ends in far], dtypes=("float32", "bfloat16", "float64"))
+    if ("uint8",) in variants:  # with the top bit, which the domain keeps random ones from
+        high = {"input": {"fill": "data", "values": [0, 1, 127, 128, 200, 255]}}
+        yield from variations("dtypes", [call(input=(6,), generator=high)], dtypes=("uint8",))
     yield from of_every_value()
 
 

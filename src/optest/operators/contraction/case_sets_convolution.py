@@ -98,6 +98,12 @@ def conv2d_samples() -> Iterator[Sample]:
     yield from variations(
         "attributes", [call(whole, input=(1, 4, 8, 9), weight=(4, 2, 3, 2), bias=(4,))], dtypes=("float16", "int32")
     )
+    narrow = [
+        call({"groups": 3}, input=(2, 3, 6, 7), weight=(6, 1, 3, 2), bias=(6,)),  # two results of each channel
+        call({"stride": (2, 3)}, input=(2, 3, 7, 8), weight=(4, 3, 1, 1), bias=(4,)),  # no product of matrices alone
+        call({"padding": (1, 2)}, input=(2, 3, 4, 5), weight=(4, 3, 1, 1), bias=(4,)),
+    ]
+    yield from variations("attributes", narrow, dtypes=("float32", "float16"))
     yield from accumulator([call({"padding": 1}, input=(1, 9, 6, 5), weight=(3, 9, 3, 3), bias=(3,))])
     yield from integer_exact([*calls, call(input=(1, 65, 5, 6), weight=(3, 65, 4, 4), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 65, 9, 9), weight=(17, 65, 4, 4))])

@@ -214,6 +214,8 @@ def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
         sized,
         [
             *(call({"diagonal": diagonal}, input=shape) for shape in shapes for diagonal in (-7, -2, -1, 1, 2, 7)),
+            call({"diagonal": 4}, input=(3, 6)),
+            call({"diagonal": -4}, input=(6, 3)),
             call({"diagonal": 2}, input=(2, 3, 4, 5)),
             call({"diagonal": 1}, input=(33, 33)),
             call(input=(129, 129)),
