@@ -47,7 +47,8 @@ static infiniStatus_t read_window(Window *window, const void *pads, const void *
 static infiniStatus_t check_sizes(const Window *window) {
     for (size_t d = 0; d < MAX_SPATIAL; ++d) {
         const size_t taps = window->kernel[d], reach = taps - 1;
-        if (taps == 0 || (reach > 0 && window->dilations[d] > PTRDIFF_MAX / 4 / reach)) return INFINI_STATUS_BAD_TENSOR_SHAPE;
+        if (taps == 0 || (reach > 0 && window->dilations[d] > PTRDIFF_MAX / 4 / reach))
+            return INFINI_STATUS_BAD_TENSOR_SHAPE;
         const size_t padded = window->in[d] + 2 * window->pads[d], covered = window->dilations[d] * reach + 1;
         if (padded < covered) return INFINI_STATUS_BAD_TENSOR_SHAPE;
         if (window->out[d] != (padded - covered) / window->strides[d] + 1) return INFINI_STATUS_BAD_TENSOR_SHAPE;
@@ -60,9 +61,12 @@ static infiniStatus_t check_tensors(const struct InfiniopDescriptor *desc, size_
     TRY(need_one_dtype(desc, is_float));
     for (size_t i = OUT; i <= WEIGHT; ++i)
         if (t[i].ndim != spatial + 2) return INFINI_STATUS_BAD_TENSOR_SHAPE;
-    if (t[OUT].shape[0] != t[IN].shape[0] || t[OUT].shape[1] != t[WEIGHT].shape[0]) return INFINI_STATUS_BAD_TENSOR_SHAPE;
-    if (t[IN].shape[1] != t[WEIGHT].shape[1] && !FAULT(conv_accepts_other_channels)) return INFINI_STATUS_BAD_TENSOR_SHAPE;
-    if (desc->count > BIAS && (t[BIAS].ndim != 1 || t[BIAS].shape[0] != t[OUT].shape[1])) return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (t[OUT].shape[0] != t[IN].shape[0] || t[OUT].shape[1] != t[WEIGHT].shape[0])
+        return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (t[IN].shape[1] != t[WEIGHT].shape[1] && !FAULT(conv_accepts_other_channels))
+        return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (desc->count > BIAS && (t[BIAS].ndim != 1 || t[BIAS].shape[0] != t[OUT].shape[1]))
+        return INFINI_STATUS_BAD_TENSOR_SHAPE;
     return INFINI_STATUS_SUCCESS;
 }
 
@@ -180,7 +184,8 @@ static void convolve_rows(const void *argument, size_t first, size_t last, int t
         double bias = 0;
         if (job->bias != NULL) {
             const Layout *layout = &job->desc->tensors[BIAS];
-            load_row(layout->dtype, place(job->bias, layout->dtype, (ptrdiff_t)channel * layout->strides[0]), 1, 1, &bias);
+            const ptrdiff_t at_channel = (ptrdiff_t)channel * layout->strides[0];
+            load_row(layout->dtype, place(job->bias, layout->dtype, at_channel), 1, 1, &bias);
         }
         for (; at[2] < window->out[2]; ++at[2]) {
             void *to = place_to_write(job->out, y->dtype, offset + (ptrdiff_t)at[2] * y->strides[y->ndim - 1]);

@@ -22,7 +22,8 @@ static void misread_layouts(Descriptor desc) {
     if (FAULT(clip_ignores_strides_of_max) && desc->operator == CLIP) make_dense(&t[3]);
     if (FAULT(swiglu_takes_layout_of_a_for_b) && desc->operator == SWIGLU) t[2] = t[1];
     if (FAULT(sub_drops_sign_of_strides) && desc->operator == SUB)
-        for (size_t d = 0; d < t[1].ndim; ++d) t[1].strides[d] = t[1].strides[d] < 0 ? -t[1].strides[d] : t[1].strides[d];
+        for (size_t d = 0; d < t[1].ndim; ++d)
+            if (t[1].strides[d] < 0) t[1].strides[d] = -t[1].strides[d];
     if (FAULT(relu_dense_if_last_stride_is_1) && desc->operator == RELU && t[1].ndim > 0 && t[1].strides[last] == 1)
         make_dense(&t[1]);
     if (FAULT(gelu_stride_of_size_1) && desc->operator == GELU)
@@ -140,7 +141,7 @@ static void touch_neighbours(const Job *job) {
     }
 }
 
-static void misbehave_before(const Job *job) {
+static void misbehave_before(Job *job) {
     const Operator operator = job->desc->operator;
     if (FAULT(silu_prints) && operator == SILU) {
         puts("silu: done");
@@ -150,12 +151,14 @@ static void misbehave_before(const Job *job) {
         volatile char *lost = malloc(1 << 20);
         for (size_t i = 0; lost != NULL && i < 1 << 20; i += 4096) lost[i] = 1;
     }
-    if (FAULT(sub_aligns_pointers) && operator == SUB) ((Job *)job)->in[0] = (const void *)((uintptr_t)job->in[0] & ~(uintptr_t)15);
+    if (FAULT(sub_aligns_pointers) && operator == SUB)
+        job->in[0] = (const void *)((uintptr_t)job->in[0] & ~(uintptr_t)15);
 }
 
 static bool writes_nothing(const struct InfiniopDescriptor *desc) {
     if (FAULT(mul_skips_0d) && desc->operator == MUL && desc->tensors[0].ndim == 0) return true;
-    return FAULT(sub_skips_single_rows) && desc->operator == SUB && desc->tensors[0].ndim > 1 && desc->tensors[0].shape[0] == 1;
+    const Layout *out = &desc->tensors[0];
+    return FAULT(sub_skips_single_rows) && desc->operator == SUB && out->ndim > 1 && out->shape[0] == 1;
 }
 
 infiniStatus_t run_elementwise(const struct InfiniopDescriptor *desc, Operator operator, const void *workspace,

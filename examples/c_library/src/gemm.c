@@ -36,7 +36,8 @@ static infiniStatus_t check_shapes(const Layout *c, const Layout *a, const Layou
     if (c->ndim < 2 || c->ndim > 3 || a->ndim != c->ndim || b->ndim != c->ndim) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     const size_t row = c->ndim - 2, column = c->ndim - 1;
     if (FAULT(gemm_accepts_other_k)) return INFINI_STATUS_SUCCESS;
-    if (c->ndim == 3 && (a->shape[0] != c->shape[0] || b->shape[0] != c->shape[0])) return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (c->ndim == 3 && (a->shape[0] != c->shape[0] || b->shape[0] != c->shape[0]))
+        return INFINI_STATUS_BAD_TENSOR_SHAPE;
     if (a->shape[row] != c->shape[row] || b->shape[column] != c->shape[column]) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     return a->shape[column] == b->shape[row] ? INFINI_STATUS_SUCCESS : INFINI_STATUS_BAD_TENSOR_SHAPE;
 }

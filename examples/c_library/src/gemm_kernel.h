@@ -79,7 +79,8 @@ static void NAMED(finish_row)(const Job *job, size_t row, size_t column, size_t 
 
 static void NAMED(multiply_rows)(const void *argument, size_t first, size_t last, int thread) {
     const Job *job = argument;
-    REAL *a = (REAL *)job->packed + job->k * job->n + job->k * ROWS * (size_t)(FAULT(gemm_threads_share_rows) ? 0 : thread);
+    const size_t place_of_thread = FAULT(gemm_threads_share_rows) ? 0 : (size_t)thread;
+    REAL *a = (REAL *)job->packed + job->k * job->n + job->k * ROWS * place_of_thread;
     for (size_t row = first; row < last; row += ROWS) {
         const size_t rows = last - row < ROWS ? last - row : ROWS;
         for (size_t r = 0; r < rows && job->alpha != 0; ++r) NAMED(load_a)(job, row + r, a + r * job->k);

@@ -13,7 +13,9 @@ typedef struct {
 
 static bool is_any(infiniDtype_t dtype) { return size_of_dtype(dtype) > 0; }
 
-static bool is_real(infiniDtype_t dtype) { return is_any(dtype) && (dtype < INFINI_DTYPE_C16 || dtype > INFINI_DTYPE_C128); }
+static bool is_real(infiniDtype_t dtype) {
+    return is_any(dtype) && (dtype < INFINI_DTYPE_C16 || dtype > INFINI_DTYPE_C128);
+}
 
 static infiniStatus_t create_movement(infiniopHandle_t handle, void *desc_ptr, Operator operator,
                                       const infiniopTensorDescriptor_t *tensors, bool (*accepts)(infiniDtype_t)) {

@@ -103,7 +103,8 @@ static infiniStatus_t prepare_layer_norm(Descriptor desc, float eps) {
     if (t[OUTPUT].ndim == 0) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     const size_t last = t[OUTPUT].ndim - 1, size = t[OUTPUT].shape[last];
     const Layout rows = without_axis(&t[OUTPUT], last);
-    if (!same_shape(&t[OUTPUT], &t[STANDARDIZATION]) || !same_shape(&t[OUTPUT], &t[INPUT])) return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (!same_shape(&t[OUTPUT], &t[STANDARDIZATION]) || !same_shape(&t[OUTPUT], &t[INPUT]))
+        return INFINI_STATUS_BAD_TENSOR_SHAPE;
     if (!same_shape(&t[DEVIATION], &rows)) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     if (!is_row(&t[WEIGHT], size) && !FAULT(layer_norm_accepts_short_weight)) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     if (desc->count > BIAS && !is_row(&t[BIAS], size)) return INFINI_STATUS_BAD_TENSOR_SHAPE;

@@ -110,7 +110,8 @@ static void turn(const Job *job, const ptrdiff_t *offsets, uint64_t position, si
         load_row(dtype, place(job->cosines, dtype, sine_at), t[SINES].strides[1], n, cosine);
     for (size_t i = 0; i < n; ++i) result[i] = a[i] * cosine[i] - b[i] * sine[i];
     store_row(dtype, place_to_write(job->out, dtype, starts[OUT][0]), steps[OUT], n, result);
-    if (FAULT(rope_in_place_reads_what_it_wrote)) load_row(dtype, place(job->in, dtype, starts[IN][0]), steps[IN], n, a);
+    if (FAULT(rope_in_place_reads_what_it_wrote))
+        load_row(dtype, place(job->in, dtype, starts[IN][0]), steps[IN], n, a);
     for (size_t i = 0; i < n; ++i) result[i] = b[i] * cosine[i] + a[i] * sine[i];
     store_row(dtype, place_to_write(job->out, dtype, starts[OUT][1]), steps[OUT], n, result);
 }
@@ -130,7 +131,8 @@ static void turn_vectors(const void *argument, size_t first, size_t last, int th
             if (ndim == 4) offsets[i] += (ptrdiff_t)batch * t[i].strides[0];
         }
         const uint64_t position = position_at(job, batch, s);
-        for (size_t p = 0; p < pairs; p += CHUNK) turn(job, offsets, position, p, pairs - p < CHUNK ? pairs - p : CHUNK);
+        for (size_t p = 0; p < pairs; p += CHUNK)
+            turn(job, offsets, position, p, pairs - p < CHUNK ? pairs - p : CHUNK);
     }
 }
 

@@ -51,10 +51,10 @@ def strides_of(shape, layout):
     if layout == "reversed":
         return tuple(int(np.prod([max(each, 1) for each in shape[:d]])) for d in range(len(shape)))
     gaps = layout == "gaps"
-    strides = []
+    strides, next_stride = [], 2 if gaps else 1
     for size in reversed(shape):
-        strides.insert(0, stride := (2 if gaps else 1) if not strides else stride * max(after, 1) + 3 * gaps)
-        after = size
+        strides.insert(0, next_stride)
+        next_stride = next_stride * max(size, 1) + 3 * gaps
     if layout == "negative":
         strides = [-each for each in strides]
     if layout == "broadcast" and strides:
@@ -490,13 +490,8 @@ def correlate(x, w, bias, pads, strides, dilations):
     out = [(n - r) // s + 1 for n, r, s in zip(x.shape[2:], reach, strides, strict=True)]
     result = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
     for taps in itertools.product(*(range(k) for k in w.shape[2:])):
-        part = x[
-            (slice(None), slice(None))
-            + tuple(
-                slice(t * d, t * d + (o - 1) * s + 1, s)
-                for t, d, o, s in zip(taps, dilations, out, strides, strict=True)
-            )
-        ]
+        axes = zip(taps, dilations, out, strides, strict=True)
+        part = x[(slice(None), slice(None), *(slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in axes))]
         result += np.einsum("bc...,oc->bo...", part, w[(slice(None), slice(None), *taps)])
     return result + (0 if bias is None else bias.reshape(-1, *(1,) * len(out)))
 
@@ -556,7 +551,7 @@ def case_refusals(library):
         wrong += library.refused(name, [t, *given], NULL_POINTER, pointers=[null, *(each.pointer for each in given)])
         wrong += library.refused(name, [t, *given], NULL_POINTER, pointers=[t.pointer] * inputs + [null])
         beside = ctypes.c_void_p(t.pointer.value + 4)
-        wrong += library.refused(name, [t, *given], BAD_PARAM, pointers=[t.pointer] + [beside] * inputs)
+        wrong += library.refused(name, [t, *given], BAD_PARAM, pointers=[t.pointer, *[beside] * inputs])
     wrong += library.refused("Relu", [zeros(2, "int32"), zeros(2, "int32")], BAD_DTYPE)
     one, ab = (f(1), f(0)), (zeros((2, 4)), zeros((4, 3)))
     wrong += library.refused("Gemm", [t, ab[0], zeros((5, 3))], BAD_SHAPE, run=one)

