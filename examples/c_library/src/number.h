@@ -58,7 +58,8 @@ static inline uint16_t round_to_16_bits(double value, int fraction_bits) {
         result = infinity | (fraction == 0 || FAULT(nan_becomes_infinity) ? 0 : quiet | fraction >> drop);
     } else if (exponent >= 1 - bias) {
         const uint64_t significand = fraction | UINT64_C(1) << 52; /* its top bit adds 1 to the exponent */
-        result = ((uint64_t)(exponent + bias - 1) << fraction_bits) + shift_to_nearest(significand, drop, fraction_bits);
+        result = shift_to_nearest(significand, drop, fraction_bits);
+        result += (uint64_t)(exponent + bias - 1) << fraction_bits;
     } else if (exponent > -1023 && !(FAULT(f16_flushes_subnormals) && fraction_bits == 10)) {
         result = shift_to_nearest(fraction | UINT64_C(1) << 52, drop + 1 - bias - exponent, fraction_bits);
     } else {
