@@ -120,9 +120,7 @@ class Types:
         return tuple(found)
 
     def _decayed(self, node: Any) -> CType:
-        """The type of a parameter: an array is a pointer to its elements, a function a pointer to it."""
-        if isinstance(node, c_ast.ArrayDecl):
-            return _pointer_to(self.of(node.type))
+        """The type of a parameter: a function is a pointer to it, and an array is one to its elements everywhere."""
         found = self.of(node)
         return _pointer_to(found) if found.kind is CKind.FUNCTION else found
 

@@ -237,6 +237,15 @@ def test_a_buffer_knows_its_elements(kind) -> None:
             call(buffer)
 
 
+def test_a_buffer_that_fits_lets_no_other_through() -> None:
+    call, _ = function(pointer("float"))
+    single, double = (Buffer.allocate(TensorSpec(dtype=dtype(name), shape=(2,))) for name in ("float32", "float64"))
+    for _ in range(2):
+        call(single)
+        with pytest.raises(BadCall, match="points at float64 elements"):
+            call(double)
+
+
 def test_enumerators_are_checked_where_they_are_known() -> None:
     enums = {"status_t": {"OK": 0, "BAD": 3}}
     call, called = function(NUMBERS["status_t"], enums=enums)

@@ -45,10 +45,16 @@ def test_the_root_may_come_from_the_environment(root: Path, monkeypatch: pytest.
     assert infini_root({"INFINI_ROOT": " "}) == Path.home() / ".infini"
 
 
-def test_a_stated_root_is_not_left_for_the_system(tmp_path: Path) -> None:
+def test_a_stated_root_is_not_left_for_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_library("libm.so.6") == "libm.so.6"
+    asked: list[str] = []
+    monkeypatch.setenv("INFINI_ROOT", str(tmp_path))
+    monkeypatch.setattr(ctypes, "CDLL", asked.append)
+    assert find_library("m") == "libm.so"
+    assert asked == ["libm.so"]
     with pytest.raises(Unavailable, match=r"library m is unavailable: it was looked for as .*/lib/libm\.so"):
         find_library("m", root=tmp_path)
+    assert asked == ["libm.so"]
 
 
 def test_a_missing_library_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
