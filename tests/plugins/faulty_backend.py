@@ -145,6 +145,7 @@ def _kill_the_guard(case: Any, inputs: Arrays) -> Arrays:
 
 
 FAULTS: dict[str, Callable[..., Arrays]] = {
+    "slip": _raise(NameError("name 'stride' is not defined")),
     "none": _honest.run,
     "value": _value,
     "nan": _nan,

@@ -22,6 +22,10 @@ def fault_verdict(fault: Fault) -> Verdict:
     return Verdict(status=fault.status, reason=fault.reason, message=fault.message, details=fault.details)
 
 
+_SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"})
+"""What nobody raises to refuse arguments; whoever does can say so in ``type``."""
+
+
 def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
     wanted = f"{expected.type} with the text {expected.match!r}" if expected.match else expected.type
@@ -39,6 +43,13 @@ def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
             status=Status.FAILED,
             reason=Reason.WRONG_ERROR,
             message=f"the call was refused with {raised!r}, but should be refused with {wanted}",
+            details=fault.details,
+        )
+    if expected.type == "Exception" and _SLIPS.intersection(fault.details["exception_types"]):
+        return Verdict(
+            status=Status.FAILED,
+            reason=Reason.WRONG_ERROR,
+            message=f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused",
             details=fault.details,
         )
     if expected.match not in str(raised):

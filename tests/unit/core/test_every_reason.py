@@ -227,6 +227,9 @@ def test_calls_that_have_to_be_refused() -> None:
     assert refused("raise", ExpectedError(type="TypeError")) is Reason.WRONG_ERROR
     assert refused("raise", ExpectedError(type="ValueError", match="stride")) is Reason.WRONG_ERROR
     assert refused("SystemExit", ExpectedError(type="ValueError")) is Reason.WRONG_ERROR
+    assert refused("SystemExit", ExpectedError(type="Exception")) is Reason.WRONG_ERROR
+    assert refused("slip", ExpectedError(type="Exception")) is Reason.WRONG_ERROR
+    assert refused("slip", ExpectedError(type="NameError")) is None
     assert refused("MemoryError", ExpectedError(type="Exception")) is Reason.OUT_OF_MEMORY
 
 
