@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,19 @@ __all__ = ["read_headers"]
 
 _SHOWN_CHARACTERS = 300
 _TYPE_WORDS = {"typedef", "struct", "union", "enum"}
+_BEFORE_A_TYPE = {"", "(", ",", ";", "{", "const", "volatile", "extern", "static", "typedef"}
+_KEYWORDS = _TYPE_WORDS | {
+    "const",
+    "volatile",
+    "restrict",
+    "extern",
+    "static",
+    "inline",
+    "register",
+    "signed",
+    "unsigned",
+}
+_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex", "_Atomic"}
 
 
 def read_headers(
@@ -85,9 +98,16 @@ class _Reader:
             for node in self._parsed(declaration.text, words):
                 self._add(self._types.read(node, f"{declaration.file}:{declaration.line}"), declaration)
         except ParseError as error:
-            self._refuse(declaration, f"it cannot be parsed ({_without_place(str(error))})")
+            self._refuse(declaration, self._why_unparsed(words, error))
         except CannotExpress as error:
             self._refuse(declaration, str(error))
+
+    def _why_unparsed(self, words: Sequence[str], error: ParseError) -> str:
+        """pycparser says where it stopped; the usual reason is a type that no header before has declared."""
+        unknown = _unknown_types(words, self._types.typedefs)
+        if unknown:
+            return f"type {', '.join(unknown)} is not known; which header declares it?"
+        return f"it cannot be parsed ({_without_place(str(error))})"
 
     def _is_own(self, declaration: Declaration | Macro) -> bool:
         return not declaration.is_system or str(Path(declaration.file).resolve()) in self._asked
@@ -162,7 +182,19 @@ def _function_name(words: Sequence[str]) -> str:
     if "(" not in words or words[0] == "typedef":
         return ""
     before = words[: words.index("(")]
+    if "{" in before:
+        return ""
     return before[-1] if before and before[-1].isidentifier() and len(before) > 1 else ""
+
+
+def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
+    """Words that stand where a type stands, before a name or a star, and name no type."""
+    found = []
+    for before, word, after in zip(("", *words), words, words[1:], strict=False):
+        stands_for_a_type = before in _BEFORE_A_TYPE and (after == "*" or after.isidentifier())
+        if stands_for_a_type and word.isidentifier() and word not in known and word not in _KEYWORDS:
+            found.append(word)
+    return list(dict.fromkeys(found))
 
 
 def _compact(text: str) -> str:
@@ -176,4 +208,4 @@ def _compact(text: str) -> str:
 def _without_place(message: str) -> str:
     """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
     place, _, said = message.partition(": ")
-    return said if place.rpartition(":")[2].isdigit() else message
+    return said.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")

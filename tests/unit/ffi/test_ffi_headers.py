@@ -184,9 +184,15 @@ def test_an_unknown_function_suggests_the_nearest(header: Header) -> None:
 def test_one_bad_declaration_spoils_no_other(tmp_path: Path) -> None:
     header = read(tmp_path, "int good(int);\nint bad(int x, frob y);\nint worse(int int x y);\nint also_good(float);\n")
     assert set(header.prototypes) == {"good", "also_good"}
-    for name, line in (("bad", 2), ("worse", 3)):
-        with pytest.raises(HeaderError, match=rf"tiny\.h:{line}: {name} .* cannot be parsed .*\n +int {name}\("):
+    for name, line, why in (("bad", 2, "type frob is not known"), ("worse", 3, "it cannot be parsed")):
+        with pytest.raises(HeaderError, match=rf"tiny\.h:{line}: {name} .* {why}.*\n +int {name}\("):
             header.prototype(name)
+
+
+def test_a_struct_that_cannot_be_read_is_no_function(tmp_path: Path) -> None:
+    header = read(tmp_path, "struct S { frob *x; void (*call)(int a int b); };\nint good(struct S *s);\n")
+    assert (set(header.prototypes), dict(header.refused)) == ({"good"}, {})
+    assert "type frob is not known" in str(header.problems[0])
 
 
 def test_a_missing_semicolon_is_told_where_it_begins(tmp_path: Path) -> None:
