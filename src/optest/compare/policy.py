@@ -98,7 +98,9 @@ def resolve(
     sums_exactly = kind is _ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
     if case.tolerances:
         one_answer = sums_exactly or kind is _MOVES or kind is _EXACT
-        stated = _stated(case.tolerances, case.descriptor, index, expected.name, one_answer)
+        stated = _stated(
+            case.tolerances, case.descriptor, index, expected.name, one_answer, needs_its_name(case, expected)
+        )
         if stated is not None:
             return stated
     if kind is None:
@@ -164,22 +166,32 @@ _INTEGER_EXACT = _built_in(
 )
 
 
+def needs_its_name(case: TestCase, expected: Expected) -> bool:
+    """Whether a tolerance has to name this output: indices beside values are not meant by ``rtol: 0.01``."""
+    return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in case.outputs)
+
+
 _Stated = tuple[tuple[ToleranceLayer, ...], OperatorDescriptor, "Allowance | None"]
 _tolerances: dict[tuple[Any, ...], _Stated] = {}
 
 
 def _stated(
-    layers: tuple[ToleranceLayer, ...], descriptor: OperatorDescriptor, index: int, output: str, one_answer: bool
+    layers: tuple[ToleranceLayer, ...],
+    descriptor: OperatorDescriptor,
+    index: int,
+    output: str,
+    one_answer: bool,
+    by_name: bool,
 ) -> Allowance | None:
     """:func:`stated_tolerance`, remembered for the layers that cases share.
 
     Layers and descriptor are looked up by identity, which is why the entry keeps them alive.
     """
-    key = (id(descriptor), index, output, one_answer, *map(id, layers))
+    key = (id(descriptor), index, output, one_answer, by_name, *map(id, layers))
     cached = _tolerances.get(key)
     if cached is not None:
         return cached[2]
-    found = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer)
+    found = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer, by_name=by_name)
     if len(_tolerances) >= REMEMBERED:
         _tolerances.clear()
     _tolerances[key] = (layers, descriptor, found)
@@ -187,18 +199,27 @@ def _stated(
 
 
 def stated_tolerance(
-    layers: Iterable[ToleranceLayer], descriptor: OperatorDescriptor, index: int, output: str, *, one_answer: bool
+    layers: Iterable[ToleranceLayer],
+    descriptor: OperatorDescriptor,
+    index: int,
+    output: str,
+    *,
+    one_answer: bool,
+    by_name: bool = False,
 ) -> Allowance | None:
     """The tolerance that users state for an output, None if none does.
 
     The highest layer replaces the class rule as a whole; a field it leaves open comes from the next lower layer
     that states it, else it is 0. In one layer, an entry that names the output goes before one for all outputs.
+    ``one_answer`` lets layers alone speak that name the case or operator, ``by_name`` entries that name the output.
     """
     applying = sorted(
         (
             layer
             for layer in layers
-            if _applies(layer, descriptor, index, output) and (not one_answer or layer.layer in NAMING_LAYERS)
+            if _applies(layer, descriptor, index, output)
+            and (not one_answer or layer.layer in NAMING_LAYERS)
+            and (not by_name or layer.output is not None)
         ),
         key=lambda layer: (layer.layer, layer.output is not None),
         reverse=True,

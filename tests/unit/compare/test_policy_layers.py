@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from comparing import ACCUMULATE, COMPOSED, EXACT, MOVEMENT, ULP, case_of, expect, stated, verdict_of
@@ -16,9 +18,11 @@ from optest.spec import (
     Rule,
     RuleClass,
     Status,
+    TensorSpec,
     Terms,
     Tolerance,
     ToleranceLayer,
+    dtype,
 )
 
 PROBE = OperatorDescriptor(name="probe", signature="x -> values, indices")
@@ -142,3 +146,18 @@ def test_rules_are_described_before_anything_ran() -> None:
     assert describe_rule(case_of(EXACT, ("int32",))) == "one right answer (operator)"
     assert "rtol=0.5" in describe_rule(case_of(ULP, layers=(stated(0.5),)))
     assert "no tolerance is stated" in describe_rule(case_of(None))
+
+
+@pytest.mark.parametrize("layer", list(Layer))
+def test_indices_beside_values_are_relaxed_only_by_their_own_name(layer: Layer) -> None:
+    """A tolerance for all outputs is meant for the values: with rtol=0.01 a wrong index of 5000 would be right."""
+    outputs = tuple(TensorSpec(dtype=dtype(name), shape=(4,)) for name in ("float32", "int64"))
+
+    def rule_of_indices(*layers: ToleranceLayer) -> str:
+        case = replace(case_of(ULP, ("float32",), layers=layers), descriptor=replace(PROBE, rule=ULP), outputs=outputs)
+        expected = replace(expect(np.ones(4, np.int64), "int64"), name="indices")
+        return resolve(case, expected, 1, Numerics(), None).used.name
+
+    assert rule_of_indices(stated(1e-2, layer=layer)) == "exact"
+    named = replace(stated(1e-2, layer=layer), output="indices")
+    assert rule_of_indices(named) == ("tolerance" if layer in NAMING_LAYERS else "exact")

@@ -27,7 +27,7 @@ def test_a_tolerance_that_admits_zeros() -> None:
     assert result_of(**SOFTMAX, tolerance="rtol=1e-3").status is Status.PASSED
 
 
-@pytest.mark.parametrize("tolerance", ["rtol=1", "rtol=0.5,atol=100"])
+@pytest.mark.parametrize("tolerance", ["rtol=1", "rtol=0.5,atol=100", "mismatch_ratio=0.99"])
 def test_other_ways_to_write_it(tolerance: str) -> None:
     add = {"op": "add", "dtype": "int32", "shape": ("input0=9", "input1=9"), "generator": "randint(low=-9,high=9)"}
     assert result_of(**add, tolerance=tolerance).status is Status.SUSPECT
