@@ -34,8 +34,10 @@ def test_what_would_be_asked_is_listed_and_written(optest: Shell, tmp_path: Path
     some = ("check", "--backend", "numpy", "-o", "reduce_sum", "--tier", "smoke")
     assert optest(*some, "--list").out.split()[:1] == ["sum/ordinary/1[float32](4x37,"]
     ended = optest(*some, "--write", "plan.yaml")
-    assert (ended.status, ended.out) == (0, "1 cases written; run them: optest run --plan plan.yaml\n")
+    assert (ended.status, ended.out) == (0, "1 case written; run: optest run --plan plan.yaml\n")
     assert optest("run", "--plan", "plan.yaml").status == 0
+    again = optest(*some, "--write", "plan.yaml")
+    assert (again.status, "is there already" in again.err) == (2, True)
     both = optest(*some, "--list", "--write", "plan.yaml")
     assert (both.status, "exclude each other" in both.err) == (2, True)
 

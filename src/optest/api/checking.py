@@ -118,14 +118,18 @@ def write(given: Mapping[str, Any], path: str) -> str:
     """Write what would be asked to a plan and return a sentence about it.
 
     Raises:
-        OptestError: as :func:`check` would, and if the file cannot be written.
+        OptestError: as :func:`check` would, if the file cannot be written, and if it is there: someone may have
+            edited it.
     """
+    if Path(path).exists():
+        raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
     request = checked(given)
     check_writable(Path(path))
     seed = request.asked.settings["seed"] or 0
     text = plan_of_cases(request.by_operator, backend=request.asked.driver.name, seed=seed)
     write_atomically(Path(path), text.encode())
-    return f"{len(request.asked.cases):,} cases written; run them: optest run --plan {path}"
+    count = len(request.asked.cases)
+    return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
 
 
 def checked(given: Mapping[str, Any]) -> Checked:
