@@ -51,9 +51,9 @@ class Change:
                 after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
                 where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
             case "before":
-                where = f"{self.distance} bytes before the start{of}"
+                where = f"{_bytes(self.distance)} before the start{of}"
             case _:
-                where = f"{self.distance} bytes behind the end{of}"
+                where = f"{_bytes(self.distance)} behind the end{of}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
 
 
@@ -258,9 +258,9 @@ class Buffer:
             return None
         what = f"{self.name} ({self.spec})" if self.name else str(self.spec)
         if offset < region.start:
-            return f"{region.start - offset} bytes before the start of {what}"
+            return f"{_bytes(region.start - offset)} before the start of {what}"
         if offset >= region.end:
-            return f"{offset - region.end} bytes behind the end of {what}"
+            return f"{_bytes(offset - region.end)} behind the end of {what}"
         return f"at byte {offset - region.start - self._pointer} of {what}"
 
 
@@ -273,6 +273,10 @@ def never_written(first: Buffer, second: Buffer) -> Array:
     if first.poison is second.poison:
         raise ValueError(f"both buffers hold the poison {first.poison.name}, but should hold different ones")
     return np.asarray(first.untouched() & second.untouched())
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'' if count == 1 else 's'}"
 
 
 def _is_solid(spec: TensorSpec) -> bool:

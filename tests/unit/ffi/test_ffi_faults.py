@@ -86,6 +86,6 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
-    assert fault_words(one.address + 9, [one]) == "memory was touched 1 bytes behind the end of one (int8[8])"
+    assert fault_words(one.address + 9, [one]) == "memory was touched 1 byte behind the end of one (int8[8])"
     assert fault_words(one.address + 2, [one], wrote=False) == "memory was read at byte 2 of one (int8[8])"
     assert fault_words(1 << 62, [one], wrote=True) == f"memory was written at {1 << 62:#x}, which is near no buffer"

@@ -255,7 +255,7 @@ print(buffer.describe(place), flush=True)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == (-signal.SIGSEGV if dies else 0), ended.stderr
-    words = {24: "0 bytes behind the end of", -1: "1 bytes before the start of"}.get(byte, f"at byte {byte} of")
+    words = {24: "0 bytes behind the end of", -1: "1 byte before the start of"}.get(byte, f"at byte {byte} of")
     assert ended.stdout.strip() == f"{words} x (float32[6])"
 
 
