@@ -1,6 +1,6 @@
 """A table of wrong kernels for every class of rule, judged by the built-in rules: what share of them is rejected?
 
-    python benchmarks/wrong_variants.py [--seeds 20] [--class CLASS] [--width N] [--jobs 2] [--verbose]
+    python benchmarks/wrong_variants.py [--seeds 5] [--class CLASS] [--width N] [--jobs 2] [--verbose]
 
 Each variant answers the calls of ``width_calls.py`` (or the same with other values) in every dtype, width and seed. It
 is asked only where its bits differ from those of the right answer, since else it is right. A variant that is not always
@@ -429,7 +429,7 @@ def summary(found: Sequence[Tally], seconds: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--class", dest="kinds", action="append", choices=CLASSES, help="this class. Repeatable.")
     parser.add_argument("--op", action="append", help="this operator. Repeatable.")
     parser.add_argument("--width", action="append", type=int, help="this width. Repeatable.")
