@@ -14,7 +14,17 @@ from typing import Any
 
 from optest.errors import UsageError, nearest
 
-__all__ = ["OPTIONS", "Option", "Origin", "Settings", "Value", "environment", "infini_root", "plugin_modules", "resolve"]
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Origin",
+    "Settings",
+    "Value",
+    "environment",
+    "infini_root",
+    "plugin_modules",
+    "resolve",
+]
 
 
 class Origin(IntEnum):
