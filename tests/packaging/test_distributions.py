@@ -77,7 +77,7 @@ def test_a_plugin_of_another_distribution(clean: Path, tmp_path: Path) -> None:
     plan = PLUGIN / "plan.yaml"
     table = tmp_path / "results.csv"
     said(clean / "optest", "run", "--plan", plan, "--report", "csv", "--report-path", table, cwd=tmp_path)
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [(row["operator"], row["status"]) for row in rows] == [("hardshrink", "passed")] * 2
 
 
