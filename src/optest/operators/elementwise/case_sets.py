@@ -85,8 +85,8 @@ def binary(
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
     for dtype, value in _WIDE_SCALARS:
         if (dtype,) in variants:
-            alike = [call(attributes, generator={"fill": "full", "value": value}, **{"input": left, second: right})
-                     for left, right in (((), (3,)), ((3,), ()))]  # fmt: skip
+            wide = {"fill": "full", "value": value}
+            alike = [{**pair(left, right), "generator": wide} for left, right in (((), (3,)), ((3,), ()))]
             yield from variations("broadcast", alike, dtypes=(dtype,))
     floats = [name for name in (*FLOAT_NAMES, "float64") if (name,) in variants]
     if special and floats:

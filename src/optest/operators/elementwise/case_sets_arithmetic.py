@@ -70,7 +70,8 @@ def div_samples() -> Iterator[Sample]:
     # The inverse of a subnormal is infinity, that of a divisor beyond 2^126 subnormal.
     far = [2.0**-149, 2.0**-130, 3e-39, 1.2e-38, 1.5 * 2.0**126, 3e38]
     yield from variations("special", [grid(far, far)], dtypes=("float32", "bfloat16"))
-    yield from variations("special", [grid(*[[2.0**-24, 3e-6, 6.2e-5, 40000.0, 65504.0]] * 2)], dtypes=("float16",))
+    half = [2.0**-24, 3e-6, 6.2e-5, 40000.0, 65504.0]
+    yield from variations("special", [grid(half, half)], dtypes=("float16",))
 
 
 def floor_divide_samples() -> Iterator[Sample]:
