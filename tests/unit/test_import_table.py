@@ -28,11 +28,11 @@ ROW_OF["__init__"] = len(ROWS)
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "api", "settings", "cli"}
 THIRD_PARTY = {
-    "yaml": {"plan"},
+    "yaml": {"plan", "backends"},
     "pydantic": {"plan"},
     "click": {"cli"},
     "rich": {"reporting", "cli"},
-    "msgspec": {"store", "core", "reporting"},
+    "msgspec": {"store", "core", "reporting", "backends"},
     "torch": {"backends", "generators"},
     "safetensors": {"generators"},
     "ml_dtypes": {"numerics"},

@@ -118,6 +118,7 @@ _BUILTINS = (
     _Builtin(name="torch", path="optest.backends.torch_eager:TorchBackend", kind="torch"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
+    _Builtin(name="ffi", path="optest.backends.ffi_library:FfiBackend", kind="cpu", by_name_only=True),
 )
 
 
