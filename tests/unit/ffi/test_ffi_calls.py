@@ -161,7 +161,9 @@ def test_the_number_of_arguments_is_checked() -> None:
     assert called.arguments is None
 
 
-@pytest.mark.parametrize("null", [None, 0, ctypes.c_void_p(), ctypes.POINTER(ctypes.c_float)()], ids=repr)
+@pytest.mark.parametrize(
+    "null", [None, 0, ctypes.c_void_p(), ctypes.POINTER(ctypes.c_float)()], ids=["None", "0", "void", "typed"]
+)
 def test_a_required_pointer_may_not_be_null(null: object) -> None:
     call, called = function(pointer("float"), required=("a",))
     with pytest.raises(BadCall, match=r"argument 1 \(a\) is NULL, but should be a pointer \(float \*\)"):
