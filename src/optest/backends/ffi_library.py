@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from optest.backends.ffi_config import FfiConfig, read_ffi_config
 from optest.backends.ffi_mapping import OperatorMapping
 from optest.backends.ffi_memory import CaseMemory
 from optest.backends.ffi_session import Session
+from optest.ffi.calls import BadCall
 from optest.ffi.statuses import StatusError
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
@@ -57,6 +59,8 @@ class FfiBackend(BackendDriver):
             return self._answer(case, config, session, inputs)
         except StatusError as error:
             raise _refused(case, config, error) from None
+        except BadCall as error:
+            raise Fault(Reason.BAD_CASE, str(error)) from None
 
     def _session(self, config: FfiConfig) -> Session:
         if config.identity not in self._sessions:
@@ -71,7 +75,13 @@ class FfiBackend(BackendDriver):
         with session.described(operator, memory.specs(), attributes) as descriptor:
             memory.take_workspace(session.workspace_bytes(operator, descriptor))
             calls = {**attributes, "descriptor": descriptor, "stream": None, "null": None}
-            outputs, notes = memory.outputs(lambda pointers: operator.run({**calls, **pointers}))
+
+            def run(pointers: Mapping[str, Any]) -> None:
+                operator.run({**calls, **pointers})
+
+            if case.expects_error is not None:
+                return memory.outputs_if_accepted(run)
+            outputs, notes = memory.outputs(run)
         self._checks = {case.key: (*memory.checks(), *notes, *_attribute_notes(case, entry))}
         return outputs
 
@@ -132,8 +142,6 @@ def _attribute_values(case: TestCase, entry: OperatorMapping) -> dict[str, Any]:
 
 def _attribute_notes(case: TestCase, entry: OperatorMapping) -> list[Check]:
     """A note for every attribute that C's float cannot hold, since the reference computes with the number itself."""
-    import ctypes
-
     found = []
     for role in entry.roles():
         if role.kind == "attribute" and role.type == "float":

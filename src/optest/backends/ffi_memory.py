@@ -12,6 +12,7 @@ from optest.backends.ffi_mapping import OperatorMapping
 from optest.ffi.faults import FaultReport
 from optest.ffi.memory import Buffer, Change
 from optest.ffi.poisons import Poison
+from optest.ffi.statuses import StatusError
 from optest.ffi.workspace import Workspace
 from optest.numerics import Array, dtype_of
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, contiguous_strides
@@ -107,6 +108,21 @@ class CaseMemory:
         detail = "a call gave other bits, but did so for none of its surroundings alone"
         return first.outputs, (Check(name="same bits in a second call", state=CheckState.NOTE, detail=detail),)
 
+    def outputs_if_accepted(self, run: Run) -> dict[str, Array]:
+        """Call once, for a call that should be refused: whether it was counts, not what it did when it was not.
+
+        Raises:
+            StatusError: if it was refused.
+            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE if it was refused and wrote where it should not.
+        """
+        self._prepare(_FIRST)
+        try:
+            self._call(run)
+        except StatusError:
+            self._require_clean()
+            raise
+        return {name: np.array(buffer.array) for name, buffer in self._outputs.items()}
+
     def checks(self) -> tuple[Check, ...]:
         """What was looked at."""
         return (
@@ -120,6 +136,14 @@ class CaseMemory:
 
     def _answer(self, run: Run, surroundings: _Surroundings) -> _Answer:
         self._prepare(surroundings)
+        self._call(run)
+        self._require_clean()
+        return _Answer(
+            {name: np.array(buffer.array) for name, buffer in self._outputs.items()},
+            {name: buffer.untouched() for name, buffer in self._outputs.items()},
+        )
+
+    def _call(self, run: Run) -> None:
         pointers: dict[str, Any] = {
             **{f"output:{name}": buffer for name, buffer in self._outputs.items()},
             **{f"input:{name}": buffer for name, buffer in self._inputs.items()},
@@ -130,11 +154,6 @@ class CaseMemory:
         watched = (*self._outputs.values(), *self._inputs.values(), self._workspace.buffer)
         with FaultReport(watched):
             run(pointers)
-        self._require_clean()
-        return _Answer(
-            {name: np.array(buffer.array) for name, buffer in self._outputs.items()},
-            {name: buffer.untouched() for name, buffer in self._outputs.items()},
-        )
 
     def _prepare(self, surroundings: _Surroundings) -> None:
         for name, buffer in self._inputs.items():

@@ -197,7 +197,7 @@ def _header(headers: Sequence[str]) -> Header:
     try:
         return read_headers([Path(each) for each in headers])
     except UsageError as error:
-        raise Unavailable("the library's headers", str(error)) from None
+        raise Unavailable("what the library declares", str(error)) from None
 
 
 def _enum(header: Header, mapping: LibraryMapping) -> Mapping[str, int]:
