@@ -27,8 +27,8 @@ __all__ = [
     "require_tolerance",
 ]
 
-RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env")
-"""Keys of a backend's options that start programs or change what they start."""
+RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env", "library", "mapping")
+"""Keys of a backend's options that start programs, change what they start, or say which C is loaded and called."""
 
 
 def refuse_untrusted_code(document: PlanDocument, request: CaseRequest, ledger: Ledger) -> None:

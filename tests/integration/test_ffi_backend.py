@@ -1,0 +1,294 @@
+"""A plan drives the C library of examples/c_library: passes where it is right, and names what is wrong where not."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api.running import RunOutcome, run
+from optest.errors import OptestError
+from optest.spec import CaseResult, Reason, Status
+
+SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
+BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_mappings" / "infiniop.yaml"
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
+]
+
+SPECIAL = {"fill": "data", "values": [-float("inf"), -3.0, -1e-40, 0.0, 0.5, 2.0, float("inf"), float("nan")]}
+REVERSED = {"shape": [6, 5], "strides": [-5, 1], "offset": 25}
+PADDED = {"shape": [4, 5], "strides": [7, 1]}
+TRANSPOSED = {"shape": [4, 5], "strides": [1, 4]}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built copy of the example, with the broken library beside the right one."""
+    folder = tmp_path_factory.mktemp("library") / "c_library"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFINIOP_FAULT", raising=False)
+    monkeypatch.delenv("INFINI_ROOT", raising=False)
+
+
+def case(op: str, *shapes: Any, dtype: Any = "float32", **further: Any) -> dict[str, Any]:
+    dtypes = dtype if isinstance(dtype, list) else [dtype]
+    return {"op": op, "dtypes": dtypes, "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
+
+
+def answered(folder: Path, cases: list[dict[str, Any]], **config: Any) -> RunOutcome:
+    plan = {
+        "version": 1,
+        "backend": "ffi",
+        "defaults": {"timeout": 10, "backend_config": {"ffi": {"mapping": "infiniop", **config}}},
+        "cases": cases,
+    }
+    file = folder / "plan.yaml"
+    file.write_text(yaml.safe_dump(plan))
+    return run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+
+
+def answer(folder: Path, asked: dict[str, Any], **config: Any) -> CaseResult:
+    (result,) = answered(folder, [asked], **config).results
+    return result
+
+
+RIGHT = [
+    case("add", [4, 5], [5]),
+    case("add", PADDED, TRANSPOSED, dtype="float16"),
+    case("add", [33], [33], dtype="int64"),
+    case("add", [0, 3], [0, 3]),
+    case("sub", REVERSED, [6, 5], dtype="float64"),
+    case("mul", [], []),
+    case("mul", [4, 5], [4, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [8, 1]}}}}),
+    case("mul", [4, 5], [4, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [-5, 1], "offset": 15}}}}),
+    case("mul", {"shape": [4, 5], "strides": [0, 1]}, [4, 5], dtype="bfloat16"),
+    case("relu", REVERSED, dtype="bfloat16"),
+    case("relu", [8], generator=SPECIAL),
+    *(case(op, PADDED) for op in ("gelu", "silu", "sigmoid", "tanh")),
+    case("softmax", [3, 5], attributes={"dim": 0}),
+    case("softmax", TRANSPOSED, dtype="float64"),
+    case("swiglu", [4, 5], TRANSPOSED),
+    case("gemm", [3, 5], [5, 4], [3, 4], attributes={"alpha": 2.0, "beta": 0.5}),
+    case("gemm", [3, 5], [5, 4], [4], attributes={"alpha": 2.0, "beta": 0.5}),
+    case("gemm", {"shape": [3, 7], "strides": [9, 1]}, {"shape": [7, 4], "strides": [1, 7]}),
+    case("add", [4, 5], [4, 6], expects_error={"type": "StatusError", "match": "BAD_TENSOR_SHAPE"}),
+    case("mul", [3], [3], dtype=["float32", "float64"], expects_error={"type": "StatusError", "match": "DTYPE"}),
+    case("gelu", [17], dtype="int32", expects_error={"type": "StatusError"}),
+]
+
+
+def test_the_right_library_passes(library: Path, tmp_path: Path) -> None:
+    outcome = answered(tmp_path, RIGHT, library=str(library), headers=str(library / "include"), device="cpu")
+    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
+    assert len(outcome.results) == len(RIGHT)
+    assert outcome.exit_status == 0
+    assert {each.isolation for each in outcome.results} == {"worker"}
+
+
+MUL_DTYPES = case("mul", [3], [3], dtype=["float32", "float64"], expects_error={"type": "StatusError"})
+
+FAULTS = {
+    "add_ignores_strides_of_b": (case("add", PADDED, TRANSPOSED), Reason.VALUE),
+    "add_merges_by_output": (case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS),
+    "add_writes_where_empty": (case("add", [0, 3], [0, 3]), Reason.OUT_OF_BOUNDS),
+    "add_i64_through_double": (
+        case("add", [2], [2], dtype="int64", generator={"fill": "full", "value": 2**53 + 1}),
+        Reason.VALUE,
+    ),
+    "add_accepts_any_shape": (case("add", [4, 5], [4, 6], expects_error={"type": "StatusError"}), Reason.NOT_REFUSED),
+    "mul_accepts_any_dtype": (MUL_DTYPES, Reason.NOT_REFUSED),
+    "gelu_refuses_with_success": (
+        case("gelu", [17], dtype="int32", expects_error={"type": "StatusError"}),
+        Reason.NOT_REFUSED,
+    ),
+    "mul_skips_0d": (case("mul", [], []), Reason.UNWRITTEN),
+    "mul_writes_before_the_first": (case("mul", [3], [3]), Reason.OUT_OF_BOUNDS),
+    "mul_ignores_strides_of_output": (
+        case("mul", [3, 5], [3, 5], backend_config={"ffi": {"outputs": {"out": {"strides": [8, 1]}}}}),
+        Reason.OUT_OF_BOUNDS,
+    ),
+    "relu_writes_one_too_many": (case("relu", [17]), Reason.OUT_OF_BOUNDS),
+    "relu_nan_becomes_0": (case("relu", [8], generator=SPECIAL), Reason.NAN),
+    "sigmoid_last_needs_its_neighbour": (case("sigmoid", [17]), Reason.READ_OUT_OF_BOUNDS),
+    "swiglu_changes_input": (case("swiglu", [4, 5], [4, 5]), Reason.INPUT_MUTATED),
+    "softmax_needs_zeroed_workspace": (case("softmax", [3, 5]), Reason.WORKSPACE),
+    "softmax_exits_on_f64": (case("softmax", [3, 5], dtype="float64"), Reason.EXIT_CODE),
+    "gelu_aborts_on_nan": (case("gelu", [8], generator=SPECIAL), Reason.SIGNAL),
+    "gemm_ignores_alpha": (case("gemm", [3, 5], [5, 4], attributes={"alpha": 2.0}), Reason.VALUE),
+}
+
+
+QUICK = (
+    "add_ignores_strides_of_b",
+    "add_writes_where_empty",
+    "gelu_aborts_on_nan",
+    "gelu_refuses_with_success",
+    "gemm_ignores_alpha",
+    "mul_ignores_strides_of_output",
+    "mul_skips_0d",
+    "relu_nan_becomes_0",
+    "sigmoid_last_needs_its_neighbour",
+    "softmax_exits_on_f64",
+    "softmax_needs_zeroed_workspace",
+    "swiglu_changes_input",
+)
+"""One of each kind; the others are slow by their number alone."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FAULTS]
+)
+def test_a_fault_has_its_reason(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, reason = FAULTS[fault]
+    place = {"library": str(library / "broken"), "headers": str(library / "include")}
+    monkeypatch.setenv("INFINIOP_FAULT", fault)
+    result = answer(tmp_path, asked, **place)
+    assert result.reason is reason, result.verdict.message
+    assert result.verdict.message
+
+
+def test_without_its_fault_the_broken_library_passes(library: Path, tmp_path: Path) -> None:
+    cases = [asked for asked, _ in FAULTS.values()]
+    outcome = answered(tmp_path, cases, library=str(library / "broken"), headers=str(library / "include"))
+    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
+
+
+SHIM = """
+#include <stddef.h>
+#include <unistd.h>
+int infiniopRelu(void *d, void *w, size_t n, void *y, const void *x, void *s) { for (;;) sleep(1); }
+int infiniopSilu(void *d, void *w, size_t n, void *y, const void *x, void *s) { *(volatile char *)0 = 1; return 0; }
+int infiniopSigmoid(void *d, void *w, size_t n, void *y, const void *x, void *s) { return 2; }
+int infiniopTanh(void *d, void *w, size_t n, void *y, const void *x, void *s) { return 12; }
+"""
+
+
+def test_a_hang_a_crash_and_refusals_of_other_objects(library: Path, tmp_path: Path) -> None:
+    """Of several shared objects the first that has a symbol is asked."""
+    (tmp_path / "shim.c").write_text(SHIM)
+    command = ["gcc", "-shared", "-fPIC", "-o", "libshim.so", "shim.c"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    objects = ["libshim.so", *(str(library / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
+    asked = [case(op, [4, 5]) for op in ("relu", "silu", "sigmoid", "tanh", "gelu")]
+    asked[0]["timeout"] = 1
+    results = answered(tmp_path, asked, library=objects, headers=str(library / "include")).results
+    assert [(each.status, each.reason) for each in results] == [
+        (Status.TIMEOUT, Reason.DEADLINE),
+        (Status.CRASHED, Reason.SIGNAL),
+        (Status.SKIPPED, Reason.UNSUPPORTED),
+        (Status.ERROR, Reason.RAISED),
+        (Status.PASSED, None),
+    ]
+    assert "returned 2 (INFINI_STATUS_NOT_IMPLEMENTED)" in results[2].verdict.message
+    assert "returned 12 (INFINI_STATUS_BAD_TENSOR_STRIDES)" in results[3].verdict.message
+
+
+def test_what_is_missing_is_unavailable_for_its_case_alone(library: Path, tmp_path: Path) -> None:
+    asked = [
+        case("add", [3], [3]),
+        case("add", [4], [4], backend_config={"ffi": {"library": "nowhere"}}),
+        case("add", [5], [5], backend_config={"ffi": {"headers": "nowhere"}}),
+        case("add", [6], [6], backend_config={"ffi": {"device": "nvidia"}}),
+        case("mul", [7], [7], backend_config={"ffi": {"library": [str(library / "lib" / "libinfinirt.so")]}}),
+        case("div", [3], [3]),
+    ]
+    results = answered(tmp_path, asked, library=str(library), headers=str(library / "include")).results
+    assert [each.reason for each in results] == [None, *[Reason.UNAVAILABLE] * 4, Reason.UNSUPPORTED]
+    messages = [each.verdict.message for each in results]
+    assert "nowhere/lib/libinfiniop.so" in messages[1]
+    assert "nowhere does not exist" in messages[2]
+    assert "device nvidia:0 is unavailable: infinirtSetDevice returned 5" in messages[3]
+    assert "symbol infiniop" in messages[4]
+    assert "mapping infiniop has no operator div" in messages[5]
+
+
+def mapping_file(folder: Path, old: str, new: str) -> str:
+    text = BUILT_IN.read_text()
+    assert old in text
+    (folder / "own.yaml").write_text(text.replace(old, new, 1))
+    return "own.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("input:other", "inptu:other", "did you mean input?"),
+        ("input:other", "input:others", "add has no input 'others'; it has input, other"),
+        ("input:other", "handle:other", "but should be one of"),
+        ("attribute:dim as int", "attribute:dim", "should say its C type"),
+        ("attribute:dim as int", "attribute:dim as long", "should say its C type"),
+        ("version: 1", "version: 2", "version"),
+        ("broadcasts: true", "broadcast: true", "unknown field `broadcast`"),
+        ("  mul:", "  add:", "'add' stands twice"),
+        ("protocol:", "protocol: [", "is no YAML"),
+    ],
+)
+def test_a_wrong_mapping_is_refused_when_the_plan_is_read(tmp_path: Path, old: str, new: str, said: str) -> None:
+    mapping = mapping_file(tmp_path, old, new)
+    asked = [case("add", [3], [3]), case("softmax", [3, 5])]
+    with pytest.raises(OptestError, match=r"backend_config\.ffi\.mapping") as refused:
+        answered(tmp_path, asked, library="nowhere", mapping=mapping)
+    assert said in str(refused.value)
+    assert refused.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"librari": "x"}, "did you mean 'library'?"),
+        ({"library": 3}, "library is 3, but should be a folder"),
+        ({"library": "libx.so"}, "headers is missing"),
+        ({"mapping": "infiniopp"}, "did you mean infiniop?"),
+        ({"mapping": "nowhere.yaml"}, "there is no mapping"),
+        ({"device": "gpu"}, "device is 'gpu', but mapping infiniop has cpu"),
+        ({"outputs": {"y": {"strides": [1]}}}, "outputs.y is no output of add, which has out"),
+        ({"outputs": {"out": {"strides": [1, 1]}}}, "outputs.out does not fit"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_when_the_plan_is_read(
+    tmp_path: Path, config: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(OptestError, match=r"backend_config\.ffi") as refused:
+        answered(tmp_path, [case("add", [3], [3])], **config)
+    assert said in str(refused.value)
+    assert refused.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("output:out, input:input, input:other, stream", "input:input, output:out, input:other, stream", "(a)"),
+        ("output:out, input:input, input:other, stream", "output:out, input:input, stream", "should have 7"),
+        ("arguments: [device, device_id]", "arguments: [device]", "should have 2"),
+    ],
+)
+def test_a_mapping_that_drifted_from_the_header_names_the_argument(
+    library: Path, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    mapping = mapping_file(tmp_path, old, new)
+    result = answer(tmp_path, case("add", [3], [3]), library=str(library), mapping=mapping)
+    assert result.reason is Reason.BAD_CASE
+    assert said in result.verdict.message
+    assert ".h:" in result.verdict.message
+
+
+def test_untrusted_plans_load_no_library(tmp_path: Path) -> None:
+    asked = case("add", [3], [3], backend_config={"ffi": {"mapping": "infiniop"}})
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump({"version": 1, "backend": "ffi", "cases": [asked]}))
+    with pytest.raises(OptestError, match="--untrusted refuses"):
+        run({"plan": str(file), "untrusted": True, "runs_dir": str(tmp_path)}, stream=io.StringIO())
