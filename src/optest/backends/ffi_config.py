@@ -152,7 +152,7 @@ class _Reader:
         if not isinstance(stated, Mapping):
             self._say("outputs", f"is {stated!r}, but should be a map such as {{{names[0]}: {{strides: [8, 1]}}}}")
             return ()
-        found = []
+        found: list[Any] = []
         for name, layout in stated.items():
             key = f"outputs.{name}"
             if name not in names:
