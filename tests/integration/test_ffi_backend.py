@@ -13,7 +13,7 @@ import yaml
 
 from optest.api.running import RunOutcome, run
 from optest.errors import OptestError
-from optest.spec import CaseResult, Reason, Status
+from optest.spec import CaseResult, CheckState, Reason, Status
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
 BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_mappings" / "infiniop.yaml"
@@ -96,6 +96,9 @@ def test_the_right_library_passes(library: Path, tmp_path: Path) -> None:
     assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
     assert len(outcome.results) == len(RIGHT)
     assert outcome.exit_status == 0
+    checks = {check.name: check.state for check in outcome.results[0].verdict.checks}
+    assert checks == dict.fromkeys(checks, CheckState.DONE)
+    assert checks.keys() >= {"inputs unchanged", "outputs written", "guard zones", "nothing else read", "workspace"}
     assert {each.isolation for each in outcome.results} == {"worker"}
 
 
@@ -159,6 +162,8 @@ def test_a_fault_has_its_reason(fault: str, library: Path, tmp_path: Path, monke
     result = answer(tmp_path, asked, **place)
     assert result.reason is reason, result.verdict.message
     assert result.verdict.message
+    if fault == "mul_skips_0d":
+        assert result.verdict.message == "1 of 1 elements of output out were never written; the first at []"
 
 
 def test_without_its_fault_the_broken_library_passes(library: Path, tmp_path: Path) -> None:
@@ -193,6 +198,10 @@ def test_a_hang_a_crash_and_refusals_of_other_objects(library: Path, tmp_path: P
         (Status.ERROR, Reason.RAISED),
         (Status.PASSED, None),
     ]
+    assert (
+        results[1].verdict.message
+        == "the backend died of SIGSEGV: memory was written through a null pointer (address 0x0)"
+    )
     assert "returned 2 (INFINI_STATUS_NOT_IMPLEMENTED)" in results[2].verdict.message
     assert "returned 12 (INFINI_STATUS_BAD_TENSOR_STRIDES)" in results[3].verdict.message
 

@@ -127,10 +127,12 @@ class CaseMemory:
         """What was looked at."""
         return (
             Check(
-                name="memory around C's tensors",
+                name="guard zones",
                 state=CheckState.DONE,
-                detail="guard zones of 256 bytes and gaps, of inputs, outputs and workspace; 3 calls, 3 poisons",
+                detail="256 bytes on each side and all gaps, of inputs, outputs and workspace",
             ),
+            Check(name="outputs written", state=CheckState.DONE, detail="two poisons"),
+            Check(name="nothing else read", state=CheckState.DONE, detail="three calls, three poisons around inputs"),
             Check(name="workspace", state=CheckState.DONE, detail=f"{self._workspace.size} bytes, two contents"),
         )
 

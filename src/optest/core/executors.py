@@ -360,9 +360,19 @@ def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
     )
 
 
+_LAST_WORDS = "optest: "
+"""Begins a line that a driver of ours wrote when the signal came: which memory was touched."""
+
+
+def _told_before(tail: str) -> str:
+    words = [line.removeprefix(_LAST_WORDS) for line in tail.splitlines() if line.startswith(_LAST_WORDS)]
+    return f": {words[-1]}" if words else ""
+
+
 def _death(phase: Phase, returncode: int | None, signal: int | None, tail: str) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
     how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    how += _told_before(tail)
     details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
     if phase is not Phase.RUN:

@@ -134,7 +134,13 @@ def _asked(
     except Fault as fault:
         return _Answer((), notes + _checks_of_driver(case, driver), fault)
     further = notes + _checks_of_driver(case, driver)
-    return _Answer(outputs, checks + further if further else checks)
+    return _Answer(outputs, _together(checks, further) if further else checks)
+
+
+def _together(checks: tuple[Check, ...], further: tuple[Check, ...]) -> tuple[Check, ...]:
+    """What was not possible here stands only where the driver did not see to it itself."""
+    seen_to = {check.name for check in further if check.state is CheckState.DONE}
+    return tuple(c for c in checks if c.state is not CheckState.NOT_POSSIBLE or c.name not in seen_to) + further
 
 
 def _verdict(
