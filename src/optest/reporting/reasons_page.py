@@ -15,8 +15,6 @@ __all__ = ["REPORTED_BY_BACKENDS", "prose", "reasons_page"]
 
 REPORTED_BY_BACKENDS = frozenset(
     {
-        Reason.READ_OUT_OF_BOUNDS,
-        Reason.WORKSPACE,
         Reason.LEAK,
         Reason.SANITIZER,
         Reason.FALLBACK,
