@@ -102,6 +102,14 @@ def test_the_right_library_passes(library: Path, tmp_path: Path) -> None:
     assert {each.isolation for each in outcome.results} == {"worker"}
 
 
+def test_an_attribute_that_c_gets_narrower_is_noted(library: Path, tmp_path: Path) -> None:
+    result = answer(tmp_path, case("gemm", [3, 5], [5, 4], attributes={"alpha": 0.1}), library=str(library))
+    assert result.status is Status.PASSED
+    (note,) = [each for each in result.verdict.checks if each.name == "attributes as stated"]
+    assert note.state is CheckState.NOTE
+    assert "alpha is 0.1, but C takes a float: 0.10000000149" in note.detail
+
+
 MUL_DTYPES = case("mul", [3], [3], dtype=["float32", "float64"], expects_error={"type": "StatusError"})
 
 FAULTS = {

@@ -86,7 +86,13 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     starts_as: StartsAs | None = None
 
     def roles(self) -> tuple[Role, ...]:
-        return tuple(map(Role.parse, (*self.create, *self.run)))
+        """Those of both functions, in order."""
+        return _parsed((*self.create, *self.run))
+
+
+@lru_cache(maxsize=256)
+def _parsed(roles: tuple[str, ...]) -> tuple[Role, ...]:
+    return tuple(map(Role.parse, roles))
 
 
 class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -93,6 +93,10 @@ class CaseMemory:
         Raises:
             Fault: OUT_OF_BOUNDS, INPUT_MUTATED, WORKSPACE, UNWRITTEN or READ_OUT_OF_BOUNDS.
         """
+        with self._watched():
+            return self._outputs_of(run)
+
+    def _outputs_of(self, run: Run) -> tuple[dict[str, Array], tuple[Check, ...]]:
         answers = [self._answer(run, surroundings) for surroundings in _CALLS]
         first = answers[0]
         self._require_written(first, answers[1])
@@ -117,7 +121,8 @@ class CaseMemory:
         """
         self._prepare(_FIRST)
         try:
-            self._call(run)
+            with self._watched():
+                self._call(run)
         except StatusError:
             self._require_clean()
             raise
@@ -145,6 +150,10 @@ class CaseMemory:
             {name: buffer.untouched() for name, buffer in self._outputs.items()},
         )
 
+    def _watched(self) -> FaultReport:
+        """A crash inside is told in words of these buffers, which stay where they are from call to call."""
+        return FaultReport((*self._outputs.values(), *self._inputs.values(), self._workspace.buffer))
+
     def _call(self, run: Run) -> None:
         pointers: dict[str, Any] = {
             **{f"output:{name}": buffer for name, buffer in self._outputs.items()},
@@ -153,9 +162,7 @@ class CaseMemory:
             "workspace": self._workspace,
             "workspace_size": self._workspace.size,
         }
-        watched = (*self._outputs.values(), *self._inputs.values(), self._workspace.buffer)
-        with FaultReport(watched):
-            run(pointers)
+        run(pointers)
 
     def _prepare(self, surroundings: _Surroundings) -> None:
         for name, buffer in self._inputs.items():
