@@ -220,7 +220,7 @@ def kept(call: Call, out: Array) -> Array:
 # Elementwise
 
 fault("add-ignores-alpha", "add")(ignoring("alpha"))
-fault("add-drops-tail", "add")(tail_dropped(8))
+fault("add-drops-tail", "add", Reason.VALUE, Reason.NAN)(tail_dropped(8))
 fault("add-truncates", "add")(truncated)
 fault("sub-truncates", "sub")(truncated)
 fault("mul-drops-tail-of-1024", "mul")(lambda call: tail_dropped(1024)(call) if call.right[0].size > 1024 else None)
@@ -253,7 +253,7 @@ def _(call: Call) -> Array | None:
     return np.clip(product.astype(np.float64), info.min, float(info.max) * (1 - 2**-24)).astype(call.right[0].dtype)
 
 
-@fault("div-by-rounded-reciprocal", "div")
+@fault("div-by-rounded-reciprocal", "div", Reason.VALUE, Reason.NAN)
 def _(call: Call) -> Array | None:
     if not call.is_16_bit or call.attribute("rounding_mode"):
         return None
