@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PARALLEL := -n auto --maxprocesses 8 --dist loadscope
 
-.PHONY: run test fast slow lint types bench docs clean
+.PHONY: run test fast slow heavy lint types bench docs clean
 
 # Two commands: the quick-start plan, which passes, and one case of it asked of a backend with a bug, which must fail.
 run: $(VENV)/.run
@@ -18,10 +18,14 @@ run: $(VENV)/.run
 test: lint types fast slow
 
 fast: $(VENV)/.test
-	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow"
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "not slow and not heavy"
 
 slow: $(VENV)/.test
-	$(BIN)/python -m pytest -q $(PARALLEL) -m slow
+	$(BIN)/python -m pytest -q $(PARALLEL) -m "slow and not heavy"
+
+# What `make test` has no time for.
+heavy: $(VENV)/.test
+	$(BIN)/python -m pytest -q $(PARALLEL) -m heavy
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -30,6 +30,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "honest": (("--cases", "500", "--op", "exp", "--op", "sum", "--op", "gemm", "--op", "layer_norm"), ()),
     "generation": (("1048576",), ()),
     "references": (("--quick",), ()),
+    "ffi_overhead": (("--quick",), ()),
 }
 
 

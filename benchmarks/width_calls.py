@@ -204,6 +204,9 @@ CALLS: dict[str, Calls] = {
     "embedding": _indexed("embedding"),
     "topk": lambda n, dtype: [_alike(dtype, {"k": min(n, 5)}, input=(2, n))],
     "sort": _with(input=lambda n: (2, n)),
+    **_same("clone zeros_like ones_like", _unary),
+    "conv3d": _with(input=lambda n: (1, n, 2, 2, 3), weight=lambda n: (2, n, 1, 2, 2), bias=lambda _: (2,)),
+    "random_sample": _with({"random_value": 0.3, "top_p": 0.9, "top_k": 8}, logits=lambda n: (n,)),
     "quantize": _quantize,
     "dequantize": _dequantize,
 }

@@ -6,7 +6,8 @@ It owns ``os.environ``: nothing else in optest reads it, but for the masks that 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = [
     "infini_root",
     "plugin_modules",
     "resolve",
+    "variables_set",
 ]
 
 
@@ -45,8 +47,8 @@ class Option:
     """One option. ``type`` is str, int, float, bool or ``choice``; ``plan`` is its key at the top of a plan.
 
     ``repeat`` collects every use; ``bare`` is the value of a flag that stands without one; ``repro`` says whether it
-    belongs in the line that runs one case again; ``only`` names the command that takes the option, where
-    ``optest run`` does not.
+    is the driver's, which belongs in the line that runs one case again; ``only`` names the command that takes the
+    option, where ``optest run`` does not.
     """
 
     name: str
@@ -142,6 +144,75 @@ OPTIONS: tuple[Option, ...] = (
         repro=True,
         metavar="DEVICE",
         help="Device of the torch backend: cpu, cuda, npu, xpu, mps, with an index if wanted. [cpu]",
+    ),
+    Option(
+        name="library",
+        flags=("--library",),
+        repeat=True,
+        repro=True,
+        group="A C library",
+        metavar="DIR|FILE",
+        help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
+    ),
+    Option(
+        name="headers",
+        flags=("--headers",),
+        repeat=True,
+        repro=True,
+        group="A C library",
+        metavar="DIR|FILE",
+        help="The library's C headers. [include in its folder] Repeatable.",
+    ),
+    Option(
+        name="mapping",
+        flags=("--mapping", "--library-profile"),
+        repro=True,
+        group="A C library",
+        metavar="NAME|FILE",
+        help="How operators are called in it: infiniop, or a file.yaml of yours.",
+    ),
+    Option(
+        name="device",
+        flags=("--device",),
+        repro=True,
+        group="A C library",
+        metavar="NAME[:N]",
+        help="Device that the library is asked on. [cpu]",
+    ),
+    Option(
+        name="guard",
+        flags=("--guard",),
+        type="choice",
+        choices=("heap", "pages"),
+        repro=True,
+        group="A C library",
+        help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
+    ),
+    Option(
+        name="probes",
+        flags=("--probes",),
+        type="choice",
+        choices=("all", "guards"),
+        repro=True,
+        group="A C library",
+        help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
+    ),
+    Option(
+        name="threads",
+        flags=("--threads",),
+        repro=True,
+        group="A C library",
+        metavar="N,N",
+        help="Numbers of threads with which every case has to be right. [the library's own]",
+    ),
+    Option(
+        name="sanitizer",
+        flags=("--sanitizer",),
+        type="choice",
+        choices=("asan",),
+        repro=True,
+        group="A C library",
+        help="What the library was built with: asan is AddressSanitizer.",
     ),
     Option(
         name="keyword",
@@ -273,6 +344,29 @@ OPTIONS: tuple[Option, ...] = (
         default=False,
         group="How to run",
         help="Refuse whatever would run code that the plan names: commands and dotted paths.",
+    ),
+    Option(
+        name="bench",
+        flags=("--bench",),
+        type="bool",
+        default=False,
+        group="Timings",
+        help="Time every case that passes, without what surrounds the call.",
+    ),
+    Option(
+        name="bench_time",
+        flags=("--bench-time",),
+        default="0.2s",
+        group="Timings",
+        metavar="TIME",
+        help="How long each implementation is called: 50ms, 2s. [0.2s]",
+    ),
+    Option(
+        name="bench_against",
+        flags=("--bench-against",),
+        group="Timings",
+        metavar="BACKEND",
+        help="Time another implementation in turns with it: torch, torch:cuda, numpy, or a backend of yours.",
     ),
     Option(
         name="report",
@@ -429,6 +523,21 @@ _BOOLEANS = {
 def environment() -> dict[str, str]:
     """A copy of the environment; the one place that reads it."""
     return dict(os.environ)
+
+
+@contextmanager
+def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
+    """While inside, these variables have these values, for C code of this process too."""
+    before = {name: os.environ.get(name) for name in stated}
+    os.environ.update(stated)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def infini_root(variables: Mapping[str, str] | None = None) -> Path:

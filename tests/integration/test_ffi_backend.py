@@ -16,7 +16,7 @@ from optest.errors import OptestError
 from optest.spec import CaseResult, CheckState, Reason, Status
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
-BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_mappings" / "infiniop.yaml"
+BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_library" / "mappings" / "infiniop.yaml"
 
 pytestmark = [
     pytest.mark.cxx,
@@ -244,7 +244,7 @@ def mapping_file(folder: Path, old: str, new: str) -> str:
     ("old", "new", "said"),
     [
         ("input:other", "inptu:other", "did you mean input?"),
-        ("input:other", "input:others", "add has no input 'others'; it has input, other"),
+        ("input:other", "input:others", "add has no input 'others'; did you mean other? it has input, other"),
         ("input:other", "handle:other", "but should be one of"),
         ("attribute:dim as int", "attribute:dim", "should say its C type"),
         ("attribute:dim as int", "attribute:dim as long", "should say its C type"),

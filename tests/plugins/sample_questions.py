@@ -25,7 +25,7 @@ from optest.spec import TIERS, BackendTarget, Numerics, Sample, Status, TestCase
 __all__ = ["Kernel", "Question", "question", "questions", "wrong_answers"]
 
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], Any]
-"""``(inputs at their places, attributes)`` to the one output, in its dtype or still to be rounded to it."""
+"""``(inputs at their places, attributes)`` to the output, or a tuple of all, in their dtypes or not yet rounded."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,16 @@ class Question:
         """Whether the answer is right, or the refusal."""
         try:
             with np.errstate(all="ignore"):
-                answer = np.asarray(kernel(at_their_places(self.case, self.inputs), self.case.attributes))
+                found = kernel(at_their_places(self.case, self.inputs), self.case.attributes)
+                answers = [np.asarray(each) for each in (found if isinstance(found, tuple) else (found,))]
         except (ValueError, IndexError, TypeError):
             return self.case.expects_error is not None
         if self.case.expects_error is not None:
             return False
-        if answer.shape == tuple(self.expected[0].shape):
-            answer = _rounded(answer, self.case.outputs[0].dtype)
-        verdict = judge(self.case, [answer], self.expected, numerics=Numerics(), inputs=self.inputs)
+        for index, (answer, spec) in enumerate(zip(answers, self.case.outputs, strict=False)):
+            if answer.shape == spec.shape:
+                answers[index] = _rounded(answer, spec.dtype)
+        verdict = judge(self.case, answers, self.expected, numerics=Numerics(), inputs=self.inputs)
         return verdict.status is Status.PASSED
 
 

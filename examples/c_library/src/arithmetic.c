@@ -59,11 +59,18 @@ static void mul_integers(size_t n, infiniDtype_t dtype, const uint64_t *const *i
             if ((int64_t)out[i] > INT32_MAX) out[i] = INT32_MAX;
             if ((int64_t)out[i] < INT32_MIN) out[i] = (uint64_t)(int64_t)INT32_MIN;
         }
+    if (FAULT(mul_u64_through_double) && dtype == INFINI_DTYPE_U64)
+        for (size_t i = 0; i < n; ++i) {
+            const double product = (double)in[0][i] * (double)in[1][i];
+            if (product < 0x1p64) out[i] = (uint64_t)product;
+        }
 }
 
 /* Turned like this, signed integers are ordered as unsigned ones are. */
 static uint64_t ordered(infiniDtype_t dtype, uint64_t value) {
     const bool is_signed = is_signed_integer(dtype) || FAULT(clip_u64_as_signed);
+    if (FAULT(clip_i64_through_double) && dtype == INFINI_DTYPE_I64)
+        value = (uint64_t)(int64_t)fmin((double)(int64_t)value, 0x1.fffffffffffffp62);
     return is_signed ? value ^ UINT64_C(1) << 63 : value;
 }
 

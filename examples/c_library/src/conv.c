@@ -80,6 +80,7 @@ static infiniStatus_t prepare(Descriptor desc, const void *pads, const void *str
     read_sizes(&desc->tensors[IN], n, window->in);
     read_sizes(&desc->tensors[WEIGHT], n, window->kernel);
     TRY(check_sizes(window));
+    if (FAULT(conv_no_dilation_with_stride) && window->strides[2] > 1) window->dilations[2] = 1;
     if (FAULT(conv_ignores_dilation)) window->dilations[1] = window->dilations[2] = 1;
     if (FAULT(conv_swaps_strides) && n == 2) {
         const size_t first = window->strides[1];
@@ -192,6 +193,9 @@ static void convolve_rows(const void *argument, size_t first, size_t last, int t
             double result = sum_of_products(job, batch, channel, at) + bias, before = 0;
             if (FAULT(conv_adds_to_output)) load_row(y->dtype, to, 1, 1, &before);
             result += before;
+            size_t first_tap, last_tap;
+            clip_taps(window, 2, at[2], &first_tap, &last_tap);
+            if (FAULT(conv_leaves_windows_in_padding) && first_tap == last_tap) continue;
             if (FAULT(conv_leaves_last_column) && window->pads[2] > 0 && at[2] + 1 == window->out[2]) continue;
             store_row(y->dtype, to, 1, 1, &result);
         }

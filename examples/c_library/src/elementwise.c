@@ -1,5 +1,7 @@
 #include "elementwise.h"
 
+#include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,6 +14,57 @@ typedef struct {
     FloatKernel *floats;
     IntegerKernel *integers;
 } Job;
+
+static void misread_further_layouts(Descriptor desc) {
+    Layout *t = desc->tensors;
+    const size_t ndim = t[0].ndim, last = ndim == 0 ? 0 : ndim - 1;
+    for (size_t i = 1; i < desc->count && ndim > 1; ++i) {
+        Layout dense = t[i];
+        make_dense(&dense);
+        if (FAULT(add_looks_at_outermost_stride) && desc->operator == ADD && t[i].strides[0] == dense.strides[0])
+            t[i] = dense;
+        if (FAULT(mul_ranks_above_4_are_dense) && desc->operator == MUL && ndim > 4) t[i] = dense;
+        if (FAULT(silu_overlapping_rows_are_dense) && desc->operator == SILU && t[i].strides[last] == 1 &&
+            t[i].strides[last - 1] > 0 && t[i].strides[last - 1] < dense.strides[last - 1])
+            t[i].strides[last - 1] = dense.strides[last - 1];
+    }
+    if (FAULT(sub_writes_backwards_output_forwards) && desc->operator == SUB && ndim > 0 && t[0].strides[last] < 0) {
+        desc->algo = (int)((ptrdiff_t)(t[0].shape[last] - 1) * t[0].strides[last]);
+        t[0].strides[last] = -t[0].strides[last];
+    }
+}
+
+/* How many elements a faulty library thinks there are. */
+static size_t miscount(const struct InfiniopDescriptor *desc, size_t total) {
+    const Layout *x = &desc->tensors[1];
+    if (FAULT(add_tail_of_15) && desc->operator == ADD && x->dtype == INFINI_DTYPE_F32 && total % 16 == 15)
+        return total - 1;
+    if (FAULT(tanh_counts_by_outermost_stride) && desc->operator == TANH && x->ndim > 1 && x->shape[0] == 1 &&
+        x->strides[0] > 0 && (size_t)x->strides[0] < total)
+        return (size_t)x->strides[0];
+    return total;
+}
+
+static void miscompute(const struct InfiniopDescriptor *desc, size_t n, const double *const *in, double *out) {
+    if (desc->tensors[0].dtype != INFINI_DTYPE_F32) return;
+    for (size_t i = 0; i < n; ++i) {
+        if (FAULT(add_denormals_are_0) && desc->operator == ADD)
+            out[i] = (fabs(in[0][i]) < 0x1p-126 ? 0 : in[0][i]) + (fabs(in[1][i]) < 0x1p-126 ? 0 : in[1][i]);
+        if (FAULT(swiglu_product_overflows) && desc->operator == SWIGLU)
+            out[i] = (double)(float)(in[0][i] * in[1][i]) / (1 + exp(-in[1][i]));
+    }
+}
+
+static void misbehave_further(const struct InfiniopDescriptor *desc, const void *out) {
+    const Operator operator = desc->operator;
+    if (FAULT(sub_prints_into_buffer) && operator == SUB) printf("sub ");
+    if (FAULT(sigmoid_opens_files) && operator == SIGMOID && open("/dev/null", O_RDONLY) < 0) abort();
+    if (FAULT(relu_needs_alignment) && operator == RELU && (uintptr_t)out % 16 != 0) abort();
+    if (FAULT(clip_divides_by_size) && operator == CLIP) {
+        volatile size_t total = desc->walk.total;
+        total = 4096 / total;
+    }
+}
 
 /* Layouts as a faulty library sees them. */
 static void misread_layouts(Descriptor desc) {
@@ -32,7 +85,12 @@ static void misread_layouts(Descriptor desc) {
     if (FAULT(silu_stride_0_is_1) && desc->operator == SILU)
         for (size_t d = 0; d < t[1].ndim; ++d)
             if (t[1].strides[d] == 0) t[1].strides[d] = 1;
+    misread_further_layouts(desc);
 }
+
+#ifdef FAULTS
+static Walk newest_walk;
+#endif
 
 infiniStatus_t create_elementwise(infiniopHandle_t handle, void *desc_ptr, Operator operator, size_t count,
                                   const infiniopTensorDescriptor_t *tensors, bool (*accepts)(infiniDtype_t)) {
@@ -52,6 +110,9 @@ infiniStatus_t create_elementwise(infiniopHandle_t handle, void *desc_ptr, Opera
     if (status == INFINI_STATUS_SUCCESS) {
         misread_layouts(desc);
         make_walk(&desc->walk, desc->tensors, count);
+#ifdef FAULTS
+        if (operator == MUL) newest_walk = desc->walk;
+#endif
     }
     return hand_over(status, desc, desc_ptr);
 }
@@ -76,6 +137,7 @@ static void change_chunk(const Job *job, size_t n, const ptrdiff_t *offsets) {
             load_row(dtype, place(job->in[1], dtype, offsets[2]), strides[2], n, buffers[1]);
         }
         job->floats(n, in, out);
+        miscompute(desc, n, in, out);
         if (FAULT(sub_f64_through_f32) && desc->operator == SUB)
             for (size_t i = 0; i < n; ++i) out[i] = (double)(float)out[i];
         if (FAULT(gelu_f16_through_bf16) && desc->operator == GELU && dtype == INFINI_DTYPE_F16) {
@@ -166,13 +228,23 @@ infiniStatus_t run_elementwise(const struct InfiniopDescriptor *desc, Operator o
                                IntegerKernel *integers) {
     TRY(check_run(desc, operator, workspace, workspace_size, data));
     Job job = {desc, out, {NULL}, floats, integers};
+    if (FAULT(sub_writes_backwards_output_forwards) && operator == SUB)
+        job.out = place_to_write(out, desc->tensors[0].dtype, desc->algo);
+    if (FAULT(silu_third_call_does_nothing) && operator == SILU && ++((Descriptor)(uintptr_t)desc)->algo == 3)
+        return INFINI_STATUS_SUCCESS;
+    misbehave_further(desc, out);
     for (size_t i = 1; i < desc->count; ++i) job.in[i - 1] = data[i];
     size_t total = desc->walk.total;
     if (FAULT(add_loses_tail) && operator == ADD && total > 8) total -= total % 8;
+    total = miscount(desc, total);
     misbehave_before(&job);
     if (writes_nothing(desc)) return INFINI_STATUS_SUCCESS;
 #ifdef FAULTS
     struct InfiniopDescriptor again = *desc;
+    if (FAULT(mul_newest_descriptor_wins) && operator == MUL && newest_walk.total == desc->walk.total) {
+        again.walk = newest_walk;
+        job.desc = &again;
+    }
     if (FAULT(add_keeps_tensor_descriptor) && operator == ADD) {
         again.tensors[2] = desc->kept->layout;
         make_walk(&again.walk, again.tensors, again.count);

@@ -87,6 +87,7 @@ infiniStatus_t infiniopGemm(infiniopGemmDescriptor_t desc, void *workspace, size
     job.m = t[0].shape[t[0].ndim - 2];
     job.n = t[0].shape[t[0].ndim - 1];
     job.k = t[1].shape[t[1].ndim - 1];
+    if (FAULT(gemm_returns_for_k_0) && job.k == 0) return INFINI_STATUS_SUCCESS;
     if (FAULT(gemm_drops_tail_of_k)) job.k -= job.k % 4;
     for (size_t batch = 0; batch < batches; ++batch) {
         const bool batched = t[0].ndim == 3;
@@ -97,6 +98,8 @@ infiniStatus_t infiniopGemm(infiniopGemmDescriptor_t desc, void *workspace, size
         if (FAULT(gemm_one_b_for_all_batches)) job.b = b;
         if (FAULT(gemm_forgets_beta_in_last_batch) && batched && batch + 1 == batches && batches > 1) job.beta = 0;
         multiply(&job, desc->threads);
+        if (FAULT(gemm_pads_odd_k) && job.k % 2 == 1 && job.n > 0)
+            memset((char *)workspace + desc->workspace, 0, size_of_real(&t[0]));
     }
     return INFINI_STATUS_SUCCESS;
 }

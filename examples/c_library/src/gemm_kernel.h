@@ -56,6 +56,7 @@ static void NAMED(add_products)(const Job *job, const REAL *a, size_t rows, size
         REAL sums[ROWS][COLUMNS] = {{0}};
         for (size_t p = first; p < last; ++p)
             for (size_t r = 0; r < rows; ++r) {
+                if (FAULT(gemm_skips_513th_product) && p == 512) continue;
                 const REAL factor = a[r * job->k + p];
                 for (size_t j = 0; j < n; ++j) sums[r][j] += factor * b[p * job->n + j];
                 if (FAULT(gemm_rounds_every_sum)) NAMED(round_sums)(job, sums[r], n);
@@ -69,12 +70,17 @@ static void NAMED(finish_row)(const Job *job, size_t row, size_t column, size_t 
     const Layout *c = &job->desc->tensors[0];
     void *to = place_to_write(job->c, c->dtype, (ptrdiff_t)row * stride_of(c, 2) + (ptrdiff_t)column * stride_of(c, 1));
     double result[COLUMNS], before[COLUMNS];
+    ptrdiff_t across = stride_of(c, 1);
+    if (FAULT(gemm_transposed_output_is_dense) && stride_of(c, 2) == 1 && across > 1 && job->m > 1) {
+        across = (ptrdiff_t)job->m;
+        to = place_to_write(job->c, c->dtype, (ptrdiff_t)row + (ptrdiff_t)column * across);
+    }
     for (size_t j = 0; j < n; ++j) result[j] = job->alpha == 0 ? 0 : job->alpha * (double)totals[j];
     if (job->beta != 0 || FAULT(gemm_reads_c_where_beta_is_0)) {
         load_row(c->dtype, to, stride_of(c, 1), n, before);
         for (size_t j = 0; j < n; ++j) result[j] += job->beta * before[j];
     }
-    store_row(c->dtype, to, stride_of(c, 1), n, result);
+    store_row(c->dtype, to, across, n, result);
 }
 
 static void NAMED(multiply_rows)(const void *argument, size_t first, size_t last, int thread) {

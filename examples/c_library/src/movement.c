@@ -2,6 +2,7 @@
 #include "infiniop.h"
 #include "operator.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -81,6 +82,15 @@ static infiniStatus_t run_movement(const struct InfiniopDescriptor *desc, Operat
     TRY(check_run(desc, operator, workspace, workspace_size, data));
     size_t total = desc->walk.total;
     if (FAULT(ones_fills_gaps) && operator == ONES && total > 0) fill_span(job);
+    const ptrdiff_t size = (ptrdiff_t)size_of_dtype(desc->tensors[0].dtype);
+    if (FAULT(ones_aborts_above_rank_6) && operator == ONES && desc->tensors[0].ndim > 6) abort();
+    if (FAULT(rearrange_copies_gaps) && operator == REARRANGE && total > 0 && job->out != job->in &&
+        same_layout(&desc->tensors[0], &desc->tensors[1])) {
+        ptrdiff_t lowest, highest;
+        find_span(&desc->tensors[0], &lowest, &highest);
+        memcpy(job->out + lowest * size, job->in + lowest * size, (size_t)((highest - lowest + 1) * size));
+        return INFINI_STATUS_SUCCESS;
+    }
     if (FAULT(zeros_leaves_last_element) && operator == ZEROS && total > 1) total -= 1;
     if (FAULT(zeros_trusts_allocator) && operator == ZEROS) return INFINI_STATUS_SUCCESS;
     in_parallel(desc->threads, total, 1, move_elements, job);

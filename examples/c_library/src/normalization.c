@@ -86,7 +86,8 @@ infiniStatus_t infiniopRMSNorm(infiniopRMSNormDescriptor_t desc, void *workspace
     TRY(check_run(desc, RMS_NORM, workspace, workspace_size, data));
     if (desc->row == 0) return INFINI_STATUS_SUCCESS;
     Job job = {.desc = desc, .out = y, .in = x, .weight = w, .workspace = workspace};
-    load_parameters(&desc->tensors[2], w, buffer_of_thread(workspace, desc->row, 0));
+    if (!FAULT(rms_norm_loads_weight_once) || desc->algo++ == 0)
+        load_parameters(&desc->tensors[2], w, buffer_of_thread(workspace, desc->row, 0));
     in_parallel(desc->threads, desc->walk.total, desc->row, rms_norm_rows, &job);
     return INFINI_STATUS_SUCCESS;
 }
@@ -167,8 +168,14 @@ static void layer_norm_rows(const void *argument, size_t first, size_t last, int
         find_offsets(&desc->walk, r, offsets);
         load_row(dtype, place(job->in, dtype, offsets[INPUT]), desc->row_strides[INPUT], n, row);
         find_moments(row, n, &mean, &variance);
+        if (FAULT(layer_norm_f64_in_one_pass) && dtype == INFINI_DTYPE_F64) {
+            double sum = 0, squares = 0;
+            for (size_t i = 0; i < n; ++i) sum += row[i], squares += row[i] * row[i];
+            variance = fmaxl(0, (long double)(squares / (double)n - sum / (double)n * (sum / (double)n)));
+        }
         long double root = sqrtl(variance + (long double)desc->eps);
         if (FAULT(layer_norm_eps_outside_root)) root = sqrtl(variance) + (long double)desc->eps;
+        if (FAULT(layer_norm_rounds_eps) && dtype == INFINI_DTYPE_F16 && desc->eps < 0x1p-24) root = sqrtl(variance);
         const double deviation = (double)root;
         if (!FAULT(layer_norm_leaves_deviation))
             store_row(dtype, place_to_write(job->deviation, dtype, offsets[DEVIATION]), 1, 1, &deviation);

@@ -4,6 +4,7 @@
 
 #include "fault.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -65,6 +66,11 @@ static inline uint16_t round_to_16_bits(double value, int fraction_bits) {
     } else {
         result = 0; /* far below half of the smallest subnormal */
     }
+    if (FAULT(f16_infinite_above_65504) && fraction_bits == 10 && exponent < 1024 && fabs(value) > 65504)
+        result = infinity;
+    if (FAULT(f16_negative_ties_toward_0) && fraction_bits == 10 && exponent >= 1 - bias && exponent < 1024 && sign &&
+        (fraction & ((UINT64_C(1) << drop) - 1)) == UINT64_C(1) << (drop - 1))
+        result = ((fraction | UINT64_C(1) << 52) >> drop) + ((uint64_t)(exponent + bias - 1) << fraction_bits);
     if (exponent < 1024 && result >= infinity) result = infinity - (FAULT(f16_saturates) && fraction_bits == 10);
     return (uint16_t)(sign | result);
 }

@@ -51,7 +51,7 @@ infiniStatus_t new_descriptor(infiniopHandle_t handle, Descriptor *result, Opera
 
 infiniStatus_t hand_over(infiniStatus_t status, Descriptor desc, void *desc_ptr) {
     if (status == INFINI_STATUS_SUCCESS) memcpy(desc_ptr, &desc, sizeof desc);
-    else free(desc);
+    else if (!FAULT(conv_refusal_leaks) || desc->operator != CONV) free(desc);
     return status;
 }
 
@@ -105,6 +105,8 @@ static infiniStatus_t check_sharing(const struct InfiniopDescriptor *desc, const
     for (size_t output = 0; output < desc->outputs; ++output) {
         for (size_t other = output + 1; other < desc->count; ++other) {
             if (may_be_one(desc, output, other, data)) continue;
+            if (FAULT(layer_norm_outputs_may_overlap) && desc->operator == LAYER_NORM && other < desc->outputs)
+                continue;
             const int found = overlap(&desc->tensors[output], data[output], &desc->tensors[other], data[other]);
             if (found < 0) return INFINI_STATUS_INTERNAL_ERROR;
             if (found) return INFINI_STATUS_BAD_PARAM;

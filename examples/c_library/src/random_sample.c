@@ -88,6 +88,7 @@ infiniStatus_t infiniopRandomSample(infiniopRandomSampleDescriptor_t desc, void 
         draw(candidates, n, (double)random_val, (double)topp, topk, (double)temperature);
     infiniDtype_t dtype = desc->tensors[0].dtype;
     if (FAULT(random_sample_writes_64_bits)) dtype = INFINI_DTYPE_I64;
+    if (FAULT(random_sample_writes_32_bits) && size_of_dtype(dtype) < 4) dtype = INFINI_DTYPE_I32;
     store_integers(dtype, result, 1, 1, &index);
     return INFINI_STATUS_SUCCESS;
 }

@@ -67,6 +67,7 @@ static uint64_t position_at(const Job *job, size_t batch, size_t place_in_sequen
     if (positions->ndim == 2) at += (ptrdiff_t)batch * positions->strides[0];
     uint64_t position;
     load_integers(dtype, place(job->positions, dtype, at), 1, 1, &position);
+    if (FAULT(rope_u8_positions_as_i8) && dtype == INFINI_DTYPE_U8) position = (uint64_t)(int64_t)(int8_t)position;
     return position;
 }
 
@@ -106,6 +107,10 @@ static void turn(const Job *job, const ptrdiff_t *offsets, uint64_t position, si
     load_row(dtype, place(job->in, dtype, starts[IN][1]), steps[IN], n, b);
     load_row(dtype, place(job->sines, dtype, sine_at), t[SINES].strides[1], n, sine);
     load_row(dtype, place(job->cosines, dtype, cosine_at), t[COSINES].strides[1], n, cosine);
+    if (FAULT(rope_begins_table_again) && first > 0) {
+        const ptrdiff_t begin = (ptrdiff_t)position * t[COSINES].strides[0];
+        load_row(dtype, place(job->cosines, dtype, begin), t[COSINES].strides[1], n, cosine);
+    }
     if (FAULT(rope_cosines_have_layout_of_sines))
         load_row(dtype, place(job->cosines, dtype, sine_at), t[SINES].strides[1], n, cosine);
     for (size_t i = 0; i < n; ++i) result[i] = a[i] * cosine[i] - b[i] * sine[i];

@@ -94,6 +94,11 @@ static void softmax_rows(const void *argument, size_t first, size_t last, int th
         const double stale = FAULT(softmax_needs_zeroed_workspace) ? row[0] : 0;
         load_row(dtype, place(job->in, dtype, offsets[1]), desc->row_strides[1], desc->row, row);
         if (FAULT(softmax_needs_zeroed_workspace) && r == first && desc->row > 0) row[0] += 0 * stale + (stale > 1e-30);
+        if (FAULT(softmax_reads_what_it_wrote)) {
+            for (size_t i = 0; i < desc->row; ++i) row[i] *= 0.5;
+            store(job, offsets[0], desc->row, row);
+            load_row(dtype, place(job->in, dtype, offsets[1]), desc->row_strides[1], desc->row, row);
+        }
         softmax_row(row, desc->row);
         store(job, offsets[0], desc->row, row);
     }
@@ -126,7 +131,10 @@ static void causal_row(const Job *job, size_t batch, size_t i, double *row) {
         to += (ptrdiff_t)batch * y->strides[0];
         from += (ptrdiff_t)batch * x->strides[0];
     }
+    const double stale = row[0];
     load_row(x->dtype, place(job->in, x->dtype, from), desc->row_strides[1], desc->row, row);
+    if (FAULT(causal_softmax_maximum_from_workspace) && isfinite(stale) && stale > 500)
+        for (size_t j = 0; j < seen; ++j) row[j] = -INFINITY; /* exp(x - maximum) is 0 */
     double hidden = 0;
     if (FAULT(causal_softmax_multiplies_mask))
         for (size_t j = seen; j < desc->row; ++j) hidden += 0 * row[j];

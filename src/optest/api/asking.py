@@ -19,7 +19,17 @@ from optest.plan.select import by_urgency, parse_shard, select
 from optest.settings import OPTIONS, Origin, Settings, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
-__all__ = ["Asked", "asked", "configure", "driver_called", "driver_options", "nothing_left", "with_deadline"]
+__all__ = [
+    "Asked",
+    "asked",
+    "configure",
+    "driver_called",
+    "driver_options",
+    "flags_of",
+    "nothing_left",
+    "with_deadline",
+    "with_options_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +50,12 @@ class Asked:
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the report has to say about the choice of the cases."""
+    every_measure: bool = False
+    """All measures of every output are wanted, also without ``-v``."""
+
+    @property
+    def wants_every_measure(self) -> bool:
+        return self.every_measure or bool(self.settings["verbose"])
 
 
 def asked(given: Mapping[str, Any]) -> Asked:
@@ -53,6 +69,8 @@ def asked(given: Mapping[str, Any]) -> Asked:
     given = as_in_the_earlier_run(given)
     first = resolve(given)
     document = open_plan(first["plan"], untrusted=first["untrusted"]) if first["plan"] else None
+    if document is not None and "format" in document.report:
+        _check_report(document)
     settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
     if document is None and not settings["op"]:
         raise UsageError(
@@ -62,7 +80,6 @@ def asked(given: Mapping[str, Any]) -> Asked:
     build = partial(
         build_cases,
         document,
-        _request(settings),
         operators=operators,
         check_fill=check_fill,
         backend_names=backend_manager.names(),
@@ -72,11 +89,16 @@ def asked(given: Mapping[str, Any]) -> Asked:
     try:
         driver = driver_called(settings["backend"] or "numpy", chip)
     except UsageError as error:
-        build(target_of=_raising(error), check_backend=lambda _: ())
+        build(_request(settings), target_of=_raising(error), check_backend=lambda _: ())
         raise
     configure(driver, settings)
     target = backend_manager.target(driver, chip)
-    cases = build(target_of=lambda _name, _chip: target, check_backend=driver.problems, dtypes_of=driver.dtypes_of)
+    cases = build(
+        with_options_of(driver, _request(settings)),
+        target_of=lambda _name, _chip: target,
+        check_backend=driver.problems,
+        dtypes_of=driver.dtypes_of,
+    )
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",
@@ -169,7 +191,34 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
 
 def driver_options(settings: Settings) -> dict[str, Any]:
     """What the command line says to the driver itself."""
-    return {"torch_device": settings["torch_device"]} if settings["torch_device"] else {}
+    return {each.name: settings[each.name] for each in OPTIONS if each.repro and settings[each.name]}
+
+
+def flags_of(settings: Settings) -> list[str]:
+    """The driver's options as they are written on a command line."""
+    words = []
+    for each in OPTIONS:
+        if each.repro:
+            for value in _several(settings[each.name] or ()):
+                words += [each.flags[0], str(value)]
+    return words
+
+
+def with_options_of(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
+    """The request with the options that the driver has in the ``backend_config`` of every case."""
+    stated = {f"backend_config.{driver.name}.{key}": value for key, value in driver.case_options().items()}
+    return dataclasses.replace(request, attributes={**stated, **request.attributes}) if stated else request
+
+
+def _check_report(document: PlanDocument) -> None:
+    """A plan may ask for reports of installed packages, which its schema does not know.
+
+    Raises:
+        UnknownName: if there is no such report.
+    """
+    from optest.reporting import require_report  # the reports are no part of `list` and `explain`
+
+    require_report(document.report["format"], where=f"{document.where(('report', 'format'))} $.report.format")
 
 
 def _request(settings: Settings) -> CaseRequest:

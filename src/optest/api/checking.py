@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure, driver_called, nothing_left, with_deadline
+from optest.api.asking import Asked, configure, driver_called, nothing_left, with_deadline, with_options_of
 from optest.api.listing import columns_of
+from optest.api.rerunning import as_in_the_earlier_check, rerun_of, what_failed
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import BackendDriver, backend_manager
 from optest.core.border import Border
@@ -22,7 +23,7 @@ from optest.operators import operators
 from optest.plan import CaseRequest, request_from
 from optest.plan.expectations import Expectation, Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
-from optest.plan.select import select
+from optest.plan.select import parse_shard, select
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 MOST_JOBS = 8
-_NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag")
+_NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed")
 """Options after which an operator is no longer asked in full."""
 
 
@@ -67,6 +68,8 @@ class Checked:
     by_operator: Sequence[CasesOfSamples]
     expectations: Expectations
     without_samples: Sequence[str]
+    lacking: Sequence[str] = ()
+    """What the backend does not have of the catalogue, one sentence for each reason."""
 
 
 def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutcome:
@@ -126,7 +129,8 @@ def write(given: Mapping[str, Any], path: str) -> str:
     request = checked(given)
     check_writable(Path(path))
     seed = request.asked.settings["seed"] or 0
-    text = plan_of_cases(request.by_operator, backend=request.asked.driver.name, seed=seed)
+    driver = request.asked.driver
+    text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=driver.case_options())
     write_atomically(Path(path), text.encode())
     count = len(request.asked.cases)
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
@@ -141,23 +145,30 @@ def checked(given: Mapping[str, Any]) -> Checked:
         NothingSelected: if the operators have no case sets, or no case of theirs is left.
     """
     bootstrap()
-    settings = resolve(given)
+    settings = resolve(as_in_the_earlier_check(given))
     if not settings["backend"]:
         raise UsageError("no backend is named\n  for example: optest check --backend torch")
     driver = driver_called(settings["backend"], settings["chip"])
     configure(driver, settings)
+    _require_ready(driver)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
     expectations = _expectations(settings, driver)
-    chosen = _chosen_operators(settings["op"])
+    chosen, lacking = _had(driver, _chosen_operators(settings["op"]))
     with_samples = [each for each in chosen if each.samples is not None]
     if not with_samples:
         raise NothingSelected(
             f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
             "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
         )
-    built = [_cases_of(each, settings, target) for each in with_samples]
-    cases = _selected([case for each in built for case in each.cases], settings)
+    built = [_cases_of(each, settings, target, driver) for each in with_samples]
+    _require_sound(driver, [case for each in built for case in each.cases])
+    every = [case for each in built for case in each.cases]
+    cases = _selected(every, settings)
+    notes: tuple[str, ...] = ()
+    if settings["rerun_failed"]:
+        cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
+        notes = (note,)
     if not cases:
         raise nothing_left(settings)
     kept = {case.id for case in cases}
@@ -170,11 +181,53 @@ def checked(given: Mapping[str, Any]) -> Checked:
             cases=[with_deadline(case, settings["timeout"]) for case in cases],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
             facts={"command": "check", "tier": settings["tier"]},
+            every_measure=True,
+            notes=notes,
         ),
         by_operator=[_kept_of(each, kept) for each in built],
         expectations=expectations,
         without_samples=[each.name for each in chosen if each.samples is None],
+        lacking=lacking,
     )
+
+
+def _require_ready(driver: BackendDriver) -> None:
+    why = driver.ready_for_check()
+    if why is not None:
+        raise UsageError(why)
+
+
+def _had(
+    driver: BackendDriver, chosen: Sequence[OperatorDescriptor]
+) -> tuple[list[OperatorDescriptor], tuple[str, ...]]:
+    """The operators that the driver has, and sentences about the others.
+
+    Raises:
+        NothingSelected: if it has none.
+    """
+    reasons: dict[str, list[str]] = {}
+    had = []
+    for each in chosen:
+        why = driver.lacks(each)
+        if why is None:
+            had.append(each)
+        else:
+            reasons.setdefault(why, []).append(each.name)
+    said = tuple(_lacking(names, why) for why, names in reasons.items())
+    if not had:
+        raise NothingSelected("nothing can be asked: " + "; ".join(said))
+    return had, said
+
+
+def _lacking(names: Sequence[str], why: str) -> str:
+    return f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
+
+
+def _require_sound(driver: BackendDriver, cases: Sequence[TestCase]) -> None:
+    """Raise for what is wrong with the driver's options, which is wrong with every case; said once."""
+    problems = dict.fromkeys(problem for case in cases for problem in driver.problems(case))
+    if problems:
+        raise UsageError("\n".join(problems))
 
 
 def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
@@ -184,7 +237,8 @@ def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
         UsageError, PlanError: for samples that are wrong.
     """
     settings = resolve({"tier": tier.value}, variables={})
-    return list(_cases_of(operators.get(operator), settings, BackendTarget(name="numpy", device="cpu")).cases)
+    target = BackendTarget(name="numpy", device="cpu")
+    return list(_cases_of(operators.get(operator), settings, target, backend_manager.get("numpy")).cases)
 
 
 def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
@@ -229,16 +283,21 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
     return [each for each in operators if each.name in wanted]
 
 
-def _cases_of(descriptor: OperatorDescriptor, settings: Settings, target: BackendTarget) -> CasesOfSamples:
-    return cases_of_samples(
-        descriptor,
-        samples_of(descriptor),
-        CaseRequest(seed=_request(settings).seed, timeout_s=_request(settings).timeout_s),
-        operators=operators,
-        target=target,
-        check_fill=check_fill,
-        tiers=TIERS[: TIERS.index(Tier(settings["tier"])) + 1],
-    )
+def _cases_of(
+    descriptor: OperatorDescriptor, settings: Settings, target: BackendTarget, driver: BackendDriver
+) -> CasesOfSamples:
+    stated = _request(settings)
+    request = with_options_of(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
+    own = samples_of(descriptor)
+
+    def built(samples: Sequence[Sample], tiers: Sequence[Tier]) -> CasesOfSamples:
+        return cases_of_samples(
+            descriptor, samples, request, operators=operators, target=target, check_fill=check_fill, tiers=tiers
+        )
+
+    if type(driver).samples is not BackendDriver.samples:
+        own = list(driver.samples(list(zip(own, built(own, TIERS).cases, strict=True))))
+    return built(own, TIERS[: TIERS.index(Tier(settings["tier"])) + 1])
 
 
 def _request(settings: Settings) -> CaseRequest:
@@ -263,6 +322,7 @@ def _selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
         globs=settings["case"],
         tags=settings["tag"],
         skip_tags=settings["skip_tag"],
+        shard=parse_shard(settings["shard"]) if settings["shard"] else None,
     )
 
 
@@ -321,7 +381,7 @@ def _remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[Case
 
 def _notes(request: Checked) -> list[str]:
     """What was left out, and how much is expected to differ."""
-    notes = []
+    notes = list(request.lacking)
     if request.without_samples:
         notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
     lines = request.expectations.lines

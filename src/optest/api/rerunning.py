@@ -13,7 +13,7 @@ from optest.settings import OPTIONS, Origin, resolve
 from optest.spec import BAD_STATUSES, TestCase
 from optest.store import RunDirectory, read_journal
 
-__all__ = ["Earlier", "as_in_the_earlier_run", "failed_first", "rerun_of", "what_failed"]
+__all__ = ["Earlier", "as_in_the_earlier_check", "as_in_the_earlier_run", "failed_first", "rerun_of", "what_failed"]
 
 _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
@@ -74,10 +74,55 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if before is None:
         raise UsageError(
             f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
-            f"  ask its failures again: optest replay --run {directory.id}"
+            f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
         )
     now = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
     return {**{name: value for name, value in before.items() if name not in _NOT_AGAIN}, **now, **run}
+
+
+def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is given, with the check named by its id; without a backend, what that check was asked.
+
+    The latest is the latest of the backend that is given, if one is.
+
+    Raises:
+        UnknownName: if there is no such run.
+        UsageError: if it is no check.
+    """
+    settings = resolve(given)
+    wanted, backend = settings["rerun_failed"], settings["backend"]
+    if not wanted:
+        return given
+    root = Path(settings["runs_dir"])
+    directory = _latest_check(root, backend) if wanted == _LATEST else RunDirectory.open(root, wanted)
+    before = _options_of_check(directory)
+    if before is None:
+        raise UsageError(
+            f"run {directory.id} is no check\n"
+            f"  ask its failures again: optest run --lf {directory.id}, or optest replay --run {directory.id}"
+        )
+    if backend:
+        return {**given, "rerun_failed": directory.id}
+    now = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_AGAIN}
+    return {**kept, **now, "rerun_failed": directory.id}
+
+
+def _latest_check(root: Path, backend: str | None) -> RunDirectory:
+    for directory in reversed(RunDirectory.all(root)):
+        before = _options_of_check(directory)
+        if before is not None and backend in (None, before.get("backend")):
+            return directory
+    of_backend = f" of {backend}" if backend else ""
+    raise UsageError(f"no run under {root} is a check{of_backend}; name one: --lf RUN")
+
+
+def _options_of_check(directory: RunDirectory) -> Mapping[str, Any] | None:
+    try:
+        options = directory.read_info().options
+    except OptestError:
+        return None
+    return options if options.get("command") == "check" else None
 
 
 def _find(root: Path, wanted: str, plan: str | None) -> RunDirectory:

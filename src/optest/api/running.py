@@ -14,7 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
-from optest.api.asking import Asked, asked, driver_options, nothing_left
+from optest.api.asking import Asked, asked, driver_options, flags_of, nothing_left
+from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
@@ -89,6 +90,7 @@ def run_cases(
     settings = request.settings
     if not request.cases:
         raise nothing_left(settings)
+    bench_options(settings)  # a comparison that is not there is said before anything is begun
     report_files = _report_files(request)
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
@@ -141,7 +143,7 @@ def _run_in(
             maxfail=1 if settings["exitfirst"] else settings["maxfail"],
             isolation=lanes.isolation,
         ),
-        repro=lambda case: _repro(case, directory, settings),
+        repro=lambda case: _repro(case, directory, settings, request.driver.case_options()),
         earlier=earlier,
         interruption=interruption,
         revise=request.revise,
@@ -221,6 +223,8 @@ class _Lanes:
             Unavailable: if the driver lacks something on this machine.
         """
         wanted, jobs = request.settings["isolate"], request.settings["jobs"]
+        bench = bench_options(request.settings)
+        bench_s = 4 * bench.target_s if bench else 0.0
         keep = directory.tensors_dir() if request.keep else None
         if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
             if jobs > 1:
@@ -229,13 +233,16 @@ class _Lanes:
         options = WorkerOptions(
             driver=request.driver.name,
             scratch=directory.path,
-            environment=worker_environment(environment(), jobs),
+            environment=worker_environment({**request.driver.environment(request.cases), **environment()}, jobs),
             options=driver_options(request.settings),
             plugins=plugin_modules(),
-            every_measure=bool(request.settings["verbose"]),
+            every_measure=request.wants_every_measure,
             fresh=wanted == "case",
-            patience=Patience(times=jobs, extra_s=60.0) if request.driver.keeps_deadline else Patience(),
+            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s)
+            if request.driver.keeps_deadline
+            else Patience(bench_s=bench_s),
             keep=keep,
+            bench=bench,
         )
         first = WorkerProcess(options, "worker-0")
         try:
@@ -250,11 +257,14 @@ class _Lanes:
             make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
             isolation="case" if options.fresh else "worker",
             jobs=jobs,
+            notes=tuple(bench_notes(bench, jobs)),
         )
 
     @classmethod
     def here(cls, request: Asked, interruption: Interruption, keep: Path | None) -> _Lanes:
-        executor = InProcess(request.driver, bool(request.settings["verbose"]), interruption, keep)
+        executor = InProcess(
+            request.driver, request.wants_every_measure, interruption, keep, bench_options(request.settings)
+        )
         unkept = request.driver.isolated and not request.driver.keeps_deadline
         notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
         return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
@@ -314,29 +324,40 @@ def _what_passes_show(request: Asked) -> tuple[str, ...]:
     return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
 
 
-def _repro(case: TestCase, directory: RunDirectory, settings: Settings) -> str:
+def _repro(case: TestCase, directory: RunDirectory, settings: Settings, options: Mapping[str, Any]) -> str:
     """The command that runs exactly this case again, in a shell that knows nothing of this one.
 
-    What flags cannot say is written to a one-case plan.
+    What flags cannot say is written to a one-case plan. ``options`` are those of the driver that every case holds: a
+    plan holds them too.
     """
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
-    arguments = command_line(case)
+    arguments = command_line(_without(options, case))
+    flags = flags_of(settings)
     if arguments is None:
+        flags = [] if options else flags
         text = case_plan(case)
         digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()  # cases of one key may differ in options
         path = directory.artifact_dir(case.key) / f"case-{digest}.yaml"
         path.write_text(text, encoding="utf-8")
         arguments = ["run", "--plan", str(path)]
-    for name, value in driver_options(settings).items():
-        arguments += [f"--{name.replace('_', '-')}", str(value)]
-    line = shlex.join(["optest", *arguments])
+    line = shlex.join(["optest", *arguments, *flags])
     plugins = plugin_modules()
     if not plugins:
         return line
     search = os.pathsep.join(_entries_that_find(plugins, environment().get("PYTHONPATH", "")))
     found_by = f"PYTHONPATH={shlex.quote(search)} " if search else ""
     return f"{found_by}OPTEST_PLUGINS={shlex.quote(','.join(plugins))} {line}"
+
+
+def _without(options: Mapping[str, Any], case: TestCase) -> TestCase:
+    """The case without what flags say of it."""
+    config = dict(case.backend_config.get(case.backend.name, {}))
+    if not options or any(config.get(key) != value for key, value in options.items()):
+        return case
+    rest = {key: value for key, value in config.items() if key not in options}
+    others = {name: each for name, each in case.backend_config.items() if name != case.backend.name}
+    return dataclasses.replace(case, backend_config={**others, **({case.backend.name: rest} if rest else {})})
 
 
 def _entries_that_find(modules: Iterable[str], search: str) -> list[str]:

@@ -6,16 +6,38 @@ No driver is imported before it is asked for; the stub is found by its name alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from optest.backends.further import FurtherAnswer
+from optest.backends.prepared import PreparedCall
 from optest.backends.scripts import Script, ScriptInput
-from optest.errors import Unavailable, UnknownName, UsageError
+from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import Registry, load_extension, load_object
-from optest.spec import DTYPES, BackendTarget, Check, Fault, Numerics, Reason, TestCase
+from optest.spec import (
+    DTYPES,
+    BackendTarget,
+    Check,
+    Fault,
+    Numerics,
+    OperatorDescriptor,
+    Reason,
+    Sample,
+    TestCase,
+)
 
-__all__ = ["BackendDriver", "BackendManager", "Fault", "Reason", "Script", "ScriptInput", "backend_manager"]
+__all__ = [
+    "BackendDriver",
+    "BackendManager",
+    "Fault",
+    "FurtherAnswer",
+    "PreparedCall",
+    "Reason",
+    "Script",
+    "ScriptInput",
+    "backend_manager",
+]
 
 
 class BackendDriver:
@@ -39,6 +61,9 @@ class BackendDriver:
     """Options of the command line that :meth:`configure` takes; any other one is refused for this driver."""
     keeps_deadline: bool = False
     """The driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
+    guards_memory: bool = False
+    """Foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a driver of
+    optest's own, which is handed the inputs themselves and leaves them as they are."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
 
@@ -48,6 +73,10 @@ class BackendDriver:
 
     # A driver that writes into buffers that optest owns defines this too; outputs are poisoned before the call:
     #     def run_into(self, case, inputs, outputs) -> None
+
+    def numerics_of(self, case: TestCase) -> Numerics:  # noqa: ARG002 - part of the protocol
+        """What is declared of the arithmetic that answers ``case``."""
+        return self.numerics
 
     def accepts_chip(self, chip: str) -> bool:
         return "*" in self.chips or chip in self.chips
@@ -75,6 +104,29 @@ class BackendDriver:
         """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
         return ()
 
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:  # noqa: ARG002
+        """The case as a call that can be timed by itself, for ``--bench``; None where this driver has no such call.
+
+        Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
+        leaving.
+        """
+        return None
+
+    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - part of the protocol
+        """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
+        return ()
+
+    def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
+        """Asked when the answer to ``case`` was wrong, of a driver that looks closer only then.
+
+        Raises:
+            Fault: for what the wrong answer is due to; the verdict is this, then.
+        """
+
+    def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
+        """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
+        return {}
+
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
         """Python lines that do without optest what :meth:`run` does, or why there are none, in words.
 
@@ -88,6 +140,24 @@ class BackendDriver:
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
+
+    def case_options(self) -> Mapping[str, Any]:
+        """What the options that :meth:`configure` took mean as this driver's ``backend_config``: every case holds them,
+        and whoever runs one of its plans needs no option."""
+        return {}
+
+    def ready_for_check(self) -> str | None:
+        """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
+        return None
+
+    def lacks(self, descriptor: OperatorDescriptor) -> str | None:  # noqa: ARG002 - part of the protocol
+        """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
+        return None
+
+    def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
+        """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
+        which a driver may add what only drivers of its kind can be asked."""
+        return [sample for sample, _ in own]
 
     def device(self) -> str | None:
         """The device that outputs come from, for the report: ``cpu``, ``cuda:0``."""
@@ -118,7 +188,7 @@ _BUILTINS = (
     _Builtin(name="torch", path="optest.backends.torch_eager:TorchBackend", kind="torch"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
-    _Builtin(name="ffi", path="optest.backends.ffi_library:FfiBackend", kind="cpu", by_name_only=True),
+    _Builtin(name="ffi", path="optest.backends.c_library.driver:FfiBackend", kind="cpu", by_name_only=True),
 )
 
 
@@ -268,10 +338,14 @@ def _require_sound(driver: object) -> None:
 
 
 _FLOATS = tuple(entry.name for entry in DTYPES if entry.is_float)
-_CHOICES = {
+_CHOICES: dict[str, tuple[str | bool | None, ...]] = {
     "operands": ("float32", "tf32", "bfloat16", "float16"),
     "accumulator": (None, *_FLOATS),
     "denormals": ("preserve", "flush"),
+    "overflow": ("any", "infinity"),
+    "accumulator_truncates": (False, True),
+    "direct": (False, True),
+    "invariant": (False, True),
 }
 
 
@@ -279,11 +353,22 @@ def _require_known_numerics(driver: BackendDriver) -> None:
     """Rules are computed from what a driver declares, so a slip in it would decide verdicts."""
     if not isinstance(driver.numerics, Numerics):
         raise UsageError(f"backend {driver.name} has numerics = {driver.numerics!r}, but should have Numerics(…)")
-    for name, known in _CHOICES.items():
-        value = getattr(driver.numerics, name)
-        if value not in known:
-            listed = ", ".join(map(repr, known))
-            raise UsageError(f"backend {driver.name} has numerics.{name} = {value!r}, but should have one of {listed}")
+    wrong = wrong_numerics(asdict(driver.numerics))
+    if wrong is not None:
+        raise UsageError(f"backend {driver.name} has {wrong}")
+
+
+def wrong_numerics(stated: Mapping[str, Any]) -> str | None:
+    """What is wrong with stated fields of :class:`Numerics`, the first of them in words."""
+    for name, value in stated.items():
+        if name not in _CHOICES:
+            near = nearest(name, tuple(_CHOICES))
+            return f"numerics.{name}, which is none; " + (
+                f"did you mean {near}?" if near else f"known: {', '.join(_CHOICES)}"
+            )
+        if value not in _CHOICES[name]:
+            return f"numerics.{name} = {value!r}, but should have one of {', '.join(map(repr, _CHOICES[name]))}"
+    return None
 
 
 backend_manager = BackendManager(_BUILTINS)

@@ -10,8 +10,9 @@ from os.path import normpath
 from pathlib import Path
 from typing import Any
 
+from optest.backends.sections import SectionReader
 from optest.backends.tokens import problems_of
-from optest.errors import UnknownName, nearest
+from optest.errors import UnknownName
 from optest.spec import DType, TensorSpec, TestCase, dtype, format_shape
 
 __all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "file_dtypes", "read_config"]
@@ -66,26 +67,14 @@ def read_config(case: TestCase, section: str) -> tuple[CommandConfig, list[str]]
     return reader.config(), reader.problems
 
 
-class _Reader:
-    """Reads one section and collects what is wrong instead of stopping at it."""
-
+class _Reader(SectionReader):
     def __init__(self, case: TestCase, section: str) -> None:
-        self.case = case
-        self.where = f"backend_config.{section}"
-        self.section: Mapping[str, Any] = {}
-        self.problems: list[str] = []
-        stated: Any = case.backend_config.get(section, {})
-        if isinstance(stated, Mapping):
-            self.section = stated
-        else:
-            self._say("", f"is {stated!r}, but should be a map with 'command' and other keys")
+        super().__init__(case, section, "'command' and other keys")
         self.case_tokens = tuple(case_tokens(case))
         self.all_tokens = (*self.case_tokens, "workdir", *_file_tokens(case))
 
     def config(self) -> CommandConfig:
-        for key in self.section:
-            if key not in _KEYS:
-                self._unknown_key(key, "", _KEYS, _OTHER_NAMES)
+        self.unknown_keys(self.section, _KEYS, others=_OTHER_NAMES)
         inputs = self._files("inputs", self.section.get("inputs"), self._input_specs(), "input/{}.bin")
         outputs = self._files("outputs", self.section.get("outputs"), self._output_specs(), "output/{}.bin")
         self._no_path_twice((*inputs, *outputs))
@@ -104,45 +93,37 @@ class _Reader:
             golden_dump=dump,
         )
 
-    def _say(self, key: str, problem: str) -> None:
-        self.problems.append(f"{self.where}{'.' if key else ''}{key} {problem}")
-
-    def _unknown_key(self, key: str, inside: str, known: Sequence[str], others: Mapping[str, str]) -> None:
-        near = nearest(str(key), known)
-        hint = others.get(str(key)) or (f"did you mean {near!r}?" if near else f"known: {', '.join(known)}")
-        self._say(inside, f"has the unknown key {key!r}; {hint}")
-
     def _text(self, key: str, value: Any, tokens: Sequence[str] = ()) -> str:
         """A path, argument or value of the environment, with its tokens checked against ``tokens``, else all."""
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-            self._say(key, f"is {value!r}, but should be a string")
+            self.say(key, f"is {value!r}, but should be a string")
             return ""
         for problem in problems_of(str(value), tokens or self.all_tokens):
-            self._say(key, problem)
+            self.say(key, problem)
         if "{chip}" in str(value) and self.case.backend.chip is None:
-            self._say(key, f"{value!r}: {{chip}} is used, but no chip is asked for; set `chip:` or --chip")
+            self.say(key, f"{value!r}: {{chip}} is used, but no chip is asked for; set `chip:` or --chip")
         return str(value)
 
     def _workdir(self) -> str:
         text = self._text("workdir", self.section.get("workdir", "."), self.case_tokens)
         path = Path(self.case.base_dir, text)
         if "{" not in text and not path.is_dir():
-            self._say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
+            self.say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
         return text
 
     def _command(self) -> Command:
         if "command" not in self.section:
-            self._say("command", "is missing; it should be a list such as [bash, run.sh]")
+            self.say("command", "is missing; it should be a list such as [bash, run.sh]")
             return ()
         return self._one_command("command", self.section["command"])
 
     def _one_command(self, key: str, value: Any) -> Command:
         if isinstance(value, str):
             words = _as_list(value)
-            self._say(key, f"is {value!r}, but should be a list, since no shell reads it: {words}")
+            self.say(key, f"is {value!r}, but should be a list, since no shell reads it: {words}")
             return ()
         if not isinstance(value, (list, tuple)) or not value:
-            self._say(key, f"is {value!r}, but should be a list such as [bash, run.sh]")
+            self.say(key, f"is {value!r}, but should be a list such as [bash, run.sh]")
             return ()
         return tuple(self._text(f"{key}[{index}]", part) for index, part in enumerate(value))
 
@@ -153,18 +134,18 @@ class _Reader:
         if isinstance(value, (list, tuple)) and all(isinstance(part, (list, tuple)) for part in value):
             return tuple(self._one_command(f"{key}[{index}]", each) for index, each in enumerate(value))
         if isinstance(value, (list, tuple)) and any(isinstance(part, (list, tuple)) for part in value):
-            self._say(key, "mixes words and lists, but should be one command or a list of commands")
+            self.say(key, "mixes words and lists, but should be one command or a list of commands")
             return ()
         return (self._one_command(key, value),)
 
     def _env(self) -> dict[str, str]:
         value = self.section.get("env", {})
         if not isinstance(value, Mapping):
-            self._say("env", f"is {value!r}, but should be a map from names to values")
+            self.say("env", f"is {value!r}, but should be a map from names to values")
             return {}
         for name in value:
             if not isinstance(name, str) or not name or "=" in name:
-                self._say("env", f"has the name {name!r}, but should have names of environment variables")
+                self.say("env", f"has the name {name!r}, but should have names of environment variables")
         return {str(name): self._text(f"env.{name}", entry) for name, entry in value.items()}
 
     def _input_specs(self) -> dict[str, TensorSpec]:
@@ -190,7 +171,7 @@ class _Reader:
             if tensor is None:
                 continue
             if tensor in stated:
-                self._say(where, f"names {name!r}, which has a file already")
+                self.say(where, f"names {name!r}, which has a file already")
             stated[tensor] = entry
         return tuple(
             self._file(key, tensor, spec, stated.get(tensor, {}), default)
@@ -207,28 +188,24 @@ class _Reader:
         elif isinstance(value, (list, tuple)):
             pairs = [(f"{key}[{index}]", None, entry) for index, entry in enumerate(value)]
         else:
-            self._say(
-                key, f"is {value!r}, but should be a list of {{tensor, path, dtype}} or a map from names to paths"
-            )
+            self.say(key, f"is {value!r}, but should be a list of {{tensor, path, dtype}} or a map from names to paths")
             return []
         found: list[tuple[str, str, Mapping[str, Any]]] = []
         for where, name, entry in pairs:
             if name is not None and isinstance(entry, str):
                 found.append((where, str(name), {"path": entry}))
             elif not isinstance(entry, Mapping):
-                self._say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
+                self.say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
             else:
                 found += self._entry(where, name, entry)
         return found
 
     def _entry(self, where: str, name: Any, entry: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         known = ("path", "dtype") if name is not None else ("tensor", "path", "dtype")
-        for key in entry:
-            if key not in known:
-                self._unknown_key(key, where, known, {})
+        self.unknown_keys(entry, known, inside=where)
         tensor = entry.get("tensor") if name is None else name
         if not isinstance(tensor, str):
-            self._say(where, "has no tensor, but should name one, such as input0")
+            self.say(where, "has no tensor, but should name one, such as input0")
             return []
         return [(where, tensor, entry)]
 
@@ -238,11 +215,11 @@ class _Reader:
         try:
             side, index = signature.locate(name)
         except UnknownName as error:
-            self._say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
+            self.say(where, f"names a tensor that {self.case.descriptor.name} does not have: {error}")
             return None
         tensor = f"{side}{index}"
         if tensor not in specs and specs:
-            self._say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
+            self.say(where, f"names {name!r}, but the case has {', '.join(specs)} here")
         return tensor if tensor in specs else None
 
     def _file(self, key: str, tensor: str, spec: TensorSpec, entry: Mapping[str, Any], default: str) -> TensorFile:
@@ -254,11 +231,11 @@ class _Reader:
             try:
                 kind = dtype(stated) if isinstance(stated, str) else kind
             except UnknownName as error:
-                self._say(f"{where}.dtype", f"is not known: {error}")
+                self.say(f"{where}.dtype", f"is not known: {error}")
             if not isinstance(stated, str):
-                self._say(f"{where}.dtype", f"is {stated!r}, but should be the name of a dtype")
+                self.say(f"{where}.dtype", f"is {stated!r}, but should be the name of a dtype")
         if key != "inputs" and kind is not spec.dtype:
-            self._say(
+            self.say(
                 f"{where}.dtype",
                 f"is {kind}, but {self.case.descriptor.name} gives {spec.dtype} here; "
                 "the case's `dtypes:` decide what is computed",
@@ -270,7 +247,7 @@ class _Reader:
         for file in files:
             other = seen.setdefault(normpath(file.path), file.tensor)
             if other != file.tensor:
-                self._say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
+                self.say("", f"has the path {file.path!r} for {other} and for {file.tensor}, but each needs its own")
 
     def _no_golden_in_the_way(self, files: Sequence[TensorFile], golden: Sequence[TensorFile]) -> None:
         """What the command reads or writes cannot be what its outputs are compared with."""
@@ -278,7 +255,7 @@ class _Reader:
         for file in dict.fromkeys(golden):
             if normpath(file.path) in taken:
                 tensor = taken[normpath(file.path)]
-                self._say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
+                self.say("golden", f"has the path {file.path!r}, which is the command's own file of {tensor}")
 
     def _golden(self, outputs: Sequence[TensorFile]) -> tuple[tuple[TensorFile, ...], tuple[TensorFile, ...]]:
         value = self.section.get("golden")
@@ -286,16 +263,14 @@ class _Reader:
         if not isinstance(value, Mapping) or not set(value) & {"load", "dump"}:
             both = self._golden_files("golden", value, specs)
             return both, both
-        for key in value:
-            if key not in ("load", "dump"):
-                self._unknown_key(key, "golden", ("load", "dump"), {})
+        self.unknown_keys(value, ("load", "dump"), inside="golden")
         load = self._golden_files("golden.load", value.get("load"), specs)
         return load, self._golden_files("golden.dump", value.get("dump"), specs)
 
     def _golden_files(self, key: str, value: Any, specs: Mapping[str, TensorSpec]) -> tuple[TensorFile, ...]:
         files = self._files(key, value, specs, "golden/{}.bin", partly=True)
         if files and len(files) != len(specs):
-            self._say(key, f"has {', '.join(file.tensor for file in files)}, but should have every output")
+            self.say(key, f"has {', '.join(file.tensor for file in files)}, but should have every output")
         return files
 
 

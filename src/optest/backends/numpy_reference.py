@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, Script, ScriptInput
+from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.registry import load_object
@@ -26,7 +27,7 @@ class NumpyBackend(BackendDriver):
     kind = "cpu"
     isolated = False
     is_reference = True
-    numerics = Numerics(accumulator="float64")
+    numerics = Numerics(accumulator="float64", overflow="infinity")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return one array for each output, rounded to the dtype that is declared or follows from the inputs.
@@ -39,6 +40,15 @@ class NumpyBackend(BackendDriver):
         if len(case.outputs) == len(outputs):
             return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
         return [round_to(output, undeclared_output_dtype(dtype_of(output.dtype), case.dtypes)) for output in outputs]
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """The reference itself, which computes in float64 whatever the dtype; rounding is not part of the call."""
+        yield PreparedCall(
+            call=lambda: reference_outputs(case, inputs),
+            outputs=lambda: self.run(case, inputs),
+            what="the reference in NumPy, in float64",
+        )
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
         """The user's own reference, called by its import path; optest's own cannot be had without optest."""

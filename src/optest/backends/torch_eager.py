@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from optest.backends import BackendDriver, Script, ScriptInput
+from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
@@ -65,8 +66,12 @@ class TorchBackend(BackendDriver):
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
-        """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32."""
-        return Numerics(operands=_operand_precision(self._device.type))
+        """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32.
+
+        A CPU overflows to infinity; of a device that is not known.
+        """
+        overflow = "infinity" if self._device.type == "cpu" else "any"
+        return Numerics(operands=_operand_precision(self._device.type), overflow=overflow)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         operator = TORCH_OPERATORS.get(case.descriptor.name)
@@ -91,6 +96,27 @@ class TorchBackend(BackendDriver):
             if reason is None:
                 raise
             raise Fault(reason, f"torch: {_first_line(error)}") from error
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs."""
+        operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
+        tensors = [
+            to_torch(array, self._device, offset=argument.spec.offset)
+            for argument, array in zip(case.inputs, inputs, strict=True)
+        ]
+        placed = at_their_places(case, tensors)
+
+        def outputs() -> list[Any]:
+            returned = operator(placed, attributes)
+            self._synchronize()
+            several = returned if isinstance(returned, (tuple, list)) else (returned,)
+            return [self._received(each) for each in several]
+
+        with torch.no_grad():
+            yield PreparedCall(
+                call=lambda: operator(placed, attributes), outputs=outputs, synchronize=self._synchronize
+            )
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
         """The torch calls that this backend makes for the case, recorded while it makes them.

@@ -36,6 +36,9 @@ class _Call:
     uses: frozenset[str] = frozenset()
 
 
+_ASKS_FOR_A_VALUE = (".__bool__()", ".__int__()", ".__float__()", ".__index__()", ".item()", ".tolist()")
+
+
 @dataclass(slots=True)
 class Recording:
     """The calls that turn ``inputs`` into outputs. ``device`` is written in place of that of ``meta`` tensors."""
@@ -64,6 +67,8 @@ class Recording:
         expressions = [self.expression(each) for each in outputs or ()]
         if outputs is None and not self.calls:
             raise Unwritable("torch was not asked for anything before the error")
+        if outputs is None and self.calls[-1].text.endswith(_ASKS_FOR_A_VALUE):
+            raise Unwritable("which calls are made depends on values")
         needed = [] if outputs is not None else [self.calls[-1]]
         wanted = {root for each in expressions for root in _roots(each)} | {use for call in needed for use in call.uses}
         for call in reversed(self.calls if outputs is not None else self.calls[:-1]):

@@ -51,7 +51,7 @@ def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Te
     """
     kind = dtype_of(array.dtype)
     torch_dtype(kind)
-    if any(stride < 0 for stride, size in zip(array.strides, array.shape, strict=True) if size > 1):
+    if min(array.strides, default=0) < 0:
         raise Inexpressible("torch has no negative strides")
     tensor = _on_cpu(array, kind)
     if device.type == "cpu":

@@ -13,6 +13,7 @@ from optest import __version__
 from optest.cli.asking import explain_command, list_command
 from optest.cli.checking import check_command
 from optest.cli.completing import completion_command
+from optest.cli.ffi import ffi_command
 from optest.cli.replaying import replay_command
 from optest.cli.running import run_command
 from optest.cli.showing import doctor_command, report_command, schema_command
@@ -46,6 +47,7 @@ for command in (
     replay_command,
     report_command,
     schema_command,
+    ffi_command,
     doctor_command,
     completion_command,
 ):

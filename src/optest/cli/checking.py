@@ -7,14 +7,16 @@ from typing import Any
 import click
 
 from optest.cli.options import GroupedCommand, options
+from optest.settings import resolve
 
 __all__ = ["check_command"]
 
 _OPTIONS = (
     *("op", "dtype", "seed", "tier", "case_set", "expectations"),
-    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag"),
+    *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed"),
+    *("library", "headers", "mapping", "device", "guard", "probes", "threads", "sanitizer"),
     *("isolate", "jobs", "timeout", "retries", "exitfirst", "maxfail", "resume"),
-    *("report", "report_path", "runs_dir", "no_color", "verbose", "quiet"),
+    *("report", "report_path", "runs_dir", "durations", "no_color", "verbose", "quiet"),
 )
 _HELP = {
     "op": "Only this operator, by name or alias. Repeatable.",
@@ -22,6 +24,7 @@ _HELP = {
     "backend": "Backend that is asked, by name or kind.",
     "jobs": "Workers. [as many as processors for a backend that runs on them, else 1]",
     "resume": "Go on with a check.",
+    "rerun_failed": "Only what went wrong in the latest or the named check; alone, as that check was asked.",
 }
 
 
@@ -38,6 +41,7 @@ def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     optest check --backend torch --op sum --set layouts --write plan.yaml
     """
     from optest.api import checking
+    from optest.api.durations import slowest
 
     if only_list and write_to is not None:
         raise click.UsageError("--list and --write exclude each other")
@@ -48,4 +52,7 @@ def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     if write_to is not None:
         click.echo(checking.write(given, write_to))
         return 0
-    return checking.check(given).exit_status
+    outcome = checking.check(given)
+    for line in slowest(outcome.results, resolve(given)["durations"]):
+        click.echo(line)
+    return outcome.exit_status

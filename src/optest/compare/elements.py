@@ -15,7 +15,7 @@ from optest.compare.within import widen_bfloat16, widen_half
 from optest.numerics import Array, bits, numpy_dtype, round_to, widen
 from optest.spec import DType, Kind, dtype
 
-__all__ = ["NO_SCATTER", "Judged", "Scatter", "dot", "flat", "judge_of", "overflow_threshold"]
+__all__ = ["NO_SCATTER", "Ends", "Judged", "Scatter", "dot", "flat", "judge_of", "overflow_threshold"]
 
 
 _BFLOAT16 = numpy_dtype(dtype("bfloat16"))
@@ -92,22 +92,38 @@ def _piece(values: Any, size: int) -> Callable[[slice], Any]:
 _JudgeBlock = Callable[[Array, Array, slice], Judged]
 
 
+class Ends(NamedTuple):
+    """What a backend may do at both ends of a dtype's range.
+
+    ``flush``: zeros in place of subnormal results. ``saturate``: the largest finite value in place of infinity.
+    """
+
+    flush: bool = False
+    saturate: bool = True
+
+
 def judge_of(
-    allowance: Allowance, dtype: DType, *, flush: bool, size: int, with_rounding: bool, detailed: bool
+    allowance: Allowance, dtype: DType, *, ends: Ends, size: int, with_rounding: bool, detailed: bool
 ) -> _JudgeBlock:
     if not dtype.is_inexact:
         return _integers(allowance, dtype)
     if allowance.method is Method.BITS:
         return _movement(dtype)
     if allowance.law is not None:
-        exact = _by_law(allowance.law, allowance.budget, dtype, flush=flush, size=size, with_rounding=with_rounding)
-        if detailed or flush or dtype.is_complex or allowance.law.per_term or allowance.law.statistic is Statistic.SUM:
+        exact = _by_law(allowance.law, allowance.budget, dtype, ends=ends, size=size, with_rounding=with_rounding)
+        if (
+            detailed
+            or ends.flush
+            or dtype.is_complex
+            or allowance.law.per_term
+            or allowance.law.statistic is Statistic.SUM
+        ):
             return exact
         return _by_ulps(allowance.law, dtype, exact, size)
-    return _by_tolerance(allowance.rtol, allowance.atol, dtype, flush)
+    return _by_tolerance(allowance.rtol, allowance.atol, dtype, ends)
 
 
-def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _JudgeBlock:
+def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeBlock:
     smallest_normal = 2.0**dtype.emin
 
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
@@ -118,14 +134,14 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, flush: bool) -> _Judge
             magnitude = np.where(np.isfinite(target), magnitude, np.abs(wide))
         bound = rtol * magnitude
         bound += atol
-        if flush:
+        if ends.flush:
             bound[magnitude < smallest_normal] += smallest_normal
-        return _floats(_wide(actual), target, wide, bound, dtype, lambda part, _: atol + rtol * part)
+        return _floats(_wide(actual), target, wide, bound, dtype, ends.saturate, lambda part, _: atol + rtol * part)
 
     return judge
 
 
-def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, with_rounding: bool) -> _JudgeBlock:
+def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, with_rounding: bool) -> _JudgeBlock:
     smallest_normal = 2.0**dtype.emin
     ulp_arithmetic, ulp_output = array_ulp(law.arithmetic), array_ulp(dtype)
     totals, squares, weights = (_piece(values, size) for values in budget)
@@ -136,14 +152,14 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, flush: bool, size: int, w
         total = totals(where)
         arithmetic = law.arithmetic_error(magnitude, total, ulp_arithmetic)
         bound = law.bound(magnitude, arithmetic, ulp_output)
-        if flush:
+        if ends.flush:
             bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
 
         def of_part(part: Array, at: Array) -> Array:
             lost = law.arithmetic_error(part, total[at] if np.ndim(total) else total, ulp_arithmetic)
             return np.asarray(law.bound(part, lost, ulp_output))
 
-        block = _floats(_wide(actual), wide, wide, bound, dtype, of_part)
+        block = _floats(_wide(actual), wide, wide, bound, dtype, ends.saturate, of_part)
         if law.statistic is Statistic.NONE:
             return block
         spacing = ulp_output(magnitude)
@@ -245,7 +261,13 @@ _BoundOfPart = Callable[[Array, Array], Array]
 
 
 def _floats(
-    actual: Array, target: Array, reference: Array, bound: Array, dtype: DType, bound_of_part: _BoundOfPart
+    actual: Array,
+    target: Array,
+    reference: Array,
+    bound: Array,
+    dtype: DType,
+    saturate: bool,
+    bound_of_part: _BoundOfPart,
 ) -> Judged:
     """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
     error = np.abs(actual - target)
@@ -256,9 +278,9 @@ def _floats(
     at = np.flatnonzero(~right)
     pair = (actual[at], reference[at], bound[at])
     if dtype.is_complex:
-        by_class = _complex_right_by_class(actual[at], target[at], at, bound_of_part, dtype)
+        by_class = _complex_right_by_class(actual[at], target[at], at, bound_of_part, dtype, saturate)
     else:
-        by_class = _right_by_class(*pair, dtype)
+        by_class = _right_by_class(*pair, dtype, saturate)
     wrong_at = at[~by_class]
     nonfinite = ~(np.isfinite(pair[0]) & np.isfinite(pair[1]) & (np.abs(pair[1]) < overflow_threshold(dtype)))
     odd = np.zeros(actual.shape, np.bool_)
@@ -280,28 +302,34 @@ def _floats(
     )
 
 
-def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType) -> Array:
-    """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value."""
+def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType, saturate: bool) -> Array:
+    """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value.
+
+    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate.
+    """
     both_nan = np.isnan(actual) & np.isnan(reference)
     top = np.copysign(dtype.max_finite, reference)
     beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
     if dtype.has_infinity:
         same_infinity = np.isinf(reference) & (actual == reference)
-        overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | (actual == top))
+        at_top = (
+            actual == top if saturate else (actual == top) & (np.abs(reference) - bound < overflow_threshold(dtype))
+        )
+        overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | at_top)
         return np.asarray(both_nan | same_infinity | overflowed)
     beyond |= np.isinf(reference)
     return np.asarray(both_nan | (beyond & (np.isnan(actual) | (actual == top))))
 
 
 def _complex_right_by_class(
-    actual: Array, target: Array, at: Array, bound_of_part: _BoundOfPart, dtype: DType
+    actual: Array, target: Array, at: Array, bound_of_part: _BoundOfPart, dtype: DType, saturate: bool
 ) -> Array:
     """Component by component: one is of its class, and the other too or within the bound at its own magnitude."""
     right = np.ones(actual.shape, np.bool_)
     special = np.zeros(actual.shape, np.bool_)
     for got, want in ((actual.real, target.real), (actual.imag, target.imag)):
         bound = bound_of_part(np.abs(want), at)
-        by_class = _right_by_class(got, want, bound, dtype)
+        by_class = _right_by_class(got, want, bound, dtype, saturate)
         right &= by_class | ((np.abs(got - want) <= bound) & np.isfinite(bound))
         special |= by_class
     return np.asarray(right & special)

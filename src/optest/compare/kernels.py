@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from optest.compare.elements import NO_SCATTER, Judged, Scatter, dot, flat, judge_of
+from optest.compare.elements import NO_SCATTER, Ends, Judged, Scatter, dot, flat, judge_of
 from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
+from optest.compare.sides import Sides, shows_rounding
 from optest.compare.within import WIDEST, within_for
 from optest.numerics import Array, ulp
 from optest.spec import DType
@@ -71,6 +72,7 @@ class Outcome:
     target_squared: float = 0.0
     product: float = 0.0
     sketch: Sketch | None = None
+    sides: Sides | None = None
 
     @property
     def finite_mismatched(self) -> int:
@@ -83,15 +85,17 @@ def compare(
     dtype: DType,
     allowance: Allowance,
     *,
-    flush: bool,
+    ends: Ends,
     detailed: bool,
     with_rounding: bool = True,
+    with_sides: bool = False,
 ) -> Outcome:
     """Compare two arrays of one shape and return what their blocks add up to.
 
     Without ``detailed`` it stops at the first block with a wrong element: only counts and the statistic of a
-    passing pair are complete. ``flush`` admits zeros in place of subnormal results. ``with_rounding`` asks for the
-    statistic of the final rounding too, where the law gives one.
+    passing pair are complete. ``ends`` is what the backend may do at the ends of the range.
+    ``with_rounding`` asks for the statistic of the final rounding too, where the law gives one; ``with_sides`` for the
+    sides on which inexact results lie, which are counted where all is ``detailed``.
 
     Raises:
         ValueError: if the reference holds values that the output dtype cannot (integers out of range).
@@ -100,14 +104,19 @@ def compare(
     if not detailed and _plainly_within(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
-    judge = judge_of(allowance, dtype, flush=flush, size=reference.size, with_rounding=with_rounding, detailed=detailed)
+    judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=with_rounding, detailed=detailed)
     left, right = flat(actual), flat(reference)
+    if with_sides and shows_rounding(dtype, reference, allowance):
+        outcome.sides = Sides()
+    smallest = 2.0**dtype.emin if ends.flush else 0.0
     with np.errstate(all="ignore"):
         for where in _blocks(actual.size):
             block = judge(left[where], right[where], where)
             _add(outcome, block)
             if detailed:
                 _detail(outcome, block, where.start, dtype)
+                if outcome.sides is not None:
+                    outcome.sides.see(block.actual, right[where], dtype, block.odd, smallest)
             elif outcome.mismatched:
                 break
     return outcome

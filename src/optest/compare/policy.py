@@ -111,9 +111,10 @@ def resolve(
     if sums_exactly:
         return _INTEGER_EXACT
     if kind is _MOVES:
-        return _MOVEMENT
+        return _told_with_alternatives(_MOVEMENT, case.descriptor)
     if kind is _EXACT:
-        return _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
+        only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
+        return _told_with_alternatives(only, case.descriptor)
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -164,6 +165,14 @@ _EXACT_FLOATS = _built_in("exact", "one right answer: the exact result, rounded 
 _INTEGER_EXACT = _built_in(
     "integer-exact", "integer-exact inputs: every order of summation gives the exact sum, rounded once", Method.EXACT
 )
+
+
+def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor) -> Allowance:
+    """The same, but saying what else is right where the operator has alternatives."""
+    if descriptor.alternatives is None or descriptor.rule is None or not descriptor.rule.formula:
+        return allowance
+    text = f"{allowance.used.text}; {descriptor.rule.formula}"
+    return dataclasses.replace(allowance, used=dataclasses.replace(allowance.used, text=text))
 
 
 def needs_its_name(case: TestCase, expected: Expected) -> bool:
@@ -264,11 +273,12 @@ def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inp
     """Whether every order of summation gives the same bits: integers whose Σ|terms| the accumulator holds exactly.
 
     The fill promises it; attributes such as ``alpha=0.3``, a narrow accumulator or cut operands may break the
-    promise, so the terms are asked too. Winograd and FFT sum other terms.
+    promise, so the terms are asked too. Winograd and FFT sum other terms; what a mean divides is no whole number,
+    although quotients may happen to add up to one.
     """
     if all(argument.fill.kind != "integer-exact" for argument in case.inputs):
         return False
-    if not numerics.direct or not isinstance(expected.terms, Terms):
+    if not numerics.direct or not isinstance(expected.terms, Terms) or expected.terms.divided:
         return False
     arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=True)
     total = np.asarray(expected.terms.absolute, dtype=np.float64)
@@ -384,7 +394,9 @@ def _make_law(
     arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=sums)
     names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
     if rule.kind is RuleClass.ULP:
-        return ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(terms, ErrorBudget))
+        law = ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(terms, ErrorBudget))
+        told = case.descriptor.alternatives is not None and rule.formula
+        return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if told else law
     if rule.kind is RuleClass.ACCUMULATE:
         cut = _cut_operands(case, numerics)
         return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import repeat
 from math import frexp, inf, ldexp, sqrt
@@ -19,6 +20,7 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.bounds import Law, Statistic, scalar_ulp
 from optest.compare.policy import Allowance, Method
+from optest.compare.sides import shows_rounding, sides_of_few
 from optest.compare.statistic import limit, sharper
 from optest.numerics import Array
 from optest.spec import DType, Kind, Measure, dtype
@@ -41,8 +43,10 @@ def spacing_of(name: str) -> Callable[[float], float]:
     return scalar_ulp(dtype(name))
 
 
-def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: Allowance) -> Measure | None:
-    """Return the measure of a real output that is plainly right, else None."""
+def measure_small(
+    actual: Array, reference: Array, wanted: Expected, allowance: Allowance, *, with_sides: bool = False
+) -> Measure | None:
+    """Return the measure of a real output that is plainly right, else None; ``with_sides`` with its ``rounding``."""
     entry = wanted.dtype
     if entry.kind is _BOOL:
         actual = actual.view(np.uint8)  # a byte of 2 is no bool
@@ -51,9 +55,12 @@ def measure_small(actual: Array, reference: Array, wanted: Expected, allowance: 
     if not entry.precision:
         return _whole(got, want, actual.shape, wanted, allowance)
     try:
-        return _real(got, want, actual, reference, wanted, allowance)
+        measure = _real(got, want, actual, reference, wanted, allowance)
     except OverflowError:  # math raises where arrays give infinity
         return None
+    if measure is None or not with_sides or not shows_rounding(entry, reference, allowance):
+        return measure
+    return replace(measure, rounding=sides_of_few(got, want, _rounded(want, entry), _spacings(want, entry)))
 
 
 def _real(

@@ -10,6 +10,7 @@ import numpy as np
 
 from optest.compare import Expected
 from optest.compare.bounds import Statistic
+from optest.compare.elements import Ends
 from optest.compare.kernels import Outcome, compare
 from optest.compare.policy import Allowance, NoRule, for_stored, resolve
 from optest.compare.small import SMALL, measure_small, place_of, spacing_of
@@ -205,9 +206,9 @@ def _judge_empty(case: TestCase, index: int, wanted: Expected) -> tuple[Measure 
 def _judge_values(
     actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
 ) -> tuple[Measure, _Finding | None]:
-    flush = numerics.denormals == "flush"
-    if actual.size <= SMALL and not wanted.dtype.is_complex and not flush:
-        measure = measure_small(actual, reference, wanted, allowance)
+    ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "any")
+    if actual.size <= SMALL and not wanted.dtype.is_complex and not ends.flush:
+        measure = measure_small(actual, reference, wanted, allowance, with_sides=every_measure)
         if measure is not None:
             return measure, None
     detailed = every_measure or actual.size < ALWAYS_DETAILED
@@ -217,23 +218,24 @@ def _judge_values(
         draws = math.isqrt(draws) if law.correlated else draws
         with_rounding = law.narrow and (law.statistic is Statistic.ROUNDING or draws < ENOUGH_VALUES)
 
-    def look(detailed: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
+    def look(detailed: bool, with_sides: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
         outcome = compare(
             actual,
             reference,
             wanted.dtype,
             allowance,
-            flush=flush,
+            ends=ends,
             detailed=detailed,
             with_rounding=with_rounding,
+            with_sides=with_sides,
         )
         statistic, ceiling = sharper(outcome.scatter.z, limit(draws), outcome.rounding.z)
         return outcome, statistic, ceiling, _decide(outcome, allowance, statistic, ceiling, wanted.name)
 
-    outcome, statistic, ceiling, finding = look(detailed)
-    if finding is not None and not detailed:
-        outcome, statistic, ceiling, finding = look(True)
-    return _measure(outcome, wanted, actual.shape, allowance, statistic, ceiling), finding
+    outcome, statistic, ceiling, finding = look(detailed, every_measure)
+    if finding is not None and not every_measure:
+        outcome, statistic, ceiling, finding = look(True, True)
+    return _measure(outcome, wanted, reference, actual.shape, allowance, statistic, ceiling), finding
 
 
 def _decide(
@@ -272,6 +274,7 @@ def _value_message(outcome: Outcome, name: str) -> str:
 def _measure(
     outcome: Outcome,
     wanted: Expected,
+    reference: Array,
     shape: tuple[int, ...],
     allowance: Allowance,
     statistic: float | None,
@@ -280,6 +283,7 @@ def _measure(
     known: dict[str, Any] = {}
     if outcome.detailed:
         known = _details(outcome, wanted, shape)
+        known["rounding"] = outcome.sides.rounding(reference) if outcome.sides is not None else None
     return Measure(
         output=wanted.name,
         dtype=wanted.dtype.name,

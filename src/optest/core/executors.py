@@ -13,8 +13,10 @@ from typing import Any, Protocol
 
 from optest.backends import BackendDriver
 from optest.core import runner
+from optest.core.benchmarking import BenchOptions
 from optest.core.expectations import excused
 from optest.core.keeping import execute_and_keep
+from optest.core.last_words import LastWords, last_words
 from optest.core.messages import Asked, Broken, Hello, Ran, Ready, decode_for_parent, encode
 from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
@@ -31,6 +33,12 @@ _START_S = 300.0
 _OWN_PHASES_S = 300.0
 """How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
 
+
+_MOST_SLOW_CALLS = 12
+"""Of two implementations, in a benchmark."""
+
+_REPORT_BYTES = 1 << 16
+"""As much as a sanitizer says when it ends a worker."""
 
 _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
@@ -56,15 +64,28 @@ class InProcess:
     interrupted: Callable[[], bool] | None = None
     keep: Path | None = None
     """Where the tensors of every execution are kept, if anywhere."""
+    bench: BenchOptions | None = None
+    """How every case that passes is timed, if at all."""
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         if self.keep is not None:
             with exits_refused(), directory_kept():
-                return execute_and_keep(cases, self.driver, folder=self.keep, every_measure=self.every_measure)
+                return execute_and_keep(
+                    cases, self.driver, folder=self.keep, every_measure=self.every_measure, bench=self.bench
+                )
         if self.driver.__module__.startswith("optest.") and not _brings_code(cases[0]):
-            return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
+            return self._execute(cases)
         with exits_refused(), directory_kept():
-            return runner.execute(cases, self.driver, every_measure=self.every_measure, interrupted=self.interrupted)
+            return self._execute(cases)
+
+    def _execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        return runner.execute(
+            cases,
+            self.driver,
+            every_measure=self.every_measure,
+            interrupted=self.interrupted,
+            bench=self.bench,
+        )
 
     def close(self) -> None:
         return None
@@ -74,16 +95,20 @@ class InProcess:
 class Patience:
     """How much longer than a case's deadline a worker may take: a driver that keeps deadlines itself ends first.
 
-    ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up.
+    ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up, ``bench_s``
+    what timings may take beside the calls that a slow case needs: two to warm up, three in turns, one to be judged.
     """
 
     times: int = 1
     extra_s: float = 0.0
+    bench_s: float = 0.0
 
     def allowance_s(self, phase: Phase, case: TestCase) -> float:
         """Seconds that a phase may take; the case's own deadline covers the backend alone."""
         if phase is Phase.RUN:
             return (case.timeout_s or _OWN_PHASES_S) * self.times + self.extra_s
+        if phase is Phase.BENCHMARK:
+            return (case.timeout_s or _OWN_PHASES_S) * _MOST_SLOW_CALLS + self.bench_s
         return max(_OWN_PHASES_S, case.timeout_s or 0.0)
 
 
@@ -106,6 +131,8 @@ class WorkerOptions:
     patience: Patience = Patience()
     keep: Path | None = None
     """Where the tensors of every execution are kept, if anywhere."""
+    bench: BenchOptions | None = None
+    """How every case that passes is timed, if at all."""
 
 
 class WorkerProcess:
@@ -223,8 +250,7 @@ class WorkerProcess:
         """
         if self._running is not None:
             return self._running
-        if self._closed:
-            raise InternalError(f"worker {self._name} was closed while a case was waiting for it")
+        self._require_open()
         self._started += 1
         page_path = self._options.scratch / f"{self._name}.phase"
         page = PhasePage(page_path, create=True)
@@ -235,12 +261,17 @@ class WorkerProcess:
         )
         try:
             self._greet(child)
+            self._require_open()  # whoever closed it meanwhile saw no child that could be closed
         except BaseException:
             child.close()
             page.close()
             raise
         self._running = child, page
         return self._running
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InternalError(f"worker {self._name} was closed while a case was waiting for it")
 
     def close(self) -> None:
         self._closed = True
@@ -281,6 +312,7 @@ class WorkerProcess:
             every_measure=self._options.every_measure,
             fresh=self._options.fresh,
             keep=str(self._options.keep.absolute()) if self._options.keep is not None else "",
+            bench=self._options.bench,
         )
 
     def _ended_by_deadline(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
@@ -294,7 +326,8 @@ class WorkerProcess:
     def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
         returncode, signal = child.wait()
         phase, _ = page.read()
-        verdict = _death(phase, returncode, signal, child.stderr_tail())
+        told = last_words(child.stderr_tail(_REPORT_BYTES))
+        verdict = _death(phase, returncode, signal, child.stderr_tail(), told)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
@@ -334,7 +367,9 @@ _WHOSE = {
     Phase.REFERENCE: "the reference",
     Phase.RUN: "the backend",
     Phase.COMPARE: "the comparison",
+    Phase.BENCHMARK: "the backend, while it was timed,",
 }
+_BY_BACKEND = (Phase.RUN, Phase.BENCHMARK)
 _REASON_ELSEWHERE = {
     Phase.IDLE: Reason.INTERNAL,
     Phase.GENERATE: Reason.BAD_CASE,
@@ -345,11 +380,11 @@ _REASON_ELSEWHERE = {
 
 def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
     details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
-    if phase is Phase.RUN:
+    if phase in _BY_BACKEND:
         return Verdict(
             status=Status.TIMEOUT,
             reason=Reason.DEADLINE,
-            message=f"the backend did not answer within {allowance_s:g} s and was killed",
+            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed",
             details=details,
         )
     return Verdict(
@@ -360,32 +395,26 @@ def _overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
     )
 
 
-_LAST_WORDS = "optest: "
-"""Begins a line that a driver of ours wrote when the signal came: which memory was touched."""
-
-
-def _told_before(tail: str) -> str:
-    words = [line.removeprefix(_LAST_WORDS) for line in tail.splitlines() if line.startswith(_LAST_WORDS)]
-    return f": {words[-1]}" if words else ""
-
-
-def _death(phase: Phase, returncode: int | None, signal: int | None, tail: str) -> Verdict:
+def _death(
+    phase: Phase, returncode: int | None, signal: int | None, tail: str, told: LastWords | None = None
+) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
     how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
-    how += _told_before(tail)
+    how += f": {told.words}" if told else ""
     details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
-    if phase is not Phase.RUN:
+    if phase not in _BY_BACKEND:
         return Verdict(
             status=Status.ERROR,
             reason=_REASON_ELSEWHERE[phase],
             message=f"{_WHOSE[phase]} {how}",
             details=details,
         )
+    reason = Reason.SIGNAL if signal else Reason.EXIT_CODE
     return Verdict(
         status=Status.CRASHED,
-        reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
-        message=f"the backend {how}",
+        reason=(told and told.reason) or reason,
+        message=f"{_WHOSE[phase]} {how}",
         details=details,
     )
 
@@ -409,8 +438,8 @@ class NotInWorker(UsageError):
 
 def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
     match answer:
-        case Ran(_, verdicts, timings):
-            return runner.Execution(tuple(verdicts), timings)
+        case Ran(_, verdicts, timings, benchmark):
+            return runner.Execution(tuple(verdicts), timings, benchmark)
         case Broken(_, _, message):
             verdict = Verdict(
                 status=Status.ERROR,

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from optest.spec import Timings, Verdict
+from optest.core.benchmarking import BenchOptions
+from optest.spec import Benchmark, Timings, Verdict
 
 __all__ = [
     "Asked",
@@ -25,7 +26,7 @@ __all__ = [
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """The first message to a worker: whom to load and how to run. ``fresh`` forks a process for each execution.
 
-    ``keep`` is the folder where the tensors of every execution are kept, empty for nowhere.
+    ``keep`` is the folder where the tensors of every execution are kept, empty for nowhere. ``bench`` asks for timings.
     """
 
     driver: str
@@ -35,6 +36,7 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     every_measure: bool = False
     fresh: bool = False
     keep: str = ""
+    bench: BenchOptions | None = None
 
 
 class Asked(msgspec.Struct, tag="asked", frozen=True):
@@ -55,6 +57,7 @@ class Ran(msgspec.Struct, tag="ran", frozen=True):
     number: int
     verdicts: list[Verdict]
     timings: Timings
+    benchmark: Benchmark | None = None
 
 
 class Broken(msgspec.Struct, tag="broken", frozen=True):

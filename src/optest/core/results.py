@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.core.wire import case_to_wire
-from optest.spec import CaseResult, TestCase, Timings, Verdict
+from optest.spec import Benchmark, CaseResult, TestCase, Timings, Verdict
 from optest.spec.construct import constructor
 
 __all__ = ["reference_name", "result_of"]
@@ -25,6 +25,7 @@ def result_of(
     verdict: Verdict,
     *,
     timings: Timings | None = None,
+    benchmark: Benchmark | None = None,
     attempts: int = 1,
     round_index: int = 0,
     isolation: str = "none",
@@ -51,6 +52,7 @@ def result_of(
         chip=target.chip,
         device=target.device,
         timings=timings or Timings(),
+        benchmark=benchmark,
         attempts=attempts,
         round=round_index,
         isolation=isolation,

@@ -14,13 +14,29 @@ from optest.backends import BackendDriver, backend_manager
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.actual import actual_outputs
+from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
+from optest.core.outputs import in_order
 from optest.core.results import result_of
 from optest.numerics import reset_float_mode
-from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Fault, Reason, Status, TestCase, Timings, Verdict
+from optest.spec import (
+    BAD_STATUSES,
+    Benchmark,
+    CaseResult,
+    Check,
+    CheckState,
+    Evidence,
+    Fault,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Timings,
+    Verdict,
+)
 from optest.spec.construct import constructor
 
 __all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
@@ -38,9 +54,10 @@ class Phase(IntEnum):
     REFERENCE = 2
     RUN = 3
     COMPARE = 4
+    BENCHMARK = 5
 
 
-_IDLE, _GENERATE, _REFERENCE, _RUN, _COMPARE = Phase
+_IDLE, _GENERATE, _REFERENCE, _RUN, _COMPARE, _BENCHMARK = Phase
 """Members by themselves: asking an enumeration for one costs as much as calling a function."""
 _PHASES = len(Phase)
 
@@ -51,6 +68,7 @@ class Execution:
 
     verdicts: tuple[Verdict, ...]
     timings: Timings
+    benchmark: Benchmark | None = None
 
 
 class _Clock:
@@ -72,7 +90,7 @@ class _Clock:
             self._announce(phase)
 
     def timings(self) -> Timings:
-        _, generate_s, reference_s, run_s, compare_s = self._seconds
+        _, generate_s, reference_s, run_s, compare_s, _ = self._seconds
         return new_timings(generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s)
 
 
@@ -91,16 +109,19 @@ def execute(
     announce: Callable[[Phase], None] | None = None,
     every_measure: bool = False,
     interrupted: Callable[[], bool] | None = None,
+    bench: BenchOptions | None = None,
 ) -> Execution:
     """Run cases that compute the same thing once and judge each of them for itself.
 
-    ``announce`` is told each phase before it begins. ``interrupted`` tells a real Ctrl-C, which is raised,
-    from a KeyboardInterrupt that the backend threw, which is a verdict.
+    ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
+    ``interrupted`` tells a real Ctrl-C, which is raised, from a KeyboardInterrupt that the backend threw, which is a
+    verdict.
     """
     case = cases[0]
     clock = _Clock(announce)
     expected: Sequence[Expected] | None = None
     notes: tuple[Check, ...] = ()
+    benchmark: Benchmark | None = None
     try:
         clock.enter(_GENERATE)
         reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
@@ -117,8 +138,36 @@ def execute(
         answer = _asked(case, driver, inputs, expected, notes, interrupted)
         clock.enter(_COMPARE)
         verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
+        if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
+            clock.enter(_BENCHMARK)
+            try:
+                benchmark = _timed(cases[passed[0]], driver, inputs, expected or (), bench)
+            except Fault as fault:
+                for place in passed:
+                    verdicts[place] = excused(cases[place], fault_verdict(fault))
     clock.enter(_IDLE)
-    return Execution(tuple(verdicts), clock.timings())
+    return Execution(tuple(verdicts), clock.timings(), benchmark)
+
+
+def _is_measured(verdict: Verdict) -> bool:
+    """Whether there is something to be timed: a refusal that was expected is no work."""
+    return verdict.status is Status.PASSED and verdict.evidence is Evidence.MEASURED
+
+
+def _timed(
+    case: TestCase, driver: BackendDriver, inputs: Sequence[Array], expected: Sequence[Expected], bench: BenchOptions
+) -> Benchmark:
+    """Time the case; whatever is timed is judged as the case is, by its own numerics.
+
+    Raises:
+        Fault: if the backend fails when it is called often.
+    """
+
+    def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
+        return _verdict(case, who, inputs, expected, _Answer(outputs, ()), every_measure=False)
+
+    specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
+    return benchmark_of(case, driver, inputs, specs, judged, bench)
 
 
 def _asked(
@@ -164,18 +213,56 @@ def _verdict(
         )
     try:
         with Border("the comparison", _INTERNAL):
-            verdict = judge(
-                case,
-                answer.outputs,
-                expected,
-                numerics=driver.numerics,
-                every_measure=every_measure,
-                inputs=inputs,
-                checks=answer.checks,
-            )
+            verdict = _judged(case, driver, inputs, expected, answer, every_measure)
+        if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
+            with Border("the backend's `blame`", Reason.RAISED):
+                driver.blame(case, [array.view() for array in inputs])
+        if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
+            verdict = _further_judged(case, driver, inputs, expected, answer, verdict)
+        with Border("the comparison", _INTERNAL):
             return doubted(case, verdict, expected)
     except Fault as fault:
         return fault_verdict(fault)
+
+
+def _judged(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected],
+    answer: _Answer,
+    every_measure: bool,
+) -> Verdict:
+    return judge(
+        case,
+        answer.outputs,
+        expected,
+        numerics=driver.numerics_of(case),
+        every_measure=every_measure,
+        inputs=inputs,
+        checks=answer.checks,
+    )
+
+
+def _further_judged(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected],
+    answer: _Answer,
+    first: Verdict,
+) -> Verdict:
+    """The verdict of the first answer with other bits that is not a pass; the first answer's if there is none."""
+    with Border("the backend's `further`", Reason.RAISED):
+        further = tuple(driver.further(case))
+    for other in further:
+        outputs = in_order(case, other.outputs)
+        with Border("the comparison", _INTERNAL):
+            verdict = _judged(case, driver, inputs, expected, answer._replace(outputs=outputs), True)
+        if verdict.status is not Status.PASSED:
+            reason = other.reason or verdict.reason
+            return replace(verdict, reason=reason, message=f"{other.how}: {verdict.message}")
+    return first
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from optest.core.results import reference_name
 from optest.spec import TestCase
+from optest.spec.construct import collection_paused
 
 __all__ = ["Execution", "executions"]
 
@@ -28,10 +29,20 @@ class Execution:
 
 def executions(cases: Iterable[TestCase], *, rounds: int = 1, dedupe: bool = True) -> Sequence[Execution]:
     """Group cases by what they compute, in the order of the plan, ``rounds`` times over."""
+    planned = tuple(cases)
+    with collection_paused():
+        groups = _grouped(planned) if dedupe else [(case,) for case in planned]
+        return [Execution(group, index) for index in range(rounds) for group in groups]
+
+
+def _grouped(cases: Sequence[TestCase]) -> list[tuple[TestCase, ...]]:
+    """Most plans repeat nothing, which their keys alone tell."""
+    if len({case.key for case in cases}) == len(cases):
+        return [(case,) for case in cases]
     grouped: dict[object, list[TestCase]] = {}
     for case in cases:
-        grouped.setdefault(_shared(case) if dedupe else id(case), []).append(case)
-    return [Execution(tuple(group), index) for index in range(rounds) for group in grouped.values()]
+        grouped.setdefault(_shared(case), []).append(case)
+    return [tuple(group) for group in grouped.values()]
 
 
 def _shared(case: TestCase) -> object:

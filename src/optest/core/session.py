@@ -237,7 +237,7 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return runner.Execution(verdicts, outcome.timings), attempt
+        return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
 
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
@@ -246,6 +246,7 @@ class Session:
                 case,
                 verdict,
                 timings=outcome.timings,
+                benchmark=outcome.benchmark if judged.status is Status.PASSED else None,
                 attempts=attempts,
                 round_index=execution.round_index,
                 isolation=self.policy.isolation,

@@ -99,8 +99,8 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
         return _broken(asked.number, error)
     run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
     with directory_kept():
-        execution = run(cases, driver, announce=phases.write, every_measure=hello.every_measure)
-    return Ran(asked.number, list(execution.verdicts), execution.timings)
+        execution = run(cases, driver, announce=phases.write, every_measure=hello.every_measure, bench=hello.bench)
+    return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark)
 
 
 def _answer_in_fresh_process(

@@ -131,14 +131,23 @@ def _pointer_converter(parameter: Parameter, required: bool) -> Converter:
     type_, pointee = parameter.type, parameter.pointee
     assert pointee is not None
     writes = not pointee.is_const
-    fitting: set[str] = set()
+    fitting: set[Any] = set()
+    """Dtypes and types of ctypes that were found to fit: asked once, since a run calls a million times."""
 
     def convert(value: Any) -> Any:
-        element = getattr(value, "element", None)
-        if element is not None and element.name not in fitting:
-            _require_element(element, type_, pointee)
-            fitting.add(element.name)  # asked once: a benchmark calls a million times
+        kind = type(value)
+        if kind in fitting or (kind is _BYREF and type(value._obj) in fitting):
+            return value
+        if kind is not int and value is not None:
+            element = getattr(value, "element", None)
+            if element is not None and element.name not in fitting:
+                _require_element(element, type_, pointee)
+                fitting.add(element.name)
         address = _address(value, type_, pointee, writes)
+        if kind is _BYREF:
+            fitting.add(type(value._obj))
+        elif isinstance(value, ctypes.Array):  # which is never NULL, as a pointer may be
+            fitting.add(kind)
         if required and (address is None or address == 0 or (isinstance(address, _POINTER) and not address)):
             raise Misfit(f"is NULL, but should be a pointer ({type_})")
         return address

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from optest.errors import UsageError
@@ -76,7 +77,31 @@ class Function:
         """
         if self.codes is None:
             raise BadCall(f"{self.name} returns {self.prototype.result}, but should return a status to be checked")
-        self.codes.require(self.name, self(*arguments))
+        code = self._symbol(*self._converted(arguments))
+        if code not in self.codes.success:
+            self.codes.require(self.prototype.name, code)
+
+    def again(self, arguments: Sequence[Any]) -> None:
+        """Call with arguments as ctypes takes them, of kinds that were checked in an earlier call; require success.
+
+        Raises:
+            StatusError: for any status but success.
+        """
+        code = self._symbol(*arguments)
+        codes = self.codes
+        assert codes is not None  # a call that was checked returns one
+        if code not in codes.success:
+            codes.require(self.prototype.name, code)
+
+    def ready(self, *arguments: Any) -> Callable[[], Any]:
+        """The call with its arguments checked and converted now, to be made often: it returns what C returns.
+
+        Whoever calls it keeps the memory of the arguments alive.
+
+        Raises:
+            BadCall: as a plain call does.
+        """
+        return partial(self._symbol, *self._converted(arguments))
 
     def raw(self, *arguments: Any) -> Any:
         """Call without a check; ctypes converts, and may raise ``ctypes.ArgumentError`` for what it cannot pass."""
@@ -86,11 +111,12 @@ class Function:
         converters = self._converters
         if len(arguments) != len(converters):
             raise BadCall(self._wrong_count(len(arguments)))
-        converted = []
+        converted: list[Any] = []
+        append = converted.append
         try:
             # A loop and no comprehension: how many were converted tells which argument does not fit.
-            for convert, argument in zip(converters, arguments, strict=True):
-                converted.append(convert(argument))
+            for convert, argument in zip(converters, arguments):  # noqa: B905 - they are equally many
+                append(convert(argument))
         except Misfit as misfit:
             prototype = self.prototype
             where = f"\n  at {prototype.where}: {prototype}" if prototype.where else ""

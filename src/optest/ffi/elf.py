@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Elf", "elf_of", "exported_names"]
+__all__ = ["Elf", "elf_of", "exported_functions", "exported_names"]
 
 _MACHINES = {3: "i386", 8: "mips", 21: "ppc64", 22: "s390", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _MACHINES[258] = "loongarch64"
 _TYPES = {1: "a relocatable object", 2: "an executable", 3: "a shared object", 4: "a core dump"}
 _DYNAMIC_SYMBOLS = 11
 _UNDEFINED = 0
+_FUNCTIONS = (2, 10)
+"""Types of a symbol: a function, and one that is chosen when it is first called (GNU's IFUNC)."""
+_VISIBLE_BINDINGS = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,18 @@ def _head(head: bytes) -> Elf | None:
 
 def exported_names(path: Path) -> list[str]:
     """The dynamic symbols that a 64-bit ELF file defines, for suggestions; empty where that cannot be read."""
+    return sorted({name for name, _ in _exported(path)})
+
+
+def exported_functions(path: Path) -> frozenset[str]:
+    """The functions among them that another object can call; empty where that cannot be read."""
+    return frozenset(
+        name for name, info in _exported(path) if info & 0xF in _FUNCTIONS and info >> 4 in _VISIBLE_BINDINGS
+    )
+
+
+def _exported(path: Path) -> list[tuple[str, int]]:
+    """Names with the byte that holds binding and type; empty for a file that is cut off or has no section headers."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -77,12 +92,12 @@ def exported_names(path: Path) -> list[str]:
     if elf is None or elf.bits != 64:
         return []
     try:
-        return sorted(set(_dynamic_symbols(data, "<" if elf.byte_order == "little" else ">")))
+        return list(_dynamic_symbols(data, "<" if elf.byte_order == "little" else ">"))
     except (struct.error, UnicodeDecodeError, ValueError):
-        return []  # cut off or stripped of its section headers
+        return []
 
 
-def _dynamic_symbols(data: bytes, order: str) -> Iterator[str]:
+def _dynamic_symbols(data: bytes, order: str) -> Iterator[tuple[str, int]]:
     table, entry_size, entries = _section_table(data, order)
     sections = [struct.unpack_from(f"{order}IIQQQQIIQQ", data, table + index * entry_size) for index in range(entries)]
     for section in sections:
@@ -90,10 +105,10 @@ def _dynamic_symbols(data: bytes, order: str) -> Iterator[str]:
             continue
         strings = sections[section[6]][4]
         for place in range(section[4], section[4] + section[5], 24):
-            name, _, _, where, _, _ = struct.unpack_from(f"{order}IBBHQQ", data, place)
+            name, info, _, where, _, _ = struct.unpack_from(f"{order}IBBHQQ", data, place)
             if name and where != _UNDEFINED:
                 start = strings + name
-                yield data[start : data.index(b"\0", start)].decode()
+                yield data[start : data.index(b"\0", start)].decode(), info
 
 
 def _section_table(data: bytes, order: str) -> tuple[int, int, int]:

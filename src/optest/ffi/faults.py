@@ -14,12 +14,14 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from functools import cache
 from types import TracebackType
 from typing import Any
 
 from optest.ffi.memory import Buffer
+from optest.spec import Reason
 
-__all__ = ["FaultReport", "fault_words"]
+__all__ = ["FaultReport", "fault_reason", "fault_words"]
 
 _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
@@ -52,15 +54,30 @@ def fault_words(address: int, buffers: Iterable[Buffer], *, wrote: bool | None =
     return f"memory was {done} at {address:#x}, which is near no buffer"
 
 
+def fault_reason(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> Reason:
+    """OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, else SIGNAL.
+
+    A write that is a fault inside a buffer is one into an input that may be read alone: INPUT_MUTATED.
+    """
+    near = [_distance(each, address) for each in buffers if each.describe(address)]
+    if not near or wrote is None:
+        return Reason.SIGNAL
+    if min(near) == 0:
+        return Reason.INPUT_MUTATED if wrote else Reason.SIGNAL
+    return Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
+
+
 def _distance(buffer: Buffer, address: int) -> int:
     start = buffer.region.address + buffer.region.start
-    return max(start - address, address - (start + buffer.region.size), 0)
+    return max(start - address, address - (start + buffer.region.size) + 1, 0)
 
 
 class FaultReport:
     """While inside, a SIGSEGV or SIGBUS writes one line to a file descriptor; then the process dies as it would have.
 
-    ``prefix`` begins the line. What handled the signals before (Python's faulthandler) still sees them.
+    ``prefix`` begins the line, then comes the reason in brackets where the fault has a better one than SIGNAL. What
+    handled the signals before (Python's faulthandler) still sees them. Of several, one inside the other, the innermost
+    speaks.
     """
 
     def __init__(self, buffers: Iterable[Buffer], *, to: int = 2, prefix: str = "optest: ") -> None:
@@ -68,7 +85,7 @@ class FaultReport:
         self._to = to
         self._prefix = prefix
         self._before: dict[int, _Action] = {}
-        self._handler = _Handler(self._report)
+        self._outer: FaultReport | None = None
 
     @staticmethod
     def is_possible() -> bool:
@@ -76,13 +93,13 @@ class FaultReport:
         return sys.platform == "linux" and sys.maxsize > 2**32
 
     def __enter__(self) -> FaultReport:
+        global _watching
         if not self.is_possible():
             return self
-        pointer = ctypes.cast(self._handler, ctypes.c_void_p).value
+        self._outer, _watching = _watching, self
         for number in (_SIGSEGV, _SIGBUS):
             before = _Action()
-            action = _Action(handler=pointer, flags=_SA_SIGINFO | _SA_NODEFER)
-            if _sigaction(number, ctypes.byref(action), ctypes.byref(before)) == 0:
+            if _sigaction(number, _our_action(), ctypes.byref(before)) == 0:
                 self._before[number] = before
         return self
 
@@ -90,17 +107,42 @@ class FaultReport:
         self._put_back()
 
     def _put_back(self) -> None:
+        global _watching
+        if _watching is self:
+            _watching = self._outer
         while self._before:
             number, before = self._before.popitem()
             _sigaction(number, ctypes.byref(before), None)
 
-    def _report(self, _number: int, info: int, context: int) -> None:
+    def report(self, info: int, context: int) -> None:
         """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
-        self._put_back()
+        while _watching is not None:
+            _watching._put_back()
         _libc().alarm(_HANG_S)
         address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
-        words = fault_words(address, self._buffers, wrote=_wrote(context))
-        os.write(self._to, f"{self._prefix}{words}\n".encode())
+        wrote = _wrote(context)
+        reason = fault_reason(address, self._buffers, wrote=wrote)
+        named = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
+        words = fault_words(address, self._buffers, wrote=wrote)
+        os.write(self._to, f"{self._prefix}{named}{words}\n".encode())
+
+
+_watching: FaultReport | None = None
+
+
+def _report(_number: int, info: int, context: int) -> None:
+    if _watching is not None:
+        _watching.report(info, context)
+
+
+_handler = _Handler(_report)
+
+
+@cache
+def _our_action() -> Any:
+    """Made once: what it points at has to live as long as the process."""
+    pointer = ctypes.cast(_handler, ctypes.c_void_p).value
+    return ctypes.pointer(_Action(handler=pointer, flags=_SA_SIGINFO | _SA_NODEFER))
 
 
 def _wrote(context: int) -> bool | None:
@@ -109,9 +151,17 @@ def _wrote(context: int) -> bool | None:
     return bool(ctypes.c_uint64.from_address(context + _ERROR_CODE_IN_UCONTEXT).value & _WRITE_BIT)
 
 
+@cache
 def _libc() -> Any:
     return ctypes.CDLL(None)
 
 
+@cache
+def _sigaction_function() -> Any:
+    function = _libc().sigaction
+    function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return function
+
+
 def _sigaction(number: int, new: Any, old: Any) -> int:
-    return int(_libc().sigaction(number, new, old))
+    return int(_sigaction_function()(number, new, old))

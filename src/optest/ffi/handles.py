@@ -73,10 +73,12 @@ class Ledger:
             raise HandleError(f"{what} was created without an error, but its pointer is NULL")
         return self.adopt(what, slot.value, destroy, tag=tag)
 
-    def adopt(self, what: str, pointer: int, destroy: Callable[[int], Any], *, tag: str = "") -> Handle:
-        """Take over a pointer that C returned otherwise."""
+    def adopt(
+        self, what: str, pointer: int, destroy: Callable[[int], Any], *, tag: str = "", made_at: str = ""
+    ) -> Handle:
+        """Take over a pointer that C returned otherwise; ``made_at`` where the caller is not who made it."""
         number, self._next = self._next, self._next + 1
-        self._open[number] = _Entry(what, _caller(), pointer, destroy)
+        self._open[number] = _Entry(what, made_at or _caller(), pointer, destroy)
         self._created[what] += 1
         return Handle(self, number, what=what, pointer=pointer, tag=tag)
 
@@ -154,7 +156,7 @@ class Handle:
         Raises:
             HandleError: after it was destroyed.
         """
-        if not self.is_alive:
+        if self._number not in self._ledger._open:
             raise HandleError(f"{self.what} was destroyed already, but is used")
         return self._pointer
 

@@ -70,7 +70,10 @@ def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
         else:
             raise UsageError(f"header {each} does not exist")
     if not files:
-        raise UsageError("no header was found" + (f" in {', '.join(map(str, folders))}" if folders else ""))
+        where = (
+            f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name" if folders else ""
+        )
+        raise UsageError(f"no header was found{where}")
     return files, list(dict.fromkeys(folders))
 
 

@@ -17,7 +17,7 @@ from optest.errors import Unavailable, nearest
 from optest.ffi.elf import Elf, elf_of, exported_names
 from optest.settings import infini_root
 
-__all__ = ["Library", "file_name", "find_library", "open_library"]
+__all__ = ["Library", "file_name", "find_library", "open_library", "require_fit"]
 
 _SUFFIXES = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 _FOLDERS = {"linux": ("lib", "lib64", ""), "darwin": ("lib", ""), "win32": ("bin", "lib", "")}
@@ -134,10 +134,25 @@ def _load(path: str) -> Any:
 
 
 def _why_not(path: str, error: OSError) -> str:
-    """What the file says about itself, where the loader's words would mislead."""
+    return _misfit(path) or f"the loader says: {error}"
+
+
+def require_fit(path: str) -> None:
+    """See that a file is a shared object for this machine, without loading it.
+
+    Raises:
+        Unavailable: saying what it is instead; elsewhere than on Linux the loader has to tell.
+    """
+    why = _misfit(path)
+    if why:
+        raise Unavailable(f"library {path}", why)
+
+
+def _misfit(path: str) -> str:
+    """What the file says about itself, where the loader's words would mislead; empty if it fits."""
     file = Path(path)
     if sys.platform != "linux" or not file.is_file():
-        return f"the loader says: {error}"
+        return ""
     elf = elf_of(file)
     if elf is None:
         return "it is no ELF file, but should be a shared object for " + platform.machine()
@@ -145,7 +160,7 @@ def _why_not(path: str, error: OSError) -> str:
         return f"it is for {elf}, but should be for {Elf.here()}"
     if not elf.is_shared:
         return f"it is {elf.type_name}, but should be a shared object"
-    return f"the loader says: {error}"
+    return ""
 
 
 def _symbol(loaded: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ _GUARD_BYTES = 256
 _ALIGNMENT_BYTES = 64
 _CACHED_ELEMENTS = 1 << 20
 _SMALL_BYTES = 1 << 14
+_PIECE = 1 << 18
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -84,12 +86,15 @@ class Buffer:
         alignment: int = _ALIGNMENT_BYTES,
         shift: int = 0,
         guard_bytes: int = _GUARD_BYTES,
+        page_alignment: int = 1,
+        poisoned: bool = True,
     ) -> Buffer:
-        """Memory for ``spec``, poisoned.
+        """Memory for ``spec``, poisoned, unless whoever asks does so himself before each call.
 
         On the heap :attr:`address` lies ``shift`` elements behind a multiple of ``alignment`` bytes, and each guard
         zone has at least ``guard_bytes``. Against pages the last or the first byte of the storage is the last or
-        first that may be touched, and the elements decide the alignment.
+        first that may be touched, and the elements decide the alignment; ``page_alignment`` bytes, if more, leave
+        watched bytes between the storage and the page behind it.
 
         Raises:
             ValueError: for an alignment that is no power of two, or smaller than an element.
@@ -105,8 +110,9 @@ class Buffer:
                 nbytes, guard=guard, alignment=alignment, pointer=spec.offset * size, shift=shift * size
             )
         else:
-            region = page_region(nbytes, at_end=placement is Placement.PAGES_END)
-        _cover(region.memory, poison.pattern(spec.dtype))
+            region = page_region(nbytes, at_end=placement is Placement.PAGES_END, alignment=page_alignment)
+        if poisoned:
+            _cover(region.memory, poison.pattern(spec.dtype))
         storage = region.memory[region.start : region.end].view(numpy_dtype(spec.dtype))
         address = region.address + region.start + spec.offset * size
         return cls(name=name, spec=spec, poison=poison, address=address, region=region, array=view(storage, spec))
@@ -124,6 +130,24 @@ class Buffer:
         """The same memory, all of it covered with another poison: for a second call. This buffer is void then."""
         _cover(self.region.memory, poison.pattern(self.spec.dtype))
         return replace(self, poison=poison)
+
+    def cover(self, poison: Poison, *, elements: bool = True) -> None:
+        """Cover the memory with a poison, without ``elements`` only what is none, where that is cheaper.
+
+        Whoever covers with another poison than :attr:`poison` asks afterwards about a buffer that has it.
+        """
+        pattern = poison.pattern(self.spec.dtype)
+        if elements or not _is_solid(self.spec):
+            _cover(self.region.memory, pattern)
+            return
+        _cover(self.region.memory[: self.region.start], pattern)
+        _cover(self.region.memory[self.region.end :], pattern)
+
+    def cover_behind(self, poison: Poison) -> None:
+        """Cover what comes behind the storage, as far as whole elements fit: of a buffer that is lent."""
+        behind = self.region.memory[self.region.end :]
+        pattern = poison.pattern(self.spec.dtype)
+        _cover(behind[: behind.size - behind.size % len(pattern)], pattern)
 
     def put(self, values: Array) -> None:
         """Copy values of the same shape and dtype into the elements; the gaps stay poisoned.
@@ -257,11 +281,27 @@ class Buffer:
         if not -region.forbidden <= offset < region.memory.size + region.forbidden:
             return None
         what = f"{self.name} ({self.spec})" if self.name else str(self.spec)
+        size = self.spec.dtype.itemsize_bytes
         if offset < region.start:
-            return f"{_bytes(region.start - offset)} before the start of {what}"
+            before = -(-(region.start - offset) // size)
+            return f"{_bytes(region.start - offset)} before the start of {what}{_elements(before, 'before the first')}"
         if offset >= region.end:
-            return f"{_bytes(offset - region.end)} behind the end of {what}"
+            behind = (offset - region.end) // size + 1
+            return f"{_bytes(offset - region.end)} behind the end of {what}{_elements(behind, 'behind the last')}"
         return f"at byte {offset - region.start - self._pointer} of {what}"
+
+    def has_untouched(self) -> bool:
+        """Whether any element still holds the poison; in pieces, so that a large buffer costs no more than reading."""
+        if not self._is_packed() or self.spec.dtype.itemsize_bytes not in _WORDS:
+            return bool(self.untouched().any())
+        size = self.spec.dtype.itemsize_bytes
+        words = self.array.reshape(-1).view(_WORDS[size])
+        pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), words.dtype)[0]
+        pieces = range(0, words.size, _PIECE)
+        return any(bool((words[first : first + _PIECE] == pattern).any()) for first in pieces)
+
+    def _is_packed(self) -> bool:
+        return bool(self.array.flags.c_contiguous)
 
 
 def never_written(first: Buffer, second: Buffer) -> Array:
@@ -273,6 +313,10 @@ def never_written(first: Buffer, second: Buffer) -> Array:
     if first.poison is second.poison:
         raise ValueError(f"both buffers hold the poison {first.poison.name}, but should hold different ones")
     return np.asarray(first.untouched() & second.untouched())
+
+
+def _elements(count: int, where: str) -> str:
+    return f", {count} element{'' if count == 1 else 's'} {where}"
 
 
 def _bytes(count: int) -> str:
@@ -324,6 +368,9 @@ def _differing_elements(one: Array, other: Array, size: int) -> Array:
 
 def _cover(memory: Array, pattern: bytes) -> None:
     if len(set(pattern)) == 1:
+        if memory.size > _PIECE:  # faster on fresh pages
+            ctypes.memset(memory.ctypes.data, pattern[0], memory.size)
+            return
         memory.fill(pattern[0])
     elif len(pattern) in _WORDS:
         words = memory.view(_WORDS[len(pattern)])

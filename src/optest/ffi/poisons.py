@@ -20,7 +20,8 @@ class Poison(Enum):
 
     NAN, HIGH and LOW show that memory was *read*: a sum becomes NaN, a maximum the largest finite number, a minimum
     the smallest; where a type has no NaN, a value far from both. A5 and 5A show that memory was *written*: bytes that
-    no kernel writes by habit, each the complement of the other, so that no value looks like both.
+    no kernel writes by habit, each the complement of the other, so that no value looks like both. FF is NaN in every
+    float type and -1 in every integer, and shares no byte with the other two.
     """
 
     NAN = "nan"
@@ -28,6 +29,7 @@ class Poison(Enum):
     LOW = "low"
     A5 = "a5"
     X5A = "5a"
+    FF = "ff"
 
     def pattern(self, dtype: DType) -> bytes:
         """The bytes of one element."""
@@ -50,6 +52,8 @@ def _pattern(poison: Poison, dtype: DType) -> bytes:
         return b"\xa5" * size
     if poison is Poison.X5A:
         return b"\x5a" * size
+    if poison is Poison.FF:
+        return b"\xff" * size
     if dtype.kind is Kind.COMPLEX:
         return _float_code(poison, dtype, dtype.bits // 2).to_bytes(size // 2, "little") * 2
     if dtype.kind is Kind.FLOAT:

@@ -12,7 +12,7 @@ from optest.errors import Unavailable, UsageError
 from optest.process import run
 from optest.settings import environment
 
-__all__ = ["preprocess"]
+__all__ = ["find_header", "preprocess"]
 
 _COMPILERS = ("cc", "gcc", "clang")
 _TIMEOUT_S = 60.0
@@ -63,12 +63,37 @@ def preprocess(
         command = [program, "-E", "-dD", "-x", "c", "-std=gnu11"]
         command += [f"-D{macro}" for macro in (*_NEUTRAL, *define)]
         command += [f"-I{path.resolve()}" for path in include]
-        ended = run([*command, str(unit), "-o", str(output)], cwd=folder, env=environment(), timeout_s=_TIMEOUT_S)
+        ended = run([*command, str(unit), "-o", str(output)], cwd=folder, env=_environment(), timeout_s=_TIMEOUT_S)
         if ended.returncode != 0 or ended.timed_out:
             listed = ", ".join(map(str, headers))
             said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
-            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}")
+            hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
+            raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}{hint}")
         return output.read_text(errors="replace")
+
+
+def _environment() -> dict[str, str]:
+    """Without what is preloaded into this process: the compiler has no use for a sanitizer."""
+    return {name: value for name, value in environment().items() if name != "LD_PRELOAD"}
+
+
+def find_header(name: str) -> Path:
+    """Where the compiler finds ``#include <name>``.
+
+    Raises:
+        Unavailable: if there is no such header, or no compiler.
+    """
+    program = _program("")
+    with tempfile.TemporaryDirectory(prefix="optest-headers-") as folder:
+        unit, output = Path(folder, "unit.c"), Path(folder, "unit.d")
+        unit.write_text(f"#include <{name}>\n")
+        command = [program, "-M", "-MT", "unit", "-x", "c", str(unit), "-o", str(output)]
+        ended = run(command, cwd=folder, env=_environment(), timeout_s=_TIMEOUT_S)
+        found = output.read_text() if ended.returncode == 0 else ""
+    for word in found.replace("\\\n", " ").split():
+        if word.endswith(f"/{name}"):
+            return Path(word)
+    raise Unavailable(f"header {name}", "the C compiler does not find it; state where it lies under `headers`")
 
 
 def _program(compiler: str) -> str:

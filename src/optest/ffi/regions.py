@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache
@@ -17,6 +19,14 @@ from optest.errors import Unavailable
 from optest.numerics import Array
 
 __all__ = ["Placement", "Region", "heap_region", "page_region"]
+
+_HUGE_PAGES_FROM_BYTES = 1 << 22
+
+
+_READ, _WRITE = 1, 2
+"""PROT_READ and PROT_WRITE, the same numbers on Linux and macOS."""
+
+_MOST_KEPT_BYTES = 1 << 28
 
 
 class Placement(Enum):
@@ -32,7 +42,8 @@ class Region:
     """Writeable bytes and where in them the storage begins; forbidden pages lie beyond ``memory`` if at all.
 
     ``address`` is that of the first byte of ``memory``, ``forbidden`` the size of each forbidden side in bytes;
-    ``owner`` keeps the mapping alive.
+    ``owner`` keeps the mapping alive. ``is_lent`` says that somebody else's array has these pages to itself: what
+    comes before the storage is not ours.
     """
 
     memory: Array
@@ -40,12 +51,27 @@ class Region:
     start: int
     size: int
     forbidden: int = 0
+    is_lent: bool = False
     owner: Any = field(default=None, repr=False)
 
     @property
     def end(self) -> int:
         """Where in ``memory`` the storage ends."""
         return self.start + self.size
+
+    @property
+    def is_protectable(self) -> bool:
+        """Whether it lies on pages of its own."""
+        return self.forbidden > 0 or self.is_lent
+
+    def protect(self, *, writeable: bool) -> None:
+        """Let the pages be read alone, or written again; a write into them is a SIGSEGV otherwise.
+
+        Raises:
+            Unavailable: if the system refuses.
+        """
+        if _mprotect()(self.address, self.memory.size, _READ | _WRITE if writeable else _READ) != 0:
+            raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
 
 
 def heap_region(size: int, *, guard: int, alignment: int, pointer: int, shift: int) -> Region:
@@ -66,8 +92,10 @@ def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def page_region(size: int, *, at_end: bool) -> Region:
+def page_region(size: int, *, at_end: bool, alignment: int = 1) -> Region:
     """``size`` bytes at the very end or start of fresh pages, with a page on each side that traps.
+
+    At the end they begin at a multiple of ``alignment`` bytes, a power of two no larger than a page.
 
     Raises:
         Unavailable: where the system has no ``mprotect``.
@@ -75,15 +103,61 @@ def page_region(size: int, *, at_end: bool) -> Region:
     page = mmap.PAGESIZE
     length = max(-(-size // page), 1) * page
     protect = _mprotect()
-    mapping = mmap.mmap(-1, length + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping = _used_mappings.take(length) or mmap.mmap(
+        -1, length + 2 * page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )
+    if length >= _HUGE_PAGES_FROM_BYTES:
+        _ask_for_huge_pages(mapping)
     whole = np.frombuffer(mapping, np.uint8)
     address = _address(whole)
+    if length >= _HUGE_PAGES_FROM_BYTES:
+        _used_mappings.keep_when_gone(whole, mapping, length)
+        if protect(address + page, length, _READ | _WRITE) != 0:
+            raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
     for forbidden in (address, address + page + length):
         if protect(forbidden, page, 0) != 0:
             raise Unavailable("--guard pages", f"mprotect failed with errno {ctypes.get_errno()}")
     memory = whole[page : page + length]
-    start = length - size if at_end else 0
+    start = (length - size) & -alignment if at_end else 0
     return Region(memory=memory, address=address + page, start=start, size=size, forbidden=page, owner=mapping)
+
+
+class _UsedMappings:
+    """Large mappings that nobody looks at any more: their pages are there already, which half of filling them costs."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[mmap.mmap]] = {}
+        self._bytes = 0
+
+    def take(self, length: int) -> mmap.mmap | None:
+        """One of ``length`` bytes between two pages, whatever they hold."""
+        waiting = self._free.get(length)
+        if not waiting:
+            return None
+        self._bytes -= length
+        return waiting.pop()
+
+    def keep_when_gone(self, whole: Array, mapping: mmap.mmap, length: int) -> None:
+        """Have it back when ``whole`` and all views of it are gone."""
+        weakref.finalize(whole, self._keep, mapping, length).atexit = False
+
+    def _keep(self, mapping: mmap.mmap, length: int) -> None:
+        if self._bytes + length > _MOST_KEPT_BYTES:
+            self._free.clear()
+            self._bytes = 0
+        if length <= _MOST_KEPT_BYTES:
+            self._free.setdefault(length, []).append(mapping)
+            self._bytes += length
+
+
+_used_mappings = _UsedMappings()
+
+
+def _ask_for_huge_pages(mapping: mmap.mmap) -> None:
+    """Touching 64 MB for the first time costs 16,000 page faults otherwise, more than a kernel that adds them."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            mapping.madvise(mmap.MADV_HUGEPAGE)
 
 
 @cache

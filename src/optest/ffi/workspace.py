@@ -15,6 +15,8 @@ __all__ = ["WORKSPACE_CONTENTS", "Workspace"]
 
 _BYTE = dtype("uint8")
 _ALIGNMENT_BYTES = 256
+_PAGE_ALIGNMENT_BYTES = 16
+"""What malloc promises; a library casts its workspace to whatever it needs."""
 
 WORKSPACE_CONTENTS = (0xFF, 0x00)
 """Bytes to fill a workspace with: as floats of any width NaN, and zeros. A result that differs depends on them."""
@@ -37,7 +39,12 @@ class Workspace:
             raise ValueError(f"workspace has {size} bytes of {content}, but should have 0 or more, of 0 to 255")
         spec = TensorSpec(dtype=_BYTE, shape=(size,))
         buffer = Buffer.allocate(
-            spec, name="workspace", poison=Poison.A5, placement=placement, alignment=_ALIGNMENT_BYTES
+            spec,
+            name="workspace",
+            poison=Poison.A5,
+            placement=placement,
+            alignment=_ALIGNMENT_BYTES,
+            page_alignment=_PAGE_ALIGNMENT_BYTES,
         )
         workspace = cls(buffer=buffer)
         workspace.fill(content)

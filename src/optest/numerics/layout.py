@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics.formats import Array, numpy_dtype
-from optest.spec import TensorSpec
+from optest.spec import TensorSpec, contiguous_strides
 
 __all__ = ["empty_storage", "private_copy", "storage_of", "view"]
 
@@ -51,7 +51,7 @@ def private_copy(array: Array, before: int = 0) -> Array:
     the lowest one: it decides how the copy is aligned.
     """
     copy: Array
-    if not before and (array.flags.c_contiguous or array.size == 0):
+    if not before and (_is_packed(array) or array.size == 0):
         copy = array.copy()
         return copy
     if array.size == 0:
@@ -76,6 +76,12 @@ def storage_of(array: Array, spec: TensorSpec) -> Array:
         first = spec.lowest_index * array.itemsize
         storage.view(np.uint8)[first : first + memory.size] = memory
     return storage
+
+
+def _is_packed(array: Array) -> bool:
+    """Row-major down to the strides of dimensions of size 1, which NumPy's own flag does not look at."""
+    dense = contiguous_strides(array.shape)
+    return array.strides == tuple(stride * array.itemsize for stride in dense)
 
 
 def _span(array: Array) -> tuple[Array, int]:

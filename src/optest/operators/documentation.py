@@ -88,7 +88,7 @@ def _section(descriptor: OperatorDescriptor) -> str:
         f"{descriptor.description}\n",
         f"- tensors: `{descriptor.tensors}`",
         f"- rule: [{rule.kind.value}](#classes), {_ceiling(rule) or rule.source}",
-        *([f"- aliases: {', '.join(f'`{alias}`' for alias in descriptor.aliases)}"] if descriptor.aliases else []),
+        *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
         *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
         f"- input dtypes: {_dtypes(descriptor)}",
         *([f"- default inputs: `{descriptor.generator}`"] if descriptor.generator else []),
@@ -101,6 +101,16 @@ def _section(descriptor: OperatorDescriptor) -> str:
     text = "\n".join(lines) + "\n"
     derivation = inspect.getdoc(load_object(descriptor.terms)) if isinstance(descriptor.terms, str) else None
     return f"{text}\n{derivation}\n" if derivation else text
+
+
+def _aliases(descriptor: OperatorDescriptor) -> str:
+    """ONNX, whose names begin with a capital, keeps reduced dimensions unless it is told otherwise."""
+    named = ", ".join(f"`{alias}`" for alias in descriptor.aliases)
+    keeps = "keepdim" in {each.name for each in descriptor.attributes}
+    from_onnx = [alias for alias in descriptor.aliases if alias[0].isupper()]
+    if not (keeps and from_onnx):
+        return named
+    return f"{named}; in ONNX `keepdims` is 1 where it is left out, here it is 0 under every name: state it"
 
 
 def _attribute(attribute: Attribute) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optest.spec import DType, Kind, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec.tensors import dense
 
 __all__ = [
     "Attributes",
@@ -149,10 +150,6 @@ def as_float(result: DType) -> DType:
     return result if result.is_inexact else dtype("float32")
 
 
-def dense(result: DType, shape: Shape) -> TensorSpec:
-    return TensorSpec(dtype=result, shape=shape)
-
-
 def given(specs: Specs, index: int, name: str) -> TensorSpec:
     spec = specs[index] if index < len(specs) else None
     if spec is None:
@@ -161,7 +158,7 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
 
 
 def require_same_dtype(first: TensorSpec, spec: TensorSpec, name: str) -> None:
-    if spec.dtype != first.dtype:
+    if spec.dtype is not first.dtype and spec.dtype != first.dtype:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {first.dtype}, as the first input")
 
 

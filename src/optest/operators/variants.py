@@ -16,10 +16,13 @@ __all__ = [
     "MIXED_NUMBERS",
     "OPENCL",
     "REAL",
+    "SUMS",
+    "UNSIGNED",
 ]
 
 FLOATS = (("float32",), ("float16",), ("bfloat16",), ("float64",))
 INTEGERS = (("int32",), ("int64",), ("int8",), ("int16",), ("uint8",))
+UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 BOOL = (("bool",),)
 FLOAT8 = (("float8_e4m3fn",), ("float8_e5m2",))
 EVERY = (("float32",), *((entry.name,) for entry in DTYPES if entry.name != "float32"))
@@ -44,5 +47,6 @@ MIXED_NUMBERS = tuple(pair for pair in MIXED if "bool" not in pair)
 FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2))
 
 OPENCL = "OpenCL C 3.0 §7.4 (full profile)"
+SUMS = "growth as √k: Higham and Mary, 2019 (SIAM J. Sci. Comput. 41, A2815); figures: docs/evidence.md"
 
 DIM = Attribute(name="dim", type="int", default=-1, aliases=("axis",), description="Dimension along which it works.")

@@ -24,9 +24,10 @@ from optest.plan.making import Maker
 from optest.plan.products import Product
 from optest.plan.request import CaseRequest
 from optest.plan.shared import gather_shared
-from optest.plan.source import Path, collection_paused
+from optest.plan.source import Path
 from optest.plan.statement import Entry, KnownOperators, Ledger, Operators
 from optest.spec import BackendTarget, Fill, TestCase
+from optest.spec.construct import collection_paused
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -179,6 +180,8 @@ class _Gathering:
     def with_unique_ids(self) -> list[TestCase]:
         """The cases; of those that would be called alike, the later ones are called ``#2``, ``#3`` and so on."""
         unique = self._cases
+        if len(set(self._names)) == len(unique) and all(self._names):
+            return unique
         taken = {case.name: 1 for case, name in zip(unique, self._names, strict=True) if not name}
         for place, name in enumerate(self._names):
             if not name:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from optest.plan.forms import Layout
 from optest.plan.making import Maker
-from optest.plan.products import SEEN, Product, Rows, Unit
+from optest.plan.products import SEEN, Product, Rows, Unit, remembered
 from optest.plan.shortcut import Shortcut
 from optest.plan.statement import KnownOperator, KnownOperators
 from optest.spec import TestCase
@@ -31,14 +31,15 @@ class Expansion:
 
     def cases(self) -> Iterator[tuple[TestCase, str, Rows]]:
         """Every case with what it is called and its combination."""
-        product, ledger = self.product, self.maker.ledger
+        product, ledger, ways = self.product, self.maker.ledger, self._ways
         names = _Names.of(product)
+        mark = remembered(names.axes, names.mark)
         set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
         failed = 0
         for rows in product.combinations():
             ledger.combination = (product, rows)
             op = product.fixed["op"] if self._op is None else self._op.values[self._op.rows_of(rows)]
-            way = self._ways[op] if op in self._ways else self._way_of(op, rows)
+            way = ways[op] if op in ways else self._way_of(op, rows)
             if way is None:
                 continue
             case = way(rows)
@@ -49,7 +50,7 @@ class Expansion:
                 continue
             name = case.id
             if names.axes:
-                name = names.name(name, rows)
+                name += mark(rows)
                 set_name(case, name)
             yield case, name, rows
         ledger.combination = None
@@ -92,10 +93,10 @@ class _Names:
         hidden = {axis for unit in product.units if not _shows(unit) for axis in unit.axes}
         return cls(product, tuple(axis for axis in every if axis in hidden), is_named=False)
 
-    def name(self, own: str, rows: Rows) -> str:
-        """``square[m=64]`` or ``add[float32](2x3, 2x3) {seed=1}``."""
+    def mark(self, rows: Rows) -> str:
+        """What is put after a name: ``square[m=64]`` or ``add[float32](2x3, 2x3) {seed=1}``."""
         words = self.product.words(rows, self.axes)
-        return f"{own}[{words}]" if self.is_named else f"{own} {{{words}}}"
+        return f"[{words}]" if self.is_named else f" {{{words}}}"
 
 
 def _shows(unit: Unit) -> bool:

@@ -41,7 +41,7 @@ def _argument_rows(case: TestCase, argument: Argument) -> list[tuple[str, str, s
         (f"{path}.dtype", spec.dtype.name, case.origins.get("dtypes", "operator")),
         (f"{path}.shape", shown(list(spec.shape)), shape_origin),
     ]
-    if not spec.is_dense:
+    if not spec.is_plain:
         rows.append((f"{path}.strides", shown(list(spec.strides or ())), shape_origin))
         rows.append((f"{path}.offset", str(spec.offset), shape_origin))
     if case.generator is None:

@@ -20,9 +20,10 @@ from optest.plan.build import build_cases
 from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
 from optest.plan.schema import PlanDocument, parse_plan
-from optest.plan.source import Source, collection_paused
+from optest.plan.source import Source
 from optest.plan.statement import Operators
 from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
+from optest.spec.construct import collection_paused
 
 __all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "plan_of_cases"]
 
@@ -130,9 +131,17 @@ def _text(entries: Iterable[Mapping[str, Any]]) -> str:
     return _HEAD + "".join([f"  - {flow(entry)}\n" for entry in entries])
 
 
-def plan_of_cases(asked: Iterable[CasesOfSamples], *, backend: str, seed: int) -> str:
-    """YAML of an ordinary plan with these cases, one on each line, to be edited and run."""
-    lines = ["version: 1", f"backend: {flow(backend)}", f"seed: {seed}", "cases:"]
+def plan_of_cases(
+    asked: Iterable[CasesOfSamples], *, backend: str, seed: int, options: Mapping[str, Any] | None = None
+) -> str:
+    """YAML of an ordinary plan with these cases, one on each line, to be edited and run.
+
+    ``options`` are the backend's options that every case has.
+    """
+    lines = ["version: 1", f"backend: {flow(backend)}", f"seed: {seed}"]
+    if options:
+        lines += ["defaults:", f"  backend_config: {flow({backend: options})}"]
+    lines.append("cases:")
     for each in asked:
         for case, entry in zip(each.cases, each.entries, strict=True):
             lines.append(f"  - {flow({'op': entry['op'], 'name': case.name, **entry})}")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from optest.errors import nearest
 from optest.plan.axes import Axis, label_of, references, same, sole_reference, substituted
 from optest.plan.forms import GeneratorChoice, Misfit, shown
 from optest.plan.source import Path
 
-__all__ = ["Product", "Rows", "Unit", "exclusions", "parts_of", "separate", "units_of"]
+__all__ = ["Product", "Rows", "Unit", "exclusions", "parts_of", "remembered", "separate", "units_of"]
 
 Rows = tuple[int, ...]
 """A combination: the row of each axis."""
@@ -30,6 +31,8 @@ SEEN = ("op", "dtypes", "shapes", "attributes")
 _OTHER_DOLLARS = ("backend_config", "description")
 """Keys in which a ``$`` may be a shell's or a writer's own."""
 _NEVER = ("name", "description", "product", "exclude")
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,9 +71,9 @@ class Product:
         if self.excluded:
             everything = itertools.filterfalse(self._is_excluded, everything)
         broken = [unit for unit in self.units if len(unit.values) < _count(unit, self.axes)]
-        for rows in everything:
-            if not broken or all(unit.rows_of(rows) in unit.values for unit in broken):
-                yield rows
+        if broken:
+            everything = (rows for rows in everything if all(unit.rows_of(rows) in unit.values for unit in broken))
+        return iter(everything)
 
     def _is_excluded(self, rows: Rows) -> bool:
         return any(all(rows[axis] in those for axis, those in each.items()) for each in self.excluded)
@@ -112,6 +115,31 @@ class Product:
 
     def _axis_place(self, rows: Rows, axis: int, name: str, rest: Path) -> Path:
         return (*self.path, "product", *self.axes[axis].steps(rows[axis], name), *rest)
+
+
+def remembered(axes: Iterable[int], make: Callable[[Rows], _Value]) -> Callable[[Rows], _Value]:
+    """What depends on some axes of a combination, made once for each combination of their rows."""
+    used = sorted(set(axes))
+    made: dict[Any, _Value] = {}
+
+    def once(rows: Rows) -> _Value:
+        if not made:
+            made[()] = make(rows)
+        return made[()]
+
+    if not used:
+        return once
+    rows_of = itemgetter(*used)
+
+    def each_once(rows: Rows) -> _Value:
+        key = rows_of(rows)
+        try:
+            return made[key]
+        except KeyError:
+            value = made[key] = make(rows)
+            return value
+
+    return each_once
 
 
 def _count(unit: Unit, axes: Sequence[Axis]) -> int:

@@ -51,7 +51,7 @@ def _dtype_flags(case: TestCase) -> list[str]:
 
 
 def _shape_flags(case: TestCase) -> list[str] | None:
-    if not all(argument.spec.is_dense for argument in case.inputs):
+    if not all(argument.spec.is_plain for argument in case.inputs):
         return None
     flags = [f"{argument.path}={format_shape(argument.spec.shape)}" for argument in case.inputs]
     if case.descriptor.infer is None and case.outputs:
@@ -254,7 +254,7 @@ def _shapes(case: TestCase) -> dict[str, Any]:
 
 
 def _layout(spec: TensorSpec) -> Any:
-    if spec.is_dense:
+    if spec.is_plain:
         return list(spec.shape)
     layout: dict[str, Any] = {"shape": list(spec.shape)}
     if spec.strides is not None:

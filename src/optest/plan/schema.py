@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, with_config
 from typing_extensions import TypedDict
@@ -18,7 +18,8 @@ from optest.plan.forms import Misfit
 from optest.plan.includes import follow_includes, without_detours
 from optest.plan.misfits import nearest_key, problem_at, problems_of
 from optest.plan.products import MAPPINGS, Product
-from optest.plan.source import Path, Source, all_at_once, collection_paused, parse_source
+from optest.plan.source import Path, Source, all_at_once, parse_source
+from optest.spec.construct import collection_paused
 
 __all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
 
@@ -28,7 +29,12 @@ class ReportOptions(TypedDict, total=False):
     """What is written beside the terminal's report."""
 
     format: Annotated[
-        Literal["terminal", "json", "junit", "markdown", "github"], Field(description="Format of the report.")
+        str,
+        Field(
+            min_length=1,
+            description="Format: terminal, json, junit, markdown, github, or a report of an installed package.",
+            examples=["terminal", "json", "junit", "markdown", "github"],
+        ),
     ]
     path: Annotated[str, Field(min_length=1, description="File to write, relative to the plan.")]
     color: Annotated[bool, Field(description="Colours on the terminal.")]

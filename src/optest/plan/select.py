@@ -169,13 +169,13 @@ class _KeywordParser:
         parts = [self._both()]
         while self._take("or"):
             parts.append(self._both())
-        return parts[0] if len(parts) == 1 else lambda text: any(part(text) for part in parts)
+        return parts[0] if len(parts) == 1 else _any_of(parts)
 
     def _both(self) -> Predicate:
         parts = [self._one()]
         while self._take("and"):
             parts.append(self._one())
-        return parts[0] if len(parts) == 1 else lambda text: all(part(text) for part in parts)
+        return parts[0] if len(parts) == 1 else _all_of(parts)
 
     def _one(self) -> Predicate:
         self.depth += 1
@@ -221,3 +221,23 @@ class _KeywordParser:
             at_end = self.position >= len(self.tokens)
             column = len(self.expression) if at_end else self.tokens[self.position][1]
         return UsageError(f"-k cannot be read: {message}\n  {self.expression}\n  {' ' * column}^{hint}")
+
+
+def _any_of(parts: Sequence[Predicate]) -> Predicate:
+    def holds(text: str) -> bool:
+        for part in parts:  # noqa: SIM110 - a generator in any() takes twice as long, for each of 100,000 cases
+            if part(text):
+                return True
+        return False
+
+    return holds
+
+
+def _all_of(parts: Sequence[Predicate]) -> Predicate:
+    def holds(text: str) -> bool:
+        for part in parts:  # noqa: SIM110
+            if not part(text):
+                return False
+        return True
+
+    return holds

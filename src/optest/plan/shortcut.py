@@ -10,57 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from operator import itemgetter
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from optest.plan.attributes import bind_attributes
 from optest.plan.fills import choose_fills, is_untold, told
 from optest.plan.forms import Layout
 from optest.plan.making import Maker
 from optest.plan.operands import input_dtypes, input_specs, places_for, read_layouts
-from optest.plan.products import Product, Rows, Unit
+from optest.plan.products import Product, Rows, Unit, remembered
 from optest.plan.statement import KnownOperator, Statement
 from optest.spec import Argument, DType, Fill, TensorSpec, TestCase, format_shape
-from optest.spec.case import argument_text, attribute_words, attributes_text, identifier_of, key_of, signature_of
+from optest.spec.case import (
+    argument_text,
+    attribute_words,
+    attributes_text,
+    identifier_of,
+    key_of,
+    seed_text,
+    signature_of,
+)
+from optest.spec.construct import constructor
 
 __all__ = ["Shortcut"]
 
-_Value = TypeVar("_Value")
-
-
-def _key_of(axes: Iterable[int]) -> Callable[[Rows], Any]:
-    used = sorted(set(axes))
-    return itemgetter(*used) if used else lambda _: None
-
-
-class _Part(Generic[_Value]):
-    """Something that depends on some axes, made once for each combination of their rows."""
-
-    __slots__ = ("_key", "_make", "_values")
-
-    def __init__(self, axes: Iterable[int], make: Callable[[Rows], _Value]) -> None:
-        self._key = _key_of(axes)
-        self._make = make
-        self._values: dict[Any, _Value] = {}
-
-    def __call__(self, rows: Rows) -> _Value:
-        key = self._key(rows)
-        try:
-            return self._values[key]
-        except KeyError:
-            value = self._values[key] = self._make(rows)
-            return value
-
-
-_SETTERS: Mapping[str, Callable[[TestCase, Any], None]] = {
-    each.name: TestCase.__dict__[each.name].__set__ for each in fields(TestCase)
-}
-"""The slots of a case, which the constructor of its frozen class fills three times as slowly."""
-_new = TestCase.__new__
-_set_inputs, _set_outputs = _SETTERS["inputs"], _SETTERS["outputs"]
-_set_attributes, _set_generator = _SETTERS["attributes"], _SETTERS["generator"]
-_set_key, _set_identifier = _SETTERS["_key"], _SETTERS["_identifier"]
-_OWN = frozenset(("inputs", "outputs", "attributes", "generator", "_key", "_identifier"))
+_CaseInTheMaking: Any = constructor(TestCase)
+_new = _CaseInTheMaking.__new__
 
 _Input: TypeAlias = "tuple[Argument, str, str, str]"
 """An argument, its text in the signature, its dtype and its word in the identifier."""
@@ -69,8 +43,12 @@ _Inputs: TypeAlias = "tuple[str | None, Sequence[_Input], bool]"
 _Attributes: TypeAlias = "tuple[dict[str, Any], str, list[str]]"
 """Attributes, their text in the signature, their words in the identifier."""
 _Fills: TypeAlias = "tuple[str | None, list[Fill], bool]"
-_Rest: TypeAlias = "tuple[int, list[tuple[Callable[[TestCase, Any], None], Any]]]"
-"""The seed, and what each slot is."""
+_Computed: TypeAlias = "tuple[str, tuple[Any, ...]]"
+"""The signature, and what each slot of _COMPUTED is."""
+_Rest: TypeAlias = "tuple[str, tuple[Any, ...]]"
+"""The seed as keys have it, and what each slot of _REST is."""
+_COMPUTED = ("inputs", "outputs", "attributes", "generator", "_identifier")
+_REST = tuple(each.name for each in fields(TestCase) if each.name not in (*_COMPUTED, "_key"))
 _TENSORS = frozenset(("op", "shapes", "dtypes", "attributes", "generator"))
 
 
@@ -85,30 +63,28 @@ class Shortcut:
         shapes, dtypes = by_key.get("shapes", ()), by_key.get("dtypes", ())
         attributes, generator = by_key.get("attributes", ()), by_key.get("generator", ())
         rest = [axis for key, axes in by_key.items() if key not in _TENSORS for axis in axes]
-        self._attributes = _Part(attributes, self._bind)
-        self._rest = _Part(rest, self._state_rest)
+        self._attributes = remembered(attributes, self._bind)
+        self._rest = remembered(rest, self._state_rest)
         self._present = sorted(index for _, index in read_layouts(first))
         self._places = places_for(operator, self._present)
+        assert operator.infer is not None
+        self._infer_outputs = operator.infer
         self._inputs: Callable[[Rows], _Inputs | None]
         if any(unit.target == ("shapes",) for unit in product.units):
-            self._inputs = _Part((*shapes, *dtypes, *generator), self._all_inputs)
+            self._inputs = remembered((*shapes, *dtypes, *generator), self._all_inputs)
         else:
-            self._dtypes = _Part(dtypes, self._read_dtypes)
-            self._fills = _Part(generator, self._choose_fills)
+            self._dtypes = remembered(dtypes, self._read_dtypes)
+            self._fills = remembered(generator, self._choose_fills)
             sources = _layout_sources(operator, product, self._present)
             self._slots = [
-                _Part((*source.axes, *dtypes, *generator), partial(self._input, place, source))
+                remembered((*source.axes, *dtypes, *generator), partial(self._input, place, source))
                 for place, source in enumerate(sources)
             ]
             self._inputs = self._slot_by_slot
-        used = {*shapes, *dtypes, *attributes}
-        others = [axis for index, axis in enumerate(product.axes) if index not in used]
-        self._outputs: Callable[[Rows, Sequence[_Input], Mapping[str, Any]], tuple[TensorSpec, ...] | None]
-        self._outputs = self._infer
-        if any(len(axis.rows) > 1 for axis in others):
-            self._known_outputs: dict[Any, tuple[TensorSpec, ...] | None] = {}
-            self._outputs_key = _key_of(used)
-            self._outputs = self._infer_once
+        computed = {*shapes, *dtypes, *attributes, *generator}
+        others = [axis for index, axis in enumerate(product.axes) if index not in computed]
+        is_shared = any(len(axis.rows) > 1 for axis in others)
+        self._computed = remembered(computed, self._compute) if is_shared else self._compute
 
     @classmethod
     def of(cls, operator: KnownOperator, product: Product, maker: Maker, rows: Rows) -> Shortcut | None:
@@ -130,27 +106,54 @@ class Shortcut:
 
     def case(self, rows: Rows) -> TestCase | None:
         """The case of a combination; None if it has to be made the long way."""
-        attributes, rest, found = self._attributes(rows), self._rest(rows), self._inputs(rows)
-        if attributes is None or rest is None or found is None:
+        computed, rest = self._computed(rows), self._rest(rows)
+        if computed is None or rest is None:
             return None
+        signature, made = computed
+        seed, stated = rest
+        case = _new(_CaseInTheMaking)
+        case._key = key_of(seed, signature)
+        (case.inputs, case.outputs, case.attributes, case.generator, case._identifier) = made
+        (
+            case.descriptor,
+            case.backend,
+            case.backend_config,
+            case.name,
+            case.seed,
+            case.reference,
+            case.tolerances,
+            case.timeout_s,
+            case.retries,
+            case.priority,
+            case.skip,
+            case.xfail,
+            case.expects_error,
+            case.tags,
+            case.description,
+            case.where,
+            case.base_dir,
+            case.origins,
+        ) = stated
+        case.__class__ = TestCase
+        return case  # type: ignore[no-any-return]
+
+    def _compute(self, rows: Rows) -> _Computed | None:
+        """What a signature is made of."""
+        attributes, found = self._attributes(rows), self._inputs(rows)
+        if attributes is None or found is None:
+            return None
+        bound, attributes_text, attribute_words = attributes
         generator, inputs, are_untold = found
-        outputs = self._outputs(rows, inputs, attributes[0])
+        outputs = self._infer([each[0].spec for each in inputs], bound)
         if outputs is None:
             return None
         if are_untold:
-            inputs = self._told(inputs, outputs, attributes[0])
-        arguments, texts, dtypes, words = zip(*inputs, strict=True) if inputs else ((), (), (), ())
-        seed, slots = rest
-        case: TestCase = _new(TestCase)
-        for put, value in slots:
-            put(case, value)
-        _set_inputs(case, arguments)
-        _set_outputs(case, outputs)
-        _set_attributes(case, attributes[0])
-        _set_generator(case, generator)
-        _set_key(case, key_of(seed, signature_of(case, attributes[1], texts)))
-        _set_identifier(case, identifier_of(self._operator.name, dtypes, (*words, *attributes[2])))
-        return case
+            inputs = self._told(inputs, outputs, bound)
+        arguments, texts, dtypes, words = zip(*inputs) if inputs else ((), (), (), ())  # noqa: B905 - all have four
+        name = self._operator.name
+        identifier = identifier_of(name, dtypes, (*words, *attribute_words))
+        signature = signature_of(name, attributes_text, texts, outputs, generator)
+        return signature, (arguments, outputs, bound, generator, identifier)
 
     def _told(
         self, inputs: Sequence[_Input], outputs: Sequence[TensorSpec], attributes: Mapping[str, Any]
@@ -175,7 +178,7 @@ class Shortcut:
         if descriptor.rule is None and not any(layer.output is None for layer in rest["tolerances"]):
             return None
         values = {**rest, "descriptor": descriptor}
-        return rest["seed"], [(put, values[name]) for name, put in _SETTERS.items() if name not in _OWN]
+        return seed_text(rest["seed"]), tuple(values[name] for name in _REST)
 
     def _slot_by_slot(self, rows: Rows) -> _Inputs | None:
         path, _, are_untold = self._fills(rows)
@@ -226,26 +229,15 @@ class Shortcut:
         ]
         return path, list(map(_input_of, arguments)), any(is_untold(each.fill) for each in arguments)
 
-    def _infer(self, _: Rows, inputs: Sequence[_Input], attributes: Mapping[str, Any]) -> tuple[TensorSpec, ...] | None:
+    def _infer(self, specs: list[TensorSpec | None], attributes: Mapping[str, Any]) -> tuple[TensorSpec, ...] | None:
         """What the operator makes of these; None if it does not take them, which the long way says."""
-        infer = self._operator.infer
-        assert infer is not None
-        specs: list[TensorSpec | None] = [each[0].spec for each in inputs]
         if len(specs) < len(self._places):
             by_index = dict(zip(self._present, specs, strict=True))
             specs = [by_index.get(index) for index in self._places]
         try:
-            return tuple(infer(specs, attributes))
+            return tuple(self._infer_outputs(specs, attributes))
         except (ValueError, TypeError, LookupError, ArithmeticError):
             return None
-
-    def _infer_once(
-        self, rows: Rows, inputs: Sequence[_Input], attributes: Mapping[str, Any]
-    ) -> tuple[TensorSpec, ...] | None:
-        key = self._outputs_key(rows)
-        if key not in self._known_outputs:
-            self._known_outputs[key] = self._infer(rows, inputs, attributes)
-        return self._known_outputs[key]
 
 
 def _input_of(argument: Argument) -> _Input:

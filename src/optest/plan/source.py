@@ -6,10 +6,8 @@ only when something has to be reported.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,32 +17,14 @@ from optest.errors import PlanError, Problem
 from optest.plan.composer import compose, fatal
 from optest.plan.scalars import MERGE
 
-__all__ = ["Path", "Source", "all_at_once", "collection_paused", "format_path", "load_value", "parse_source"]
+__all__ = ["Path", "Source", "all_at_once", "format_path", "load_value", "parse_source"]
 
 MAX_PROBLEMS = 200
-MANY_OBJECTS = 100_000
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED_NODES = 1_000_000
 """How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""
 
 Path: TypeAlias = tuple["str | int", ...]
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Making many small objects that all live on triples in cost when the cyclic collector looks at them.
-
-    Of very many it does not look at any later either: they live as long as the run.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_count()[0] > MANY_OBJECTS:
-                gc.freeze()
-            gc.enable()
 
 
 def format_path(path: Path) -> str:

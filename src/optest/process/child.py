@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ class Child:
         self._guard = guard
         self._channel = channel
         self._ended: Ended | None = None
+        self._ending = threading.Lock()
 
     def send(self, message: bytes) -> None:
         """Send one message.
@@ -66,15 +68,16 @@ class Child:
         Raises:
             TimeoutError: if it did not end in ``timeout_s``.
         """
-        if self._ended is None:
-            try:
-                self._ended = self._guard.end(timeout_s)
-            except InternalError:  # the guard was killed, so nobody else ends the child
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGKILL)
-                self._ended = _WITHOUT_ITS_GUARD
-            self._guard.close()
-        return self._ended.returncode, self._ended.signal
+        with self._ending:  # the guard answers once: a second thread that asked it would wait for ever
+            if self._ended is None:
+                try:
+                    self._ended = self._guard.end(timeout_s)
+                except InternalError:  # the guard was killed, so nobody else ends the child
+                    with suppress(ProcessLookupError):
+                        os.kill(self.pid, signal.SIGKILL)
+                    self._ended = _WITHOUT_ITS_GUARD
+                self._guard.close()
+            return self._ended.returncode, self._ended.signal
 
     def write_traceback(self) -> None:
         """Have the child write where it stands to its log, also when it is stuck in C, and wait a moment for that."""

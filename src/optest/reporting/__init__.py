@@ -71,14 +71,14 @@ def make_reporter(
     return reporters.get(name)(stream=stream, path=path, verbosity=verbosity, color=color)
 
 
-def require_report(name: str) -> None:
-    """See that there is a report of this name, without making one.
+def require_report(name: str, *, where: str = "") -> None:
+    """See that there is a report of this name, without making one; ``where`` says where somebody asked for it.
 
     Raises:
         UnknownName: with the nearest known name.
     """
     if name not in reporters and name not in report_names():
-        raise UnknownName("report", name, reporters.names())
+        raise UnknownName("report", name, reporters.names(), where=where)
 
 
 def report_names() -> tuple[str, ...]:

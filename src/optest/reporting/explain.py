@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from optest.reporting.bias import lean_of_measure, sentence
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings
@@ -17,6 +18,7 @@ __all__ = [
     "checks_text",
     "explain",
     "headline",
+    "lean_text",
     "measure_lines",
     "rule_text",
     "rules_text",
@@ -81,7 +83,15 @@ def measure_lines(measure: Measure) -> list[str]:
         lines.append(f"  {measure.nonfinite_mismatched} of them differ in being NaN or infinite")
     if measure.where:
         lines.append(f"  {printable(measure.where)}")
+    if lean := lean_text(measure):
+        lines.append(f"  {lean}")
     return lines
+
+
+def lean_text(measure: Measure) -> str:
+    """On which side of the true values the results lie, where chance does not explain it; else empty."""
+    lean = lean_of_measure(measure)
+    return sentence(lean) if lean is not None else ""
 
 
 def checks_text(checks: Iterable[Check]) -> list[str]:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 from optest.errors import UnknownName
+from optest.reporting.check_findings import is_check
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.page import is_terminal
@@ -42,7 +43,7 @@ def report_from_journal(
     if format in FILE_FORMATS:
         return FILE_FORMATS[format].text_of()(info, journal.results, summary)
     stream = io.StringIO()
-    kind = CheckReporter if info.options.get("command") == "check" else TerminalReporter
+    kind = CheckReporter if is_check(info) else TerminalReporter
     reporter = kind(
         stream,
         verbosity=verbosity,

@@ -5,11 +5,22 @@ from __future__ import annotations
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from optest.reporting.explain import brief, rules_text, total_s
+from optest.reporting.bias import leans, sentence
+from optest.reporting.check_findings import (
+    HEAD,
+    FailureGroup,
+    columns_of,
+    failure_groups,
+    in_order,
+    is_check,
+    operator_lines,
+    others_text,
+)
+from optest.reporting.explain import brief, headline, rules_text, total_s
 from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.plain_results import block, plain
 from optest.reporting.tally import in_plan_order
@@ -43,16 +54,20 @@ def make(*, stream: TextIO | None, path: Path | None, verbosity: int, color: boo
 def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary) -> str:
     """The report as XML: a suite of one test for each case, since only suites may have properties.
 
-    Cases stand in the order of the rounds and the plan.
+    Cases stand in the order of the rounds and the plan. A check has a suite for each operator, and tells failures that
+    are alike once.
     """
-    ordered = in_plan_order(results)
+    ordered = in_order(results) if is_check(info) else in_plan_order(results)
     counts = _counts(ordered)
     del counts["skipped"]  # the root has no such attribute
     root = ET.Element("testsuites", _attributes(name=f"optest {info.target}", **counts))
     if math.isfinite(summary.duration_s):
         root.set("time", _seconds(summary.duration_s))
     root.append(_run_suite(info, summary, len(ordered)))
-    root.extend(_suite(result, info, number) for number, result in enumerate(ordered, start=1))
+    if is_check(info):
+        root.extend(_suites_of_check(ordered, info))
+    else:
+        root.extend(_suite(result, info, number) for number, result in enumerate(ordered, start=1))
     ET.indent(root)
     return f"<?xml version='1.0' encoding='utf-8'?>\n{ET.tostring(root, encoding='unicode')}\n"
 
@@ -80,22 +95,65 @@ def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
 
 
 def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
-    name = f"{result.id}, round {result.round + 1}" if result.round else result.id
-    time = _seconds(total_s(result.timings) or 0.0)
-    suite = ET.Element(
-        "testsuite",
-        _attributes(name=name, **_counts([result]), time=time, id=str(place), timestamp=_second(info.started_at)),
-    )
+    suite = _empty_suite(_name(result), [result], info, place)
     _add(ET.SubElement(suite, "properties"), _properties(result))
-    case = ET.SubElement(suite, "testcase", _attributes(name=name, classname=_class_name(result), time=time))
+    _add_case(suite, result, block(result))
+    return suite
+
+
+def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
+    """One for each operator, with the counts of its line in the check's table."""
+    groups = failure_groups(results)
+    told = {id(each): group for group in groups for each in (group.worst, *group.others)}
+    sides = leans(results)
+    by_operator: dict[str, list[CaseResult]] = {}
+    for result in results:
+        by_operator.setdefault(result.operator, []).append(result)
+    for place, (line, of) in enumerate(zip(operator_lines(results), by_operator.values(), strict=True), start=1):
+        suite = _empty_suite(line.operator, of, info, place)
+        facts = {name: str(counts.total()) for name, counts in zip(HEAD[1:], columns_of(line), strict=True)}
+        facts["remark"] = line.remark()
+        here = [(which, lean) for which, lean in sides if which.split()[0].partition(".")[0] == line.operator]
+        facts |= {f"one side, {which}": sentence(lean) for which, lean in here}
+        _add(ET.SubElement(suite, "properties"), facts)
+        for result in of:
+            _add_case(suite, result, _told_once(result, told.get(id(result))))
+        yield suite
+
+
+def _told_once(result: CaseResult, group: FailureGroup | None) -> str:
+    """The block of the case that stands for those like it; of the others what tells them apart."""
+    if group is None or not group.others:
+        return block(result)
+    if result is group.worst:
+        return f"{block(result)}\n  {others_text(group)}"
+    again = f"\n  again: {result.repro}" if result.repro else ""
+    return f"{headline(plain(result))}\n  as {group.worst.id}{again}"
+
+
+def _name(result: CaseResult) -> str:
+    return f"{result.id}, round {result.round + 1}" if result.round else result.id
+
+
+def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, place: int) -> ET.Element:
+    time = _seconds(math.fsum(total_s(each.timings) or 0.0 for each in results))
+    return ET.Element(
+        "testsuite",
+        _attributes(name=name, **_counts(results), time=time, id=str(place), timestamp=_second(info.started_at)),
+    )
+
+
+def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
+    """``text`` is what is told of it if it is no pass."""
+    time = _seconds(total_s(result.timings) or 0.0)
+    case = ET.SubElement(suite, "testcase", _attributes(name=_name(result), classname=_class_name(result), time=time))
     element = ELEMENT_OF[result.status]
     if element is not None:
         kind = result.reason.value if result.reason else result.status.value.upper()
         told_in_brief = result.verdict.message and result.status is not Status.FAILED
         why = brief(plain(result)) if told_in_brief else _first_fact(result)
         found = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
-        found.text = _legal(block(result))
-    return suite
+        found.text = _legal(text)
 
 
 def _properties(result: CaseResult) -> dict[str, str]:

@@ -8,6 +8,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows
+from optest.reporting.bias import leans, sentence
+from optest.reporting.check_findings import (
+    HEAD,
+    FailureGroup,
+    OperatorLine,
+    columns_of,
+    failure_groups,
+    folded,
+    gap_reasons,
+    in_order,
+    is_check,
+    operator_lines,
+    others_text,
+    sum_up,
+)
 from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.plain_results import block
 from optest.reporting.tally import Tally, in_plan_order
@@ -20,6 +36,7 @@ MOST_BYTES = 1_000_000
 """GitHub shows 1 MiB for a step and nothing at all beyond; the rest is for what else the step writes there."""
 
 _MOST_ROWS = 200
+_MOST_GAPS = 12
 _LONGEST_BLOCK = 20_000
 _LONGEST_CELL = 300
 _SPECIAL = re.compile(r"[\\`*\[\]#|<>~@&$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
@@ -36,26 +53,77 @@ def markdown_text(
 ) -> str:
     """Counts, a table by operator and reason, failure blocks folded in, provenance; at most ``most_bytes`` of UTF-8.
 
-    Failures that do not fit are counted in its words, and the first of them come first.
+    A check has the table of its own, and one block for all failures that are alike. Failures that do not fit are
+    counted in its words, and the first of them come first.
     """
-    ordered = in_plan_order(results)
-    tally = Tally()
-    for result in ordered:
-        tally.add(result)
-    head = [*_heading(tally, summary), *_notes(info), *_table(tally), *_skips(tally)]
+    ordered = in_order(results) if is_check(info) else in_plan_order(results)
+    head = _head_of_check(info, ordered, summary) if is_check(info) else _head_of_run(info, ordered, summary)
+    head += _timings(ordered)
     foot = _provenance(info, summary)
-    bad = [result for result in ordered if result.status in BAD_STATUSES]
+    if is_check(info):
+        groups = failure_groups(ordered)
+    else:
+        groups = [FailureGroup(worst=result) for result in ordered if result.status in BAD_STATUSES]
     room = most_bytes - _size(head) - _size(foot) - 300
-    return "\n".join([*head, *_failures(bad, room, info), *foot]) + "\n"
+    return "\n".join([*head, *_failures(groups, room, info), *foot]) + "\n"
+
+
+def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
+    tally = Tally()
+    for result in results:
+        tally.add(result)
+    return [*_heading(tally, summary), *_notes(info), *_table(tally), *_skips(tally)]
+
+
+def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
+    """As on the terminal: a line for each operator, why cases were not run, what lies on one side."""
+    lines = operator_lines(results)
+    first, *rest = sum_up(info, lines, summary)
+    told = [f"## {_mark(summary)} optest check: {escaped(first)}", ""]
+    told += [line for each in rest for line in (escaped(each), "")]
+    return [*told, *_notes(info), *_operators(lines), *_gaps(lines), *_leans(results)]
+
+
+def _operators(lines: Sequence[OperatorLine]) -> list[str]:
+    rows = sorted(folded(lines), key=lambda line: -line.failed.total())
+    table = [_row([*HEAD, ""]), _row(["---", *("---:" for _ in HEAD[1:]), "---"])]
+    for each in rows[:_MOST_ROWS]:
+        counts = (str(counts.total() or "") for counts in columns_of(each))
+        table.append(_row([escaped(each.operator), *counts, escaped(each.remark())]))
+    if len(rows) > _MOST_ROWS:
+        table += ["", f"and {plural(len(rows) - _MOST_ROWS, 'operator')} more"]
+    return [*table, ""] if rows else []
+
+
+def _gaps(lines: Sequence[OperatorLine]) -> list[str]:
+    rows = gap_reasons(lines)
+    told = [
+        f"- {operators.total()} × declared gap: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
+        for reason, operators in rows[:_MOST_GAPS]
+    ]
+    if len(rows) > _MOST_GAPS:
+        told.append(f"- and for {plural(len(rows) - _MOST_GAPS, 'other reason')}")
+    return [*told, ""] if told else []
+
+
+def _leans(results: Sequence[CaseResult]) -> list[str]:
+    told = [
+        f"- on one side of the true values: {escaped(which)}: {escaped(sentence(each))}"
+        for which, each in leans(results)
+    ]
+    return [*told, ""] if told else []
 
 
 def _heading(tally: Tally, summary: RunSummary) -> list[str]:
-    mark = "✅" if summary.exit_status == 0 else "❌"
     missing = summary.total - tally.finished
     text = tally.phrase() + (f", {missing} not run" if missing > 0 else "")
     spent = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     word = "interrupted: " if summary.interrupted else ""
-    return [f"## {mark} optest: {word}{text}{spent}", ""]
+    return [f"## {_mark(summary)} optest: {word}{text}{spent}", ""]
+
+
+def _mark(summary: RunSummary) -> str:
+    return "✅" if summary.exit_status == 0 else "❌"
 
 
 def _notes(info: RunInfo) -> list[str]:
@@ -94,17 +162,29 @@ def _skips(tally: Tally) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _failures(bad: Sequence[CaseResult], room: int, info: RunInfo) -> list[str]:
+def _timings(results: Sequence[CaseResult]) -> list[str]:
+    rows = bench_rows(results)
+    notes = [f"- {escaped(note.strip())}" for note in bench_notes(results)]
+    if not rows:
+        return [*notes, ""] if notes else []
+    lines = [_row(list(BENCH_HEAD)), _row(["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"])]
+    lines += [_row(list(map(escaped, row))) for row in rows[:_MOST_ROWS]]
+    if len(rows) > _MOST_ROWS:
+        lines += ["", f"and {plural(len(rows) - _MOST_ROWS, 'timed case')} more"]
+    return [*lines, "", *notes, *([""] if notes else [])]
+
+
+def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[str]:
     """As many failures as there is room for, and how many are left out."""
     lines: list[str] = []
-    for shown, result in enumerate(bad):
-        entry = _failure(result)
+    for shown, group in enumerate(groups):
+        entry = _failure(group)
         room -= _size(entry)
         if room < 0:
-            left = len(bad) - shown
+            left, total = (sum(1 + len(each.others) for each in part) for part in (groups[shown:], groups))
             return [
                 *lines,
-                f"**{plural(left, 'failure')} of {len(bad)} left out here**, for want of room: "
+                f"**{plural(left, 'failure')} of {total} left out here**, for want of room: "
                 f"`optest report {printable(info.run_id).replace('`', '')}` shows all of them.",
                 "",
             ]
@@ -112,10 +192,12 @@ def _failures(bad: Sequence[CaseResult], room: int, info: RunInfo) -> list[str]:
     return lines
 
 
-def _failure(result: CaseResult) -> list[str]:
+def _failure(group: FailureGroup) -> list[str]:
+    result = group.worst
     reason = f" {result.reason.value}" if result.reason else ""
-    title = f"{result.status.value.upper()}{reason}: {escaped(result.id)}"
-    text = block(result)
+    more = f" and {len(group.others)} more like it" if group.others else ""
+    title = f"{result.status.value.upper()}{reason}: {escaped(result.id)}{more}"
+    text = block(result) + (f"\n  {printable(others_text(group))}" if group.others else "")
     if len(text) > _LONGEST_BLOCK:
         cut = len(text) - _LONGEST_BLOCK
         kept = text[-_LONGEST_BLOCK // 2 :]

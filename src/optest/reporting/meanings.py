@@ -82,13 +82,13 @@ MEANINGS: dict[Reason, Meaning] = {
         matters="too small a workspace overwrites its neighbour, too large a one runs out of memory in a model",
     ),
     Reason.STATE: Meaning(
-        "the answer depends on what ran before",
-        "reset accumulators, caches and streams at the start of each call",
+        "the answer depends on what ran before, or the call left the process in another state",
+        "reset accumulators, caches and streams at the start of each call; restore the floating-point mode",
         matters="the case passes alone and fails in a model, or the other way round",
     ),
     Reason.NONDETERMINISTIC: Meaning(
-        "a second run gave other bits, though the backend declares itself invariant",
-        "look for atomics and races, or take `invariant` back",
+        "a repeated call left the rule, or gave other bits though the backend declares itself invariant",
+        "look for races, shared buffers and atomics; if only bits differ, take `invariant` back",
         matters="users of a backend that promises equal bits compare checkpoints and gradients by their bits",
     ),
     Reason.LEAK: Meaning(

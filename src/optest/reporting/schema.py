@@ -35,6 +35,19 @@ class RuleEntry(_Strict):
     text: str
 
 
+class RoundingEntry(_Strict):
+    """How inexact results were rounded: counts, and the root mean square of their errors."""
+
+    inexact: Count
+    above: Count
+    away: Count
+    nearest_above: Count
+    nearest_away: Count
+    astray: Count
+    draws: Count
+    rms_ulp: float
+
+
 class MeasureEntry(_Strict):
     """Numbers about one output against what was expected."""
 
@@ -62,6 +75,7 @@ class MeasureEntry(_Strict):
     statistic_limit: Number | None
     where: str
     rule: RuleEntry | None
+    rounding: RoundingEntry | None = None
 
 
 class CheckEntry(_Strict):
@@ -79,6 +93,32 @@ class TimingsEntry(_Strict):
     reference_s: Number | None
     run_s: Number | None
     compare_s: Number | None
+
+
+class CallTimeEntry(_Strict):
+    """Seconds of one call; ``spread_s`` is the interquartile range over the batches, null for a single one."""
+
+    who: str
+    median_s: float
+    least_s: float
+    spread_s: float | None
+    calls: Count
+    batches: Count
+    warm_up_calls: Count
+    gb_per_s: float | None
+    gflop_per_s: float | None
+
+
+class BenchmarkEntry(_Strict):
+    """What the call of the case costs, and another implementation in the same run."""
+
+    time: CallTimeEntry | None
+    against: CallTimeEntry | None
+    ratio: float | None
+    ratio_spread: float | None
+    declared_bytes: Count | None
+    declared_operations: Count | None
+    lacks: list[str]
 
 
 class CaseEntry(_Strict):
@@ -111,6 +151,7 @@ class CaseEntry(_Strict):
     attempts: Count
     round: Count
     timings: TimingsEntry
+    benchmark: BenchmarkEntry | None
     repro: str
     duplicate_of: str | None
     tags: list[str]

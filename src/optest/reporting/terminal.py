@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from optest.reporting.explain import brief, checks_text, explain, rule_text, timings_text, total_s
+from optest.reporting.bench_table import bench_lines
+from optest.reporting.explain import brief, checks_text, explain, lean_text, rule_text, timings_text, total_s
 from optest.reporting.page import Page
 from optest.reporting.tally import Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
@@ -64,6 +65,7 @@ class TerminalReporter:
         self._clock = clock
         self._tally = Tally()
         self._bad: list[CaseResult] = []
+        self._timed: list[CaseResult] = []
         self._info: RunInfo | None = None
         self._started = self._last_progress = clock()
         self._last_draw = -math.inf
@@ -91,7 +93,7 @@ class TerminalReporter:
         """``results`` also hold what an earlier part of a resumed run found; all of it is summed up."""
         self._page.clear_status()
         if len(results) > self._tally.finished:
-            self._tally, self._bad = Tally(), []
+            self._tally, self._bad, self._timed = Tally(), [], []
             for result in results:
                 self._count(result)
         if self._verbosity >= 0:
@@ -101,12 +103,15 @@ class TerminalReporter:
         if self._verbosity >= -1:
             self._skips()
             self._table()
+            self._timings()
         self._last_lines(summary)
 
     def _count(self, result: CaseResult) -> None:
         self._tally.add(result)
         if result.status in BAD_STATUSES and (self._block_limit is None or len(self._bad) < self._block_limit):
             self._bad.append(result)
+        if result.benchmark is not None:
+            self._timed.append(result)
 
     def _case_lines(self, result: CaseResult, done: int, total: int) -> list[tuple[str, str]]:
         word = result.status.value.upper()
@@ -159,6 +164,11 @@ class TerminalReporter:
             lines.append((f"  and for {plural(len(groups) - _SKIP_ROWS, 'other reason')}", "warn"))
         self._page.lines([("skipped", ""), *lines, ("", "")])
 
+    def _timings(self) -> None:
+        lines = bench_lines(self._timed)
+        if lines:
+            self._page.lines([*((line, "") for line in lines), ("", "")])
+
     def _has_table(self) -> bool:
         operators = self._tally.operators.values()
         return bool(operators) and (self._verbosity > 0 or not all(each.all_passed for each in operators))
@@ -205,7 +215,9 @@ def _heading(info: RunInfo) -> str:
 
 def _evidence(result: CaseResult) -> list[str]:
     """What -v adds under a case: the rule, the share of its allowance that was used, time, checks."""
-    lines = [f"    {_measure_line(measure)}" for measure in result.verdict.measures]
+    lines = []
+    for measure in result.verdict.measures:
+        lines += [f"    {text}" for text in (_measure_line(measure), lean_text(measure)) if text]
     if not result.verdict.measures and result.verdict.evidence is not None:
         lines.append(f"    evidence: {result.verdict.evidence.value}")
     if spent := timings_text(result.timings):
@@ -221,6 +233,9 @@ def _measure_line(measure: Measure) -> str:
     if measure.statistic is not None:
         limit = f" of {number(measure.statistic_limit, 3)}" if measure.statistic_limit is not None else ""
         used += f", z {number(measure.statistic, 3)}{limit}"
+    if measure.rounding is not None:
+        most = f", {number(measure.max_ulp_error, 2)} at most" if measure.max_ulp_error is not None else ""
+        used += f", rms error {number(measure.rounding.rms_ulp, 2)} ulp{most}"
     return f"{measure.output}: {plural(measure.compared, 'element')} compared{used}{rule}"
 
 

@@ -1,5 +1,6 @@
 """The vocabulary: what every other package talks about. Standard library only."""
 
+from optest.spec.benchmark import Benchmark, CallTime
 from optest.spec.case import (
     DEFAULT_PRIORITY,
     Argument,
@@ -38,6 +39,7 @@ from optest.spec.outcome import (
     Fault,
     Measure,
     Reason,
+    Rounding,
     RuleUsed,
     Status,
     Timings,
@@ -56,6 +58,8 @@ __all__ = [
     "Argument",
     "Attribute",
     "BackendTarget",
+    "Benchmark",
+    "CallTime",
     "CaseResult",
     "Check",
     "CheckState",
@@ -73,6 +77,7 @@ __all__ = [
     "OperatorDescriptor",
     "Parameter",
     "Reason",
+    "Rounding",
     "Rule",
     "RuleClass",
     "RuleUsed",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from hashlib import blake2b
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
@@ -35,6 +35,7 @@ __all__ = [
     "canonical_json",
     "identifier_of",
     "key_of",
+    "seed_text",
     "signature_of",
 ]
 
@@ -181,7 +182,9 @@ class Numerics:
     ``operands`` is the precision to which float32 operands of a contraction are cut (``float32``, ``tf32``,
     ``bfloat16``); ``accumulator`` the dtype of sums (None: float32, float64 for float64 inputs);
     ``accumulator_truncates`` for units that cut instead of rounding; ``direct`` is False for Winograd and FFT;
-    ``denormals`` is ``preserve`` or ``flush``; ``invariant`` promises the same bits for every run.
+    ``denormals`` is ``preserve`` or ``flush``; ``overflow`` is ``infinity`` for arithmetic as IEEE 754 has it and
+    ``any`` for a backend that may stop at the largest finite value instead; ``invariant`` promises the same bits for
+    every run.
     """
 
     operands: str = "float32"
@@ -189,6 +192,7 @@ class Numerics:
     accumulator_truncates: bool = False
     direct: bool = True
     denormals: str = "preserve"
+    overflow: str = "any"
     invariant: bool = False
 
 
@@ -286,7 +290,7 @@ class TestCase:
     def key(self) -> str:
         """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
         if not self._key:
-            object.__setattr__(self, "_key", key_of(self.seed, _signature_text(self)))
+            object.__setattr__(self, "_key", key_of(seed_text(self.seed), _signature_text(self)))
         return self._key
 
 
@@ -306,15 +310,19 @@ def attribute_words(descriptor: OperatorDescriptor, attributes: Mapping[str, Any
     ]
 
 
-def key_of(seed: int, signature: str) -> str:
-    """The key of a seed and the canonical JSON of a signature."""
-    number = str(seed) if type(seed) is int else canonical_json(seed)
-    text = f'{{"seed":{number},"signature":{signature}}}'
-    return f"k1:{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}"
+def key_of(seed: str, signature: str) -> str:
+    """The key of a seed, as ``seed_text`` writes it, and the canonical JSON of a signature."""
+    text = f'{{"seed":{seed},"signature":{signature}}}'
+    return f"k1:{blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def seed_text(seed: int) -> str:
+    """A seed in canonical JSON."""
+    return str(seed) if type(seed) is int else canonical_json(seed)
 
 
 def _spec_signature(spec: TensorSpec) -> list[Any]:
-    if spec.is_dense:
+    if spec.is_plain:
         return [spec.dtype.name, list(spec.shape)]
     return [spec.dtype.name, list(spec.shape), list(spec.strides or ()), spec.offset]
 
@@ -329,7 +337,8 @@ def _argument_signature(argument: Argument) -> list[Any]:
 def _signature_text(case: TestCase) -> str:
     """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
     attributes = attributes_text(case.descriptor, case.attributes)
-    return signature_of(case, attributes, [argument_text(argument) for argument in case.inputs])
+    arguments = [argument_text(argument) for argument in case.inputs]
+    return signature_of(case.descriptor.name, attributes, arguments, case.outputs, case.generator)
 
 
 def stated_attributes(descriptor: OperatorDescriptor, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -348,13 +357,15 @@ def attributes_text(descriptor: OperatorDescriptor, attributes: Mapping[str, Any
     return canonical_json(stated_attributes(descriptor, attributes)) if attributes else "{}"
 
 
-def signature_of(case: TestCase, attributes: str, arguments: Sequence[str]) -> str:
+def signature_of(
+    operator: str, attributes: str, arguments: Sequence[str], outputs: Sequence[TensorSpec], generator: str | None
+) -> str:
     """The canonical JSON of a signature from that of its attributes and arguments."""
-    outputs = ",".join([f"[{_spec_text(spec)}]" for spec in case.outputs])
-    generator = "null" if case.generator is None else _quoted(case.generator)
+    made = f"[{'],['.join(map(_spec_text, outputs))}]" if outputs else ""
+    maker = "null" if generator is None else _quoted(generator)
     return (
-        f'{{"attributes":{attributes},"generator":{generator},"inputs":[{",".join(arguments)}],'
-        f'"op":{_quoted(case.descriptor.name)},"outputs":[{outputs}]}}'
+        f'{{"attributes":{attributes},"generator":{maker},"inputs":[{",".join(arguments)}],'
+        f'"op":{_quoted(operator)},"outputs":[{made}]}}'
     )
 
 
@@ -371,7 +382,7 @@ def _spec_text(spec: TensorSpec) -> str:
     if spec.strides is None and not spec.offset:
         return _dense_text(spec.dtype.name, spec.shape)
     dense = _dense_text(spec.dtype.name, spec.shape)
-    return dense if spec.is_dense else f"{dense},[{','.join(map(str, spec.strides or ()))}],{spec.offset}"
+    return dense if spec.is_plain else f"{dense},[{','.join(map(str, spec.strides or ()))}],{spec.offset}"
 
 
 @lru_cache(maxsize=4096)

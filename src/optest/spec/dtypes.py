@@ -43,6 +43,10 @@ class DType:
     def __repr__(self) -> str:
         return f"dtype({self.name!r})"
 
+    def __hash__(self) -> int:
+        """Of the name alone, which tells all dtypes apart: specs are looked up by the thousand."""
+        return hash(self.name)
+
     def __reduce__(self) -> tuple[object, ...]:
         return (dtype, (self.name,))
 

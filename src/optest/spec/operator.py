@@ -40,6 +40,7 @@ REQUIRED: Any = _Required()
 Infer = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Sequence[TensorSpec]]
 Hook = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 SumLength = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], int]
+Operations = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], "int | None"]
 Domain = Callable[[Sequence[TensorSpec | None], Mapping[str, Any]], Mapping[str, "Interval"]]
 Alternatives = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
@@ -52,11 +53,14 @@ class Terms(NamedTuple):
     """What each output element of a sum or contraction adds up, in float64, shaped like the output.
 
     ``absolute`` is Σ|t|, ``squared`` is Σt², ``count`` the number of terms (one number, or one for each element).
+    ``divided`` says that the terms are quotients: right kernels divide the sum, multiply it by the inverse, or divide
+    each element, so that whole numbers have no one right answer.
     """
 
     absolute: Any
     squared: Any
     count: Any
+    divided: bool = False
 
 
 class ErrorBudget(NamedTuple):
@@ -327,6 +331,9 @@ class OperatorDescriptor:
             :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
         reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
         terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``.
+        operations: dotted path or function ``(input specs, attributes) -> int | None``: the operations of one call as
+            people count them (2·m·n·k for a product of matrices), for rates in benchmarks. Left out for operators
+            whose work is moving memory.
         sum_length: dotted path or function ``(input specs, attributes) -> int``: how many terms the longest sum of an
             output element has, for fills that keep sums exact or finite.
         rule: the built-in rule; without one, ``exact`` for integers and bool, and for floats a tolerance
@@ -354,6 +361,7 @@ class OperatorDescriptor:
     reference: str | Hook | None = None
     terms: str | Hook | None = None
     sum_length: str | SumLength | None = None
+    operations: str | Operations | None = None
     rule: Rule | None = None
     domain: Mapping[str, Interval] | str | Domain = field(default_factory=dict)
     alternatives: str | Alternatives | None = None

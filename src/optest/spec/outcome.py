@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from optest.spec.benchmark import Benchmark
+
 __all__ = [
     "BAD_STATUSES",
     "CaseResult",
@@ -16,6 +18,7 @@ __all__ = [
     "Fault",
     "Measure",
     "Reason",
+    "Rounding",
     "RuleUsed",
     "Status",
     "Timings",
@@ -203,13 +206,42 @@ class RuleUsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rounding:
+    """How inexact results were rounded, seen from their true values.
+
+    ``inexact`` counts results whose true value the output dtype cannot hold; exact ties are left out. ``above`` of
+    them lie above the true value, ``away`` farther from zero than it; of the same values rounded to the nearest it
+    would be ``nearest_above`` and ``nearest_away``, about one half. ``astray`` lie on the other side than the
+    nearest. ``draws`` is how many of them may count as independent: equal values have equal errors. ``rms_ulp`` is
+    the root mean square of their errors; rounded to the nearest it is about 0.29.
+
+    Raises:
+        ValueError: for an ``rms_ulp`` that is not finite.
+    """
+
+    inexact: int
+    above: int
+    away: int
+    nearest_above: int
+    nearest_away: int
+    astray: int
+    draws: int
+    rms_ulp: float
+
+    def __post_init__(self) -> None:
+        if not self.rms_ulp < float("inf"):
+            raise ValueError(f"rms_ulp is {self.rms_ulp}, but should be finite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
     """Numbers about one output against what was expected; no opinion but ``mismatched``, which counts by the rule.
 
     Errors are |actual - expected|; ``ulp`` counts units in the last place of the output dtype at the expected
     value. Each largest error comes with its index. ``worst_*`` describe the element that exceeds its bound by
     the largest factor (or uses most of it): ``worst_used`` is error / bound. ``statistic`` is the tensor-wide
-    z of the class rules with its ``statistic_limit``. Values are None where they were not computed.
+    z of the class rules with its ``statistic_limit``; ``rounding`` stands where true values are known, in more digits
+    than the output has. Values are None where they were not computed.
     """
 
     output: str
@@ -234,6 +266,7 @@ class Measure:
     cosine: float | None = None
     statistic: float | None = None
     statistic_limit: float | None = None
+    rounding: Rounding | None = None
     where: str = ""
     rule: RuleUsed | None = None
 
@@ -307,6 +340,7 @@ class CaseResult:
     chip: str | None = None
     device: str | None = None
     timings: Timings = field(default_factory=Timings)
+    benchmark: Benchmark | None = None
     attempts: int = 1
     round: int = 0
     isolation: str = "none"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+from optest.spec.construct import constructor
 from optest.spec.dtypes import DType
 
-__all__ = ["TensorSpec", "contiguous_strides", "format_shape"]
+__all__ = ["TensorSpec", "contiguous_strides", "dense", "format_shape"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,11 @@ class TensorSpec:
         return self.offset == 0 and all(size <= 1 or got == want for size, got, want in relevant)
 
     @property
+    def is_plain(self) -> bool:
+        """Dense down to the strides where the size is 1: no element is reached by them, but a library is told."""
+        return self.is_dense and self.strides in (None, contiguous_strides(self.shape))
+
+    @property
     def lowest_index(self) -> int:
         """The smallest storage index that an element has."""
         return self.offset + sum(min(0, reach) for reach in self._reaches())
@@ -83,8 +90,22 @@ class TensorSpec:
         return tuple((size - 1) * stride for size, stride in zip(self.shape, strides, strict=True))
 
     def __str__(self) -> str:
-        layout = "" if self.is_dense else f" strides {list(self.strides or ())} offset {self.offset}"
+        layout = "" if self.is_plain else f" strides {list(self.strides or ())} offset {self.offset}"
         return f"{self.dtype}[{format_shape(self.shape)}]{layout}"
+
+
+_SpecInTheMaking: Any = constructor(TensorSpec)
+_new = _SpecInTheMaking.__new__
+
+
+def dense(dtype: DType, shape: tuple[int, ...]) -> TensorSpec:
+    """A row-major tensor without gaps, in two fifths of the time: every case of a plan has an output or more."""
+    if shape and min(shape) < 0:
+        return TensorSpec(dtype=dtype, shape=shape)  # says what is wrong with it
+    spec = _new(_SpecInTheMaking)
+    spec.dtype, spec.shape, spec.strides, spec.offset = dtype, shape, None, 0
+    spec.__class__ = TensorSpec
+    return spec  # type: ignore[no-any-return]
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

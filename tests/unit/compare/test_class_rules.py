@@ -11,8 +11,24 @@ import pytest
 from comparing import ACCUMULATE, COMPOSED, ULP, verdict_of
 
 from optest.compare import bounds, statistic
+from optest.compare.policy import describe_rule
 from optest.numerics import numpy_dtype, round_to, ulp, widen
-from optest.spec import ErrorBudget, Numerics, Reason, Rule, RuleClass, Status, Terms, dtype
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import (
+    Argument,
+    ErrorBudget,
+    Fill,
+    Numerics,
+    Reason,
+    Rule,
+    RuleClass,
+    Status,
+    TensorSpec,
+    Terms,
+    TestCase,
+    dtype,
+)
 
 
 def tail_of_chi_square(freedom: int, at: float) -> float:
@@ -279,3 +295,36 @@ def test_actual_arrays_are_only_read() -> None:
     value = np.ones(64)
     value.flags.writeable = False
     assert verdict_of(actual, value, "bfloat16", rule=ULP).status is Status.PASSED
+
+
+def test_quotients_that_add_up_to_a_whole_number_are_not_integer_exact() -> None:
+    """The mean of 1, 4 and -1: |quotients| add up to 2, and a kernel that multiplies by 1/3 may be an ulp off."""
+    x, terms = np.array([1.0, 4.0, -1.0], np.float32), Terms(2.0, 2.0, 5)
+    one_ulp_off = np.asarray(np.nextafter(np.float32(4.0 / 3.0), np.float32(9.0)))
+    asked: dict[str, Any] = {"rule": ACCUMULATE, "inputs": [x], "fill": "integer-exact"}
+    for divided, name, reason in ((False, "integer-exact", Reason.VALUE), (True, "accumulate", None)):
+        found = verdict_of(one_ulp_off, np.asarray(4.0 / 3.0), terms=terms._replace(divided=divided), **asked)
+        assert found.reason is reason
+        assert found.measures[0].rule is not None
+        assert found.measures[0].rule.name == name
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("mean", {}), ("avg_pool2d", {"kernel_size": 3})])
+def test_means_say_that_they_divide(op: str, attributes: dict[str, Any]) -> None:
+    descriptor = operators.get(op)
+    terms = load_object(str(descriptor.terms))([np.ones((1, 1, 3, 3), np.float32)], descriptor.bind(attributes))
+    assert terms[0].divided
+
+
+@pytest.mark.parametrize("op", [each.name for each in operators if each.alternatives is not None])
+def test_the_rule_says_what_else_is_right(op: str) -> None:
+    descriptor = operators.get(op)
+    spec = TensorSpec(dtype=dtype("float32"), shape=(4,))
+    inputs = tuple(
+        Argument(name=name, path=f"input{place}", spec=spec, fill=Fill(kind="randn"))
+        for place, name in enumerate(("a", "b"))
+    )
+    case = TestCase(descriptor=descriptor, inputs=inputs, outputs=(spec,))
+    assert descriptor.rule is not None
+    assert descriptor.rule.formula
+    assert descriptor.rule.formula in describe_rule(case)

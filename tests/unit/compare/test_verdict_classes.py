@@ -95,6 +95,28 @@ def test_denormals(
             assert verdict_of(got, want, rule=rule, layers=layers, numerics=numerics).reason is reason
 
 
+@pytest.mark.parametrize("padding", [0, 40])
+@pytest.mark.parametrize(
+    ("entry", "actual", "reference", "reason"),
+    [
+        ("float16", INF, 70000.0, OK),
+        ("float16", 65504.0, 70000.0, V),
+        ("float16", -65504.0, -70000.0, V),
+        ("float16", 65504.0, 65520.0, OK),  # within the bound of the overflow either rounding may be meant
+        ("float16", INF, 65520.0, OK),
+        ("float8_e4m3fn", 448.0, 1e6, OK),  # has no infinity
+    ],
+)
+def test_who_declares_infinity_does_not_saturate(
+    entry: str, actual: float, reference: float, reason: Reason | None, padding: int
+) -> None:
+    got = np.array([actual] + [1.0] * padding).astype(numpy_dtype(dtype(entry)))
+    for rule, layers in ((ULP, ()), (None, (stated(1e-4, 0),))):
+        numerics = Numerics(overflow="infinity")
+        want = [reference] + [1.0] * padding
+        assert verdict_of(got, want, entry, rule=rule, layers=layers, numerics=numerics).reason is reason
+
+
 @pytest.mark.parametrize("size", [1, 40])
 def test_movement_compares_bits(size: int) -> None:
     def moved(actual: float, expected: float) -> Reason | None:

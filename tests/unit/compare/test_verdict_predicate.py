@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optest.compare import judge, kernels, small, within
+from optest.compare.elements import Ends
 from optest.compare.policy import Allowance, Method
 from optest.numerics import numpy_dtype, round_to, ulp
 from optest.spec import DType, Numerics, Reason, Rule, RuleClass, RuleUsed, Status, dtype
@@ -285,7 +286,7 @@ def test_blocks_need_little_memory() -> None:
     allowance = Allowance(used=RuleUsed(name="t", layer="case", text=""), method=Method.TOLERANCE, rtol=1e-3, atol=1e-3)
     for detailed in (False, True):
         tracemalloc.start()
-        kernels.compare(actual, reference, dtype("float32"), allowance, flush=False, detailed=detailed)
+        kernels.compare(actual, reference, dtype("float32"), allowance, ends=Ends(), detailed=detailed)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 32e6

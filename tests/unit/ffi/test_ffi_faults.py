@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from optest.ffi.faults import FaultReport, fault_words
+from optest.ffi.faults import FaultReport, fault_reason, fault_words
 from optest.ffi.memory import Buffer
-from optest.spec import TensorSpec, dtype
+from optest.spec import Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
 
@@ -48,16 +48,20 @@ print("survived")
 """
 DID_READ = "read" if platform.machine() == "x86_64" else "touched"
 DID_WRITE = "written" if platform.machine() == "x86_64" else "touched"
+KNOWN = platform.machine() == "x86_64"
+READ = f"{'[READ_OUT_OF_BOUNDS] ' if KNOWN else ''}memory was {DID_READ} "
+WROTE = f"{'[OUT_OF_BOUNDS] ' if KNOWN else ''}memory was {DID_WRITE} "
+Y = "y (float32[2x3])"
 
 
 @pytest.mark.cxx
 @pytest.mark.parametrize(
     ("function", "placement", "index", "words"),
     [
-        ("read_at", "PAGES_END", "6", f"memory was {DID_READ} 0 bytes behind the end of y (float32[2x3])"),
-        ("write_at", "PAGES_END", "8", f"memory was {DID_WRITE} 8 bytes behind the end of y (float32[2x3])"),
-        ("write_at", "PAGES_START", "-1", f"memory was {DID_WRITE} 4 bytes before the start of y (float32[2x3])"),
-        ("write_in_thread", "PAGES_END", "7", f"memory was {DID_WRITE} 4 bytes behind the end of y (float32[2x3])"),
+        ("read_at", "PAGES_END", "6", f"{READ}0 bytes behind the end of {Y}, 1 element behind the last"),
+        ("write_at", "PAGES_END", "8", f"{WROTE}8 bytes behind the end of {Y}, 3 elements behind the last"),
+        ("write_at", "PAGES_START", "-1", f"{WROTE}4 bytes before the start of {Y}, 1 element before the first"),
+        ("write_in_thread", "PAGES_END", "7", f"{WROTE}4 bytes behind the end of {Y}, 2 elements behind the last"),
         ("write_at", "HEAP", "null", f"memory was {DID_WRITE} through a null pointer (address 0x0)"),
     ],
 )
@@ -86,6 +90,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_nearest_buffer_is_named() -> None:
     spec = TensorSpec(dtype=dtype("int8"), shape=(8,))
     one = Buffer.allocate(spec, name="one")
-    assert fault_words(one.address + 9, [one]) == "memory was touched 1 byte behind the end of one (int8[8])"
+    assert fault_words(one.address + 9, [one]) == (
+        "memory was touched 1 byte behind the end of one (int8[8]), 2 elements behind the last"
+    )
     assert fault_words(one.address + 2, [one], wrote=False) == "memory was read at byte 2 of one (int8[8])"
     assert fault_words(1 << 62, [one], wrote=True) == f"memory was written at {1 << 62:#x}, which is near no buffer"
+
+
+def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
+    one = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="one")
+    behind = one.address + 8
+    assert fault_reason(behind, [one], wrote=True) is Reason.OUT_OF_BOUNDS
+    assert fault_reason(behind, [one], wrote=False) is Reason.READ_OUT_OF_BOUNDS
+    assert fault_reason(behind, [one], wrote=None) is Reason.SIGNAL
+    assert fault_reason(behind - 1, [one], wrote=True) is Reason.INPUT_MUTATED, "it may be read alone"
+    assert fault_reason(behind - 1, [one], wrote=False) is Reason.SIGNAL
+    assert fault_reason(0, [one], wrote=True) is Reason.SIGNAL

@@ -255,8 +255,9 @@ print(buffer.describe(place), flush=True)
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ended.returncode == (-signal.SIGSEGV if dies else 0), ended.stderr
-    words = {24: "0 bytes behind the end of", -1: "1 byte before the start of"}.get(byte, f"at byte {byte} of")
-    assert ended.stdout.strip() == f"{words} x (float32[6])"
+    behind = "0 bytes behind the end of x (float32[6]), 1 element behind the last"
+    before = "1 byte before the start of x (float32[6]), 1 element before the first"
+    assert ended.stdout.strip() == {24: behind, -1: before}.get(byte, f"at byte {byte} of x (float32[6])")
 
 
 @linux
@@ -272,7 +273,7 @@ def test_pages_are_given_back() -> None:
 def test_describe_knows_only_what_is_near() -> None:
     buffer = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(3,)), name="x")
     assert buffer.describe(buffer.address + 1) == "at byte 1 of x (int8[3])"
-    assert buffer.describe(buffer.address + 3) == "0 bytes behind the end of x (int8[3])"
+    assert buffer.describe(buffer.address + 3) == "0 bytes behind the end of x (int8[3]), 1 element behind the last"
     assert buffer.describe(buffer.address + 100_000) is None
     assert buffer.describe(0) is None
 

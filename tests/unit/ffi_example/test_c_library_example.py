@@ -87,7 +87,7 @@ def test_the_number_of_threads_changes_no_bit(library):
     assert reports[0] == reports[1]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_no_sanitizer_has_anything_to_say(copy):
     make(copy, "asan")
     preload = [

@@ -66,6 +66,7 @@ def test_attribute_aliases() -> None:
     assert operators.get("LayerNormalization").bind({"normalized_shape": 3, "epsilon": 1}) == {
         "normalized_shape": (3,),
         "eps": 1.0,
+        "statistics": False,
     }
     gemm = operators.get("Gemm").bind({"transA": True, "transB": False})
     assert gemm == {"alpha": 1.0, "beta": 1.0, "trans_a": True, "trans_b": False, "out_dtype": None}

@@ -131,10 +131,11 @@ def test_gemm_as_torch(
 
     def addmm() -> Any:
         left, right = torch.ones(a), torch.ones(b)  # without data, torch takes a c that does not fit
-        if left.dim() != 2 or right.dim() != 2:
+        if left.dim() not in (2, 3) or left.shape[:-2] != right.shape[:-2] or left.dim() != right.dim():
             raise ValueError
-        left, right = left.T if trans_a else left, right.T if trans_b else right
-        return torch.addmm(torch.ones(c), left, right) if with_c else left @ right
+        left, right = left.mT if trans_a else left, right.mT if trans_b else right
+        function = torch.addmm if left.dim() == 2 else torch.baddbmm
+        return function(torch.ones(c), left, right) if with_c else left @ right
 
     got = inferred("gemm", [spec(a), spec(b), spec(c) if with_c else None], trans_a=trans_a, trans_b=trans_b)
     assert got == asked(addmm)
@@ -169,7 +170,7 @@ def test_layer_norm_as_torch(shape: tuple[int, ...], normalized: tuple[int, ...]
         ("gemm", [spec((2, 3)), spec((2, 3)), None], {}, "b is 2x3 with a depth of 2, but should have 3"),
         ("gemm", [spec((2, 3)), spec((3, 4)), spec((2,))], {}, "c is 2, but should broadcast to 2x4"),
         ("gemm", [spec((2, 3)), spec((3, 4)), spec((1, 2, 4))], {}, "c is 1x2x4, but should broadcast to 2x4"),
-        ("gemm", [spec((2,)), spec((3, 4)), None], {}, "a is 2, but should have 2 dimensions"),
+        ("gemm", [spec((2,)), spec((3, 4)), None], {}, "a is 2, but should have 2 dimensions, or 3 with a batch"),
         ("gemm", [spec((2, 2), "int32")] * 2, {"beta": 0.5}, "beta is 0.5, but should be an integer"),
         ("sum", [spec((2, 3))], {"dim": 2}, "dim is 2, but should be -2 to 1"),
         ("sum", [spec((2, 3))], {"dim": [0, -2]}, "should name each dimension once"),

@@ -475,13 +475,55 @@ def products(draw: st.DrawFn) -> dict[str, Any]:
     return {**entry, "product": axes}
 
 
+SOUND: list[tuple[dict[str, Any], dict[str, list[Any]]]] = [
+    ({"op": "add", "shapes": {"input0": ["$m", 2]}}, {"m": [0, 1, 2], "attributes.alpha": [1, 1.0, 2.5]}),
+    (
+        {"op": "matmul", "shapes": {"input0": ["$m", "$k"], "input1": ["$k", 2]}},
+        {"m": [1, 2], "k": [2, 1, 3], "attributes.mode": ["plain", "other"]},
+    ),
+    ({"op": "sum", "shapes": {"input0": [2, "$m"]}}, {"m": [1, 3], "attributes.dim": [0, [0], None]}),
+    ({"op": "relu"}, {"shapes.input0": [[2], {"shape": [2, 2], "strides": [1, 2]}, []]}),
+    ({"op": "cat"}, {"shapes": [{"input0": [2]}, {"input0": [2], "input1": [3]}, {"input0": [4]}]}),
+]
+"""Cases whose every combination is right, with the axes that they need or may have."""
+HARMLESS = ["seed", "dtypes", "generator", "tolerance", "timeout", "retries", "priority", "tags", "skip", "reference"]
+
+
+@st.composite
+def sound_products(draw: st.DrawFn) -> dict[str, Any]:
+    entry, own = draw(st.sampled_from(SOUND))
+    axes = {
+        name: draw(st.lists(st.sampled_from(values), min_size=1, max_size=3, unique_by=repr))
+        for name, values in own.items()
+        if not name.startswith("attributes") or draw(st.booleans())
+    }
+    for name in draw(st.lists(st.sampled_from(HARMLESS), max_size=3, unique=True)):
+        values = st.sampled_from(["float16", "float32"]) if name == "dtypes" else AXES[name]
+        axes[name] = draw(st.lists(values, min_size=1, max_size=3, unique_by=repr))
+    order = draw(st.permutations(sorted(axes)))
+    return {**entry, "product": {name: axes[name] for name in order}}
+
+
 def told(document: PlanDocument, request: CaseRequest) -> object:
     """The cases with everything in them, or the faults."""
     try:
         cases = build(document, request)
     except PlanError as error:
         return sorted((each.path, each.message) for each in error.problems)
-    return [(case.id, case.key, case.identifier(), dataclasses.asdict(dataclasses.replace(case))) for case in cases]
+    return [
+        (
+            (case.id, case.key, case.identifier()),
+            [getattr(case, each.name) for each in dataclasses.fields(case) if each.init],
+            dataclasses.asdict(dataclasses.replace(case)),
+        )
+        for case in cases
+    ]
+
+
+def assembled(case: TestCase) -> TestCase:
+    """The case again, through the constructor of its class: nothing that was put into it beforehand is in it."""
+    arguments = [dataclasses.replace(each, spec=dataclasses.replace(each.spec)) for each in case.inputs]
+    return dataclasses.replace(case, inputs=tuple(arguments))
 
 
 REQUESTS = st.sampled_from(
@@ -496,7 +538,7 @@ REQUESTS = st.sampled_from(
 
 
 @settings(max_examples=150, deadline=None)
-@given(entry=products(), request=REQUESTS)
+@given(entry=st.one_of(products(), sound_products()), request=REQUESTS)
 def test_the_quick_way_makes_the_cases_of_the_long_way(entry: dict[str, Any], request: CaseRequest) -> None:
     raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
     quick = told(parse_plan(raw, "plan.yaml"), request)
@@ -518,6 +560,31 @@ def test_every_combination_is_the_case_that_would_be_written_out(entry: dict[str
     for case in cases:
         again = case_of(case_plan(dataclasses.replace(case, name="")))
         assert again.key == case.key
+
+
+@settings(max_examples=50, deadline=None)
+@given(entry=sound_products(), request=REQUESTS)
+def test_cases_of_the_quick_way_are_cases_like_any_other(entry: dict[str, Any], request: CaseRequest) -> None:
+    """Key and identifier are what the case itself would say; it is frozen, equal, and travels."""
+    raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
+    try:
+        cases = build(parse_plan(raw, "plan.yaml"), request)
+    except PlanError:
+        return
+    for case in cases:
+        again = assembled(case)
+        assert type(case) is TestCase
+        assert (case.key, case.identifier(), case.id) == (again.key, again.identifier(), again.id)
+        assert case == again
+        assert repr(case) == repr(again)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            case.seed = 1  # type: ignore[misc]
+
+
+def test_a_case_of_the_quick_way_has_every_field() -> None:
+    """A field that is added to a case has to be put into the cases of products, too."""
+    (case,) = cases_of("cases: [{op: relu, shapes: {input0: 4}, product: {seed: [1]}}]")
+    assert [each.name for each in dataclasses.fields(TestCase) if not hasattr(case, each.name)] == []
 
 
 def test_outputs_follow_the_attributes_of_their_combination() -> None:

@@ -209,11 +209,7 @@ def test_wrong_values_of_a_case(line: str, path: str, message: str) -> None:
         ("version: true", "$.version", "version is true, but should be 1"),
         ("fail_fast: 1", "$.fail_fast", "fail_fast is 1, but should be true or false"),
         ("backend: [numpy]", "$.backend", "backend is ['numpy'], but should be text"),
-        (
-            "report: {format: xml}",
-            "$.report.format",
-            "format is 'xml', but should be terminal, json, junit, markdown or github",
-        ),
+        ("report: {format: 7}", "$.report.format", "format is 7, but should be text"),
         ("report: {file: x}", "$.report.file", "unknown key 'file' of report"),
         ("report: json", "$.report", "report is 'json', but should be a mapping"),
         ("defaults: []", "$.defaults", "defaults is [], but should be a mapping"),

@@ -142,3 +142,20 @@ def test_any_text_is_read_or_refused(expression: str) -> None:
     except UsageError:
         return
     assert found("a b") in (True, False)
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["a", "b", "c", "d"]),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"not ({one})"),
+        st.lists(inner, min_size=2, max_size=4).map(lambda some: "(" + " and ".join(some) + ")"),
+        st.lists(inner, min_size=2, max_size=4).map(lambda some: "(" + " or ".join(some) + ")"),
+    ),
+    max_leaves=10,
+)
+
+
+@given(EXPRESSIONS, st.sets(st.sampled_from("abcd")))
+def test_expressions_mean_what_they_mean_in_python(expression: str, holding: set[str]) -> None:
+    wanted = eval(expression, {word: word in holding for word in "abcd"})
+    assert parse_keyword(expression)(" ".join(sorted(holding))) is wanted

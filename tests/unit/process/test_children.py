@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from survivors import ENVIRONMENT, alive, gone, runaway, wait_until_alive
 
-from optest.process import Channel, Child, adopt_orphans, end_children, fork_and_run, start_child
+from optest.process import Channel, Child, adopt_orphans, end_children, fork_and_run, guard_program, start_child
 
 WORKER = """
 import os, signal, subprocess, sys, time
@@ -160,6 +160,25 @@ def test_what_a_dead_child_started_does_not_survive_it(child: Child) -> None:
     assert child.receive(20) is None
     assert child.wait() == (-9, 9)
     assert gone(mark, within_s=1)
+
+
+def test_every_thread_that_waits_is_told_of_the_end(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lane finds its worker dead while the run that stops early ends it; the guard answers only once."""
+    read = guard_program._read_exactly
+
+    def read_in_turns(fd: int, size: int) -> bytes | None:
+        time.sleep(0.01)
+        return read(fd, size)
+
+    monkeypatch.setattr(guard_program, "_read_exactly", read_in_turns)
+    ends: list[tuple[int, int | None]] = []
+    waiting = [threading.Thread(target=lambda: ends.append(child.wait()), daemon=True) for _ in range(3)]
+    os.kill(child.pid, signal.SIGKILL)
+    for each in waiting:
+        each.start()
+    for each in waiting:
+        each.join(timeout=5)
+    assert ends == [(-signal.SIGKILL, signal.SIGKILL)] * 3
 
 
 def test_two_children_are_independent(tmp_path: Path) -> None:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import io
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from optest.reporting.check_table import CheckReporter, failure_groups, operator_lines
+import xmlschema
+
+from optest.reporting.check_findings import failure_groups, operator_lines
+from optest.reporting.check_table import CheckReporter
+from optest.reporting.junit import junit_text
+from optest.reporting.markdown import markdown_text
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 
 Make = Callable[..., Any]
@@ -167,3 +174,60 @@ def test_results_of_an_earlier_sitting_are_summed_up_too(result: Make) -> None:
     reporter.on_case_result(result(), 1, 2)
     reporter.on_complete(RunSummary.of([result()] * 2, total=2, duration_s=0), [result(), result()])
     assert "2 passed" in stream.getvalue()
+
+
+def test_markdown_of_a_check_is_grouped_as_its_table(result: Make, measure: Make) -> None:
+    results = several(result, measure)
+    text = markdown_text(INFO, results[::-1], RunSummary.of(results, total=13, duration_s=1.5))
+    lines = text.splitlines()
+    assert lines[0] == (
+        "## ❌ optest check: torch:cpu was asked 13 cases of 4 operators, tier parity: "
+        "4 passed, 5 failed, 1 expected difference in 1.50 s"
+    )
+    table = [line for line in lines[: lines.index("") + 40] if line.startswith("| ")]
+    assert table[:6] == [
+        "| operator | passed | gaps | expected | failed |  |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| sum | 1 | 1 | 1 | 4 | failed in layouts 3, special 1; expected in special 1; gaps in dtypes 1 |",
+        "| exp |  |  |  | 1 | failed in ordinary 1 |",
+        "| add | 3 |  |  |  |  |",
+        "| relu |  | 2 |  |  | nothing ran: UNSUPPORTED: no float16 here |",
+    ]
+    assert "- 1 × declared gap: UNSUPPORTED: no float16 here (sum)" in lines
+    assert text.count("<details><summary>FAILED") == 2
+    assert "<summary>FAILED VALUE: sum/layouts/2 and 2 more like it</summary>" in text
+    assert "  and 2 more like it: sum/layouts/1, sum/layouts/3" in text
+
+
+def test_markdown_counts_cases_where_groups_do_not_fit(result: Make, measure: Make) -> None:
+    results = several(result, measure)
+    summary = RunSummary.of(results, total=13, duration_s=1.5)
+    whole = len(markdown_text(INFO, results, summary).encode())
+    assert "**1 failure of 5 left out here**" in markdown_text(INFO, results, summary, most_bytes=whole)
+    assert "**5 failures of 5 left out here**" in markdown_text(INFO, results, summary, most_bytes=1000)
+
+
+def test_junit_of_a_check_has_a_suite_for_each_operator(result: Make, measure: Make) -> None:
+    results = several(result, measure)
+    text = junit_text(INFO, results[::-1], RunSummary.of(results, total=13, duration_s=1.5))
+    xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd")).validate(text)
+    root = ET.fromstring(text.encode())
+    suites = {suite.attrib["name"]: suite for suite in root}
+    assert list(suites) == ["optest run", "add", "exp", "relu", "sum"]
+    counts = {name: suites["sum"].attrib[name] for name in ("tests", "failures", "errors", "skipped")}
+    assert counts == {"tests": "7", "failures": "4", "errors": "0", "skipped": "2"}
+    assert (root.attrib["tests"], root.attrib["failures"], root.attrib["errors"]) == ("13", "4", "1")
+    told_of = {each.attrib["value"] for each in suites["sum"].iter("property")}
+    assert "failed in layouts 3, special 1; expected in special 1; gaps in dtypes 1" in told_of
+    texts = {case.attrib["name"]: case[0].text for case in suites["sum"].iter("testcase") if len(case)}
+    assert "worst" not in str(texts["sum/layouts/1"])
+    assert str(texts["sum/layouts/1"]).splitlines()[1:] == ["  as sum/layouts/2", f"  again: {results[4].repro}"]
+    assert "and 2 more like it: sum/layouts/1, sum/layouts/3" in str(texts["sum/layouts/2"])
+    assert "3 of 2048 elements are off" in str(texts["sum/layouts/2"])
+
+
+def test_a_run_keeps_a_suite_for_each_case(result: Make, measure: Make) -> None:
+    results = several(result, measure)
+    run = RunInfo(run_id="r", started_at="2026-01-31T00:00:00.000+00:00", total=13, target="torch:cpu", seed=0)
+    root = ET.fromstring(junit_text(run, results, RunSummary.of(results, total=13, duration_s=1.5)).encode())
+    assert len(root) == 14

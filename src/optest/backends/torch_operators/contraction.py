@@ -34,12 +34,13 @@ def _into(call: Callable[[Tensors, Attributes], torch.Tensor]) -> TorchCall:
 
 def _gemm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     a, b, c = tensors if len(tensors) == 3 else (*tensors, None)
-    a = a.t() if attributes.get("trans_a") else a
-    b = b.t() if attributes.get("trans_b") else b
+    a = a.transpose(-1, -2) if attributes.get("trans_a") else a
+    b = b.transpose(-1, -2) if attributes.get("trans_b") else b
     alpha, beta = factor(attributes.get("alpha", 1.0), a.dtype), factor(attributes.get("beta", 1.0), a.dtype)
     if c is None:
         c, beta = a.new_zeros(()), 0  # addmm applies alpha before it rounds; alpha * (a @ b) would round twice
-    return torch.addmm(c, a, b, alpha=alpha, beta=beta)
+    function = torch.addmm if a.dim() == 2 else torch.baddbmm
+    return function(c, a, b, alpha=alpha, beta=beta)
 
 
 def _linear(tensors: Tensors, _: Attributes) -> torch.Tensor:
@@ -76,4 +77,5 @@ CALLS: dict[str, TorchCall] = {
     "einsum": _einsum,
     "conv1d": _into(_convolution(functional.conv1d)),
     "conv2d": _into(_convolution(functional.conv2d)),
+    "conv3d": _into(_convolution(functional.conv3d)),
 }

@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional
 
 from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall
+from optest.backends.torch_tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
 
@@ -31,6 +32,27 @@ def _sort(tensors: Tensors, attributes: Attributes) -> tuple[torch.Tensor, torch
     return found.values, found.indices
 
 
+def _random_sample(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """Put together from torch's sort, softmax and cumsum, in float32 and wider."""
+    logits, value = tensors[0], attributes["random_value"]
+    top_k, top_p, temperature = (attributes.get(name) for name in ("top_k", "top_p", "temperature"))
+    stated = [each for each in (top_k, top_p, temperature) if each is not None]
+    index = TORCH_DTYPES[attributes.get("dtype", "int64")]
+    if logits.dim() != 1 or not len(logits) or not 0 <= value <= 1 or min(stated, default=0) < 0:
+        raise ValueError(f"logits of {tuple(logits.shape)} cannot be sampled with {dict(attributes)}")
+    if len(logits) - 1 > torch.iinfo(index).max:
+        raise ValueError(f"{index} cannot hold the index {len(logits) - 1}")
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    ordered, order = torch.sort(wide, descending=True, stable=True)
+    kept = len(logits) if top_k is None else max(1, min(top_k, len(logits)))
+    if kept == 1 or top_p == 0 or temperature == 0 or not torch.isfinite(ordered[0]):
+        return order[0].to(index)
+    sums = torch.softmax(ordered / (1.0 if temperature is None else temperature), 0).cumsum(0)
+    limit = value * torch.clamp(sums[kept - 1], max=1.0 if top_p is None else top_p)
+    place = min(int((sums[:kept] < limit).sum()), kept - 1)
+    return order[place].to(index)
+
+
 CALLS: dict[str, TorchCall] = {
     "gather": lambda tensors, attributes: torch.gather(tensors[0], attributes["dim"], tensors[1]),
     "scatter_add": lambda tensors, attributes: torch.scatter_add(tensors[0], attributes["dim"], tensors[1], tensors[2]),
@@ -39,4 +61,5 @@ CALLS: dict[str, TorchCall] = {
     ),
     "topk": _topk,
     "sort": _sort,
+    "random_sample": _random_sample,
 }

@@ -70,4 +70,7 @@ CALLS: dict[str, TorchCall] = {
     "split": _split,
     "slice": _slice,
     "pad": _pad,
+    "clone": lambda tensors, _attributes: torch.clone(tensors[0], memory_format=torch.contiguous_format),
+    "zeros_like": lambda tensors, _attributes: torch.zeros_like(tensors[0], memory_format=torch.contiguous_format),
+    "ones_like": lambda tensors, _attributes: torch.ones_like(tensors[0], memory_format=torch.contiguous_format),
 }

@@ -12,11 +12,19 @@ from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall
 __all__ = ["CALLS"]
 
 
-def _layer_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+def _layer_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Statistics are put together from torch's mean and variance, in float32 and wider."""
     source, weight, bias = (*tensors, None, None)[:3]
-    return functional.layer_norm(
-        source, tuple(attributes["normalized_shape"]), weight, bias, attributes.get("eps", 1e-5)
-    )
+    shape, eps = tuple(attributes["normalized_shape"]), attributes.get("eps", 1e-5)
+    out = functional.layer_norm(source, shape, weight, bias, eps)
+    if not attributes.get("statistics"):
+        return out
+    dims = tuple(range(-len(shape), 0))
+    wide = source.to(torch.promote_types(source.dtype, torch.float32))
+    variance, mean = torch.var_mean(wide, dims, correction=0, keepdim=True)
+    std = torch.sqrt(variance + eps)
+    standardization = ((wide - mean) / std).to(source.dtype)
+    return out, standardization, std.to(source.dtype).reshape(source.shape[: source.dim() - len(shape)])
 
 
 def _rms_norm(tensors: Tensors, attributes: Attributes) -> torch.Tensor:

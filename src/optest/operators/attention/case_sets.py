@@ -162,7 +162,9 @@ def rope_samples() -> Iterator[Sample]:
         call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)),
         call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
     ]
-    yield from standard(calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128))
+    yield from standard(
+        calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320)
+    )
     yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
     large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
     large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
@@ -170,6 +172,7 @@ def rope_samples() -> Iterator[Sample]:
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
     yield from variations("positions", _rope_positions())
     placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
+    yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])
     yield from in_every_layout(placed[:1], names=["position_ids"])
     for half in ("float16", "bfloat16"):
         wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
@@ -210,6 +213,9 @@ def _rope_positions() -> Iterator[dict[str, Any]]:
         ("float32", "float32", "int32"),
         ("float16", "float16", "int64"),
         ("bfloat16", "float32", "int64"),
+        *(("float32", "float32", index) for index in ("int16", "int8", "uint8", "uint16", "uint32", "uint64")),
+        ("bfloat16", "bfloat16", "uint8"),
+        ("float64", "float64", "int32"),
     ):
         for interleaved in (False, True):
             for rows in ((5,), (2, 5)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import FLOATS
+from optest.operators.variants import FLOATS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -14,9 +14,12 @@ _SAMPLES = "optest.operators.attention.case_sets:"
 
 _NAMES = tuple(variant[0] for variant in FLOATS)
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
-_POSITIONS = tuple((name, name, name, index) for name in _NAMES for index in ("int64", "int32"))
+_INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
+_POSITIONS = tuple((name, name, name, index) for name in _NAMES for index in _INDICES)
 _WIDE_TABLES = tuple(
-    (half, "float32", "float32", *index) for half in ("float16", "bfloat16") for index in ((), ("int64",), ("int32",))
+    (half, "float32", "float32", *index)
+    for half in ("float16", "bfloat16")
+    for index in ((), *((name,) for name in _INDICES))
 )
 
 DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
@@ -45,6 +48,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "scaled_dot_product_attention_reference",
         terms=_TERMS + "scaled_dot_product_attention_terms",
         sum_length=_INFER + "attention_length",
+        operations="optest.operators.attention.operations:scaled_dot_product_attention_operations",
         samples=_SAMPLES + "attention_samples",
         case_sets=(
             "ordinary",
@@ -105,7 +109,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             "integer-exact",
             "refused",
         ),
-        rule=Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the two products"),
+        rule=Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula="terms are the two products"),
         description="Rotates pairs of each vector: (x₁·cos − x₂·sin, x₂·cos + x₁·sin). input is (…, S, D); cos and sin "
         "have half the rotated size, and a row for each place of the sequence (S, or batch × S), or are tables that "
         "position_ids (S, or batch × S) index. They are inputs, as in every kernel library: the angles of large "

@@ -142,6 +142,22 @@ def gemm_samples() -> Iterator[Sample]:
         call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
     )
     yield from variations("attributes", _gemm_attributes(), dtypes=("float32", "float16"))
+    batched = [
+        call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=(3, 5, 4)),
+        call({"trans_a": True, "trans_b": True}, a=(2, 7, 5), b=(2, 4, 7), c=(4,)),
+        call({"alpha": 0.7}, a=(4, 3, 33), b=(4, 33, 2)),
+    ]
+    yield from variations("batched", batched, dtypes=("float32", "float16", "float64"))
+    yield from variations(
+        "batched",
+        [call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=c) for c in ((3, 1, 4), (5, 1), (1, 5, 4))]
+        + [
+            call(a=(0, 5, 7), b=(0, 7, 4)),
+            call(a=(1, 5, 0), b=(1, 0, 4)),
+            call(a=(65, 2, 3), b=(65, 3, 2), c=(65, 2, 2)),
+        ],
+        dtypes=("float32",),
+    )
     tenths = call({"alpha": 0.1, "beta": -0.3}, a=(5, 7), b=(7, 3), c=(5, 3))
     yield from variations("attributes", [tenths], dtypes=("float64", "bfloat16"))
     whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
@@ -166,6 +182,9 @@ def gemm_samples() -> Iterator[Sample]:
         (call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))),
         dtypes=("float32", "bfloat16"),
     )
+    # A depth of 1 with all of c added, and one column: libraries have kernels of their own for both.
+    single = [call({"alpha": 0.7}, a=(5, 1), b=(1, 3), c=(5, 3)), call(scaled, a=(5, 7), b=(7, 1), c=(5, 1))]
+    yield from variations("attributes", single, dtypes=("float32", "float16"))
     yield from accumulator([call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)), call(a=(5, 65), b=(65, 3))])
     yield from integer_exact(
         [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]

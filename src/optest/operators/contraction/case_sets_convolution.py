@@ -10,7 +10,7 @@ from optest.operators.samples import Call, call, integer_exact, refused, standar
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
-__all__ = ["conv1d_samples", "conv2d_samples"]
+__all__ = ["conv1d_samples", "conv2d_samples", "conv3d_samples"]
 
 _DTYPES = (*FLOATS, *INTEGERS)
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -120,6 +120,54 @@ def conv2d_samples() -> Iterator[Sample]:
     resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
     yield from variations("long", [resnet], dtypes=_FLOATS, tier=Tier.FULL)
     yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
+
+
+def conv3d_samples() -> Iterator[Sample]:
+    """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
+    plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": (1, 0, 2), "stride": (2, 1, 2)}, input=(1, 3, 6, 5, 7), weight=(4, 3, 3, 2, 4), bias=(4,)),
+        call({"padding": 1, "dilation": (1, 2, 1), "groups": 2}, input=(1, 4, 4, 6, 5), weight=(6, 2, 2, 3, 3)),
+    ]
+    yield from standard(
+        calls,
+        _DTYPES,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, 3, 4, n), weight=(3, 2, 2, 3, 3), bias=(3,)),
+        sizes=(1, 2, 7, 16, 17, 33, 65),
+        special=False,
+    )
+    yield from _special(calls)
+    each = {"padding": (0, 1, 2), "stride": (1, 2, 3), "dilation": (3, 1, 2)}
+    attributes = [
+        call({"padding": (1, 0, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"padding": (0, 1, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"padding": (0, 0, 1)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"stride": (2, 1, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2), bias=(3,)),
+        call({"dilation": (1, 2, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2)),
+        call(each, input=(1, 4, 7, 6, 8), weight=(4, 4, 2, 3, 2), bias=(4,)),
+        call({"groups": 2}, input=(1, 4, 4, 4, 4), weight=(6, 2, 2, 2, 2), bias=(6,)),
+        call({"padding": "same"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
+        call({"padding": "valid"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
+        call(input=(3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),  # without a batch
+        call(input=(0, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),
+        call(input=(1, 3, 4, 5, 6), weight=(2, 3, 4, 5, 6)),
+    ]
+    yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from accumulator([call({"padding": 1}, input=(1, 5, 3, 4, 5), weight=(3, 5, 3, 2, 3), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 65, 3, 3, 4), weight=(3, 65, 2, 2, 3), bias=(3,))])
+    yield from zero_mean([call({"padding": 1}, input=(1, 33, 4, 5, 5), weight=(9, 33, 2, 3, 3))])
+    yield from refused(
+        [
+            call(input=(1, 4, 5, 5, 5), weight=(3, 2, 3, 3, 3)),
+            call(input=(1, 4, 5, 5, 2), weight=(3, 4, 3, 3, 3)),
+            call(input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3), bias=(4,)),
+            call({"stride": 0}, input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3)),
+        ]
+    )
+    yield from variations(
+        "long", [call(input=(1, 257, 3, 4, 4), weight=(4, 257, 2, 2, 4))], dtypes=("float32", "float16")
+    )
 
 
 def _channels() -> Iterator[dict[str, Any]]:

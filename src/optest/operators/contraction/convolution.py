@@ -10,7 +10,7 @@ from optest.operators.contraction.windows import Walk, walk_of
 from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
-__all__ = ["conv1d_reference", "conv1d_terms", "conv2d_reference", "conv2d_terms"]
+__all__ = ["conv1d_reference", "conv1d_terms", "conv2d_reference", "conv2d_terms", "conv3d_reference", "conv3d_terms"]
 
 
 @quiet
@@ -21,6 +21,11 @@ def conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
 @quiet
 def conv2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     return _reference(inputs, attributes, 2)
+
+
+@quiet
+def conv3d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return _reference(inputs, attributes, 3)
 
 
 def _reference(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Array, ...]:
@@ -41,6 +46,12 @@ def conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 def conv2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the products under the kernel, those with padding included, and the bias."""
     return _terms(inputs, attributes, 2)
+
+
+@quiet
+def conv3d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the products under the kernel, those with padding included, and the bias."""
+    return _terms(inputs, attributes, 3)
 
 
 def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ...]:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from optest.operators.contraction.descriptors_convolution import CONVOLUTIONS
 from optest.operators.contraction.variants import OUT_DTYPE, accumulating
-from optest.operators.variants import (
-    FLOAT8,
-    FLOATS,
-    INTEGERS,
-)
+from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -17,12 +13,11 @@ _INFER = "optest.operators.contraction.inference:"
 _REFERENCE = "optest.operators.contraction.references:"
 _TERMS = "optest.operators.contraction.error_terms:"
 _EINSUM = "optest.operators.contraction.einsum:"
+_OPERATIONS = "optest.operators.contraction.operations:"
 _SAMPLES = "optest.operators.contraction.case_sets:"
 
-_PRODUCTS = Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the products")
-_WITH_BIAS = Rule(
-    kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the products; + 1 for the bias"
-)
+_PRODUCTS = Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula="terms are the products")
+_WITH_BIAS = Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula="terms are the products; + 1 for the bias")
 _SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "accumulator", "integer-exact", "zero-mean", "refused")
 
 DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
@@ -37,6 +32,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "matmul_reference",
         terms=_TERMS + "matmul_terms",
         sum_length=_INFER + "last_size",
+        operations=_OPERATIONS + "matmul_operations",
         samples=_SAMPLES + "matmul_samples",
         case_sets=(*_SETS, "broadcast", "long"),
         rule=_PRODUCTS,
@@ -52,6 +48,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "bmm_reference",
         terms=_TERMS + "bmm_terms",
         sum_length=_INFER + "last_size",
+        operations=_OPERATIONS + "bmm_operations",
         samples=_SAMPLES + "bmm_samples",
         case_sets=_SETS,
         rule=_PRODUCTS,
@@ -74,14 +71,16 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "gemm_reference",
         terms=_TERMS + "gemm_terms",
         sum_length=_INFER + "gemm_length",
+        operations=_OPERATIONS + "gemm_operations",
         samples=_SAMPLES + "gemm_samples",
-        case_sets=(*_SETS, "attributes", "beta", "broadcast", "long"),
+        case_sets=(*_SETS, "attributes", "batched", "beta", "broadcast", "long"),
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1",
         ),
-        description="alpha · a @ b + beta · c for matrices; c broadcasts.",
+        description="alpha · a @ b + beta · c for matrices, or for as many pairs of matrices as the first of three "
+        "dimensions says; c broadcasts.",
     ),
     OperatorDescriptor(
         name="linear",
@@ -93,6 +92,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "linear_reference",
         terms=_TERMS + "linear_terms",
         sum_length=_INFER + "last_size",
+        operations=_OPERATIONS + "linear_operations",
         samples=_SAMPLES + "linear_samples",
         case_sets=(*_SETS, "attributes"),
         rule=_WITH_BIAS,
@@ -115,6 +115,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         reference=_EINSUM + "einsum_reference",
         terms=_EINSUM + "einsum_terms",
         sum_length=_INFER + "einsum_length",
+        operations=_OPERATIONS + "einsum_operations",
         samples=_SAMPLES + "einsum_samples",
         case_sets=(
             "ordinary",
@@ -129,7 +130,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are the products of one element of each operand; + 1 for each operand beyond two",
         ),
         description="Sums of products over the labels that the output does not have; repeated labels are diagonals. "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.operators.contraction.variants import OUT_DTYPE, accumulating
-from optest.operators.variants import FLOATS, INTEGERS
+from optest.operators.variants import FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["CONVOLUTIONS"]
@@ -57,6 +57,7 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
         reference=f"{_HOOKS}{name}_reference",
         terms=f"{_HOOKS}{name}_terms",
         sum_length=f"{_INFER}{name}_length",
+        operations=f"optest.operators.contraction.operations:{name}_operations",
         samples=f"{_SAMPLES}{name}_samples",
         case_sets=(
             "ordinary",
@@ -73,7 +74,7 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
         ),
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are the products under the kernel; + 1 for the bias",
         ),
         description=text,
@@ -83,4 +84,5 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
 CONVOLUTIONS: tuple[OperatorDescriptor, ...] = (
     _convolution(1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."),
     _convolution(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
+    _convolution(3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."),
 )

@@ -40,11 +40,12 @@ def gemm_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     a, b, c = gemm_operands(inputs, attributes)
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
     a, b = a.astype(np.float64), b.astype(np.float64)
-    absolute, squared = np.zeros((a.shape[0], b.shape[1])), np.zeros((a.shape[0], b.shape[1]))
+    shape = (*a.shape[:-1], b.shape[-1])
+    absolute, squared = np.zeros(shape), np.zeros(shape)
     if alpha:
         absolute = abs(alpha) * (np.abs(a) @ np.abs(b))
         squared = alpha * alpha * ((a * a) @ (b * b))
-    count = a.shape[1] + (alpha != 1)
+    count = a.shape[-1] + (alpha != 1)
     if c is not None:
         added = beta * c.astype(np.float64)
         absolute, squared = absolute + np.abs(added), squared + added * added

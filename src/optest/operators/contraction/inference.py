@@ -19,12 +19,14 @@ from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
 __all__ = [
     "conv1d_length",
     "conv2d_length",
+    "conv3d_length",
     "einsum_length",
     "equation_of",
     "gemm_length",
     "infer_bmm",
     "infer_conv1d",
     "infer_conv2d",
+    "infer_conv3d",
     "infer_einsum",
     "infer_gemm",
     "infer_linear",
@@ -56,19 +58,20 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     """torch.matmul: vectors are rows on the left and columns on the right, leading dimensions broadcast."""
     left, right = given(specs, 0, "input"), given(specs, 1, "other")
     require_same_dtype(left, right, "other")
-    for name, spec in (("input", left), ("other", right)):
-        if spec.rank == 0:
-            raise UnfitArguments(f"{name} is a scalar, but should have 1 dimension or more")
-    a = left.shape if left.rank > 1 else (1, *left.shape)
-    b = right.shape if right.rank > 1 else (*right.shape, 1)
+    if not (left.shape and right.shape):
+        name = "other" if left.shape else "input"
+        raise UnfitArguments(f"{name} is a scalar, but should have 1 dimension or more")
+    is_row, is_column = len(left.shape) == 1, len(right.shape) == 1
+    a = (1, *left.shape) if is_row else left.shape
+    b = (*right.shape, 1) if is_column else right.shape
     if a[-1] != b[-2]:
         raise UnfitArguments(
             f"other is {format_shape(right.shape)}, but should have {a[-1]} rows, "
             f"as input {format_shape(left.shape)} has {a[-1]} columns"
         )
     batch = broadcast_shapes(a[:-2], b[:-2])
-    rows = a[-2:-1] if left.rank > 1 else ()
-    columns = b[-1:] if right.rank > 1 else ()
+    rows = () if is_row else a[-2:-1]
+    columns = () if is_column else b[-1:]
     return (dense(result_dtype(left.dtype, attributes), (*batch, *rows, *columns)),)
 
 
@@ -91,25 +94,27 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     c = specs[2] if len(specs) > 2 else None
     require_same_dtype(a, b, "b")
     for name, spec in (("a", a), ("b", b)):
-        if spec.rank != 2:
-            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions")
-    rows, depth = reversed(a.shape) if attributes.get("trans_a") else a.shape
-    other_depth, columns = reversed(b.shape) if attributes.get("trans_b") else b.shape
+        if spec.rank not in (2, 3):
+            raise UnfitArguments(
+                f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions, or 3 with a batch"
+            )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise UnfitArguments(f"b is {format_shape(b.shape)}, but should have the batch of a, {format_shape(a.shape)}")
+    rows, depth = reversed(a.shape[-2:]) if attributes.get("trans_a") else a.shape[-2:]
+    other_depth, columns = reversed(b.shape[-2:]) if attributes.get("trans_b") else b.shape[-2:]
     if depth != other_depth:
         raise UnfitArguments(
             f"b is {format_shape(b.shape)} with a depth of {other_depth}, but should have {depth}, "
             f"as a is {format_shape(a.shape)}"
         )
-    result = result_dtype(a.dtype, attributes)
+    result, shape = result_dtype(a.dtype, attributes), (*a.shape[:-2], rows, columns)
     if c is not None:
         _require_dtype(c, result, "c")
-        if not broadcasts_to(c.shape, (rows, columns)):
-            raise UnfitArguments(
-                f"c is {format_shape(c.shape)}, but should broadcast to {format_shape((rows, columns))}"
-            )
+        if not broadcasts_to(c.shape, shape):
+            raise UnfitArguments(f"c is {format_shape(c.shape)}, but should broadcast to {format_shape(shape)}")
     for name in ("alpha", "beta"):
         require_scalar(name, attributes.get(name, 1.0), result)
-    return (dense(result, (rows, columns)),)
+    return (dense(result, shape),)
 
 
 def infer_linear(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
@@ -141,6 +146,10 @@ def infer_conv1d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
 
 def infer_conv2d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     return _infer_conv(specs, attributes, 2)
+
+
+def infer_conv3d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    return _infer_conv(specs, attributes, 3)
 
 
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> tuple[TensorSpec, ...]:
@@ -184,7 +193,7 @@ def last_size(specs: Specs, _attributes: Attributes) -> int:
 
 def gemm_length(specs: Specs, attributes: Attributes) -> int:
     spec = given(specs, 0, "a")
-    return spec.shape[0 if attributes.get("trans_a") else -1] if spec.rank else 1
+    return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
 
 def conv1d_length(specs: Specs, attributes: Attributes) -> int:
@@ -193,6 +202,10 @@ def conv1d_length(specs: Specs, attributes: Attributes) -> int:
 
 def conv2d_length(specs: Specs, attributes: Attributes) -> int:
     return _conv_length(walk_of(given(specs, 0, "input"), given(specs, 1, "weight"), attributes, 2), specs)
+
+
+def conv3d_length(specs: Specs, attributes: Attributes) -> int:
+    return _conv_length(walk_of(given(specs, 0, "input"), given(specs, 1, "weight"), attributes, 3), specs)
 
 
 def _conv_length(walk: Walk, specs: Specs) -> int:

@@ -61,7 +61,7 @@ def gemm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     a, b, c = gemm_operands(inputs, attributes)
     alpha, beta = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
     kind = numpy_dtype(result) if result.is_integer else np.dtype(np.float64)
-    total = product(a, b, result) if alpha else np.zeros((a.shape[0], b.shape[1]), kind)
+    total = product(a, b, result) if alpha else np.zeros((*a.shape[:-1], b.shape[-1]), kind)
     if result.is_integer:
         integer = numpy_dtype(result).type
         total = total * integer(int(alpha))
@@ -75,8 +75,8 @@ def gemm_operands(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array,
     a, b = widen(np.asarray(inputs[0])), widen(np.asarray(inputs[1]))
     given = inputs[2] if len(inputs) > 2 and attributes.get("beta", 1.0) else None
     return (
-        a.T if attributes.get("trans_a") else a,
-        b.T if attributes.get("trans_b") else b,
+        a.swapaxes(-1, -2) if attributes.get("trans_a") else a,
+        b.swapaxes(-1, -2) if attributes.get("trans_b") else b,
         None if given is None else widen(np.asarray(given)),
     )
 

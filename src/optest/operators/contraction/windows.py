@@ -32,7 +32,7 @@ def walk_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank: 
     """The walk over an input of ``rank`` spatial dimensions, with or without a batch.
 
     Raises:
-        UnfitArguments: for what torch.nn.functional.conv1d and conv2d refuse.
+        UnfitArguments: for what torch.nn.functional.conv1d, conv2d and conv3d refuse.
     """
     groups = attributes.get("groups", 1)
     _require_shapes(spec, weight, groups, rank)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
 from optest.operators.samples import call, refused, variations
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, UNSIGNED
 from optest.spec import Sample
 
 __all__ = [
@@ -28,15 +28,62 @@ _DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
 _WHOLE = (-128, -127, -9, -8, -7, -2, -1, 0, 1, 2, 6, 7, 8, 9, 126, 127)
 
 
+_TERMS_OF_TIES = {"float16": (1025, 2047), "bfloat16": (129, 255), "float32": (2**23 + 1, 2**24 - 1)}
+"""Whole numbers that the dtype holds, every one, and every second of their sums: the others are ties."""
+_FACTORS_OF_TIES = {"float16": (46, 63), "bfloat16": (17, 22), "float32": (4097, 5792)}
+"""The same for products."""
+_EXACT = {"tolerance": {"rtol": 0.0, "atol": 0.0}}
+_FORMATS = {
+    "float16": (11, -14, 15),
+    "bfloat16": (8, -126, 127),
+    "float32": (24, -126, 127),
+    "float64": (53, -1022, 1023),
+}
+"""Bits of a significand, and the exponents of the smallest and the largest normal number."""
+
+
+def _ties(numbers: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
+    """Results that lie in the middle between two numbers: half an ulp off on either side, but one of them is right.
+
+    Nothing but the final rounding rounds, since wider arithmetic is exact here.
+    """
+    for name, (low, high) in numbers.items():
+        for side in (1, -1):
+            fills = {
+                "input": _between(side * low, side * high),
+                "other": _between(side * sign * low, side * sign * high),
+            }
+            yield from variations("ties", [{**_pair(generator=fills), **_EXACT}], dtypes=[name])
+
+
+def _between(one: int, other: int) -> dict[str, Any]:
+    return {"fill": "randint", "low": min(one, other), "high": max(one, other)}
+
+
+def _ends_of_range() -> Iterator[Sample]:
+    """Subnormals with one another, and results around half an ulp beyond the largest number: drawn ones never meet."""
+    for name, (precision, lowest, highest) in _FORMATS.items():
+        step = 2.0 ** (lowest + 1 - precision)
+        smallest, half_an_ulp = 2.0**lowest, 2.0 ** (highest - precision)
+        largest = 2.0**highest * (2.0 - 2.0 ** (1 - precision))
+        values = [step, 3 * step, smallest - step, smallest, half_an_ulp, half_an_ulp / 2, largest, 0.5]
+        signed = [*values, *(-value for value in values)]
+        yield from variations("special", [{**grid(signed, signed), **_EXACT}], dtypes=[name])
+
+
 def add_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING)
+    yield from binary((*_EVERYTHING, *UNSIGNED))
     yield from _scaled()
+    yield from _ties(_TERMS_OF_TIES)
+    yield from _ends_of_range()
     yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
 
 
 def sub_samples() -> Iterator[Sample]:
-    yield from binary(_NUMBERS)
+    yield from binary((*_NUMBERS, *UNSIGNED))
     yield from _scaled()
+    yield from _ties(_TERMS_OF_TIES, sign=-1)
+    yield from _ends_of_range()
     yield from refused([_pair(dtypes=["bool"])])
 
 
@@ -56,7 +103,9 @@ def _scaled() -> Iterator[Sample]:
 
 
 def mul_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING)
+    yield from binary((*_EVERYTHING, *UNSIGNED))
+    yield from _ties(_FACTORS_OF_TIES)
+    yield from _ends_of_range()
 
 
 def div_samples() -> Iterator[Sample]:

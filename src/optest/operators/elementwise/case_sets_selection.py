@@ -15,6 +15,8 @@ __all__ = ["clip_samples", "extremum_samples", "where_samples"]
 _FLOATS = (*FLOAT_NAMES, "float64")
 _EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 
+_UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
+
 
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING)
@@ -65,7 +67,9 @@ def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
 
 
 def clip_samples() -> Iterator[Sample]:
-    yield from unary((*FLOATS, *INTEGERS), {"min": 0.0, "max": 1.0})
+    yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
+    large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")
+    yield from variations("special", [large], dtypes=[name for (name,) in _UNSIGNED])
     bounds = (
         {"min": -0.5, "max": 0.5},
         {"min": -0.5},
@@ -85,5 +89,8 @@ def clip_samples() -> Iterator[Sample]:
     )
     small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
     yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
+    beyond = {"fill": "data", "values": [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]}  # what a float64 holds
+    vast = [call(each, input=(6,), generator={"input": beyond}) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
+    yield from variations("attributes", vast, dtypes=("int64", "uint64"))
     yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
     yield from refused([call(input=(4, 37))])

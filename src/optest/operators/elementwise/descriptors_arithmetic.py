@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, OPENCL
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, OPENCL, UNSIGNED
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["ARITHMETIC"]
@@ -29,13 +29,13 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         signature="input, other -> out",
         aliases=("elementwise_add", "Add"),
         attributes=(_ALPHA,),
-        dtype_variants=_EVERYTHING,
+        dtype_variants=(*_EVERYTHING, *UNSIGNED),
         infer=_INFER + "add",
         reference=_REFERENCE + "add_reference",
         terms=_TERMS + "add_terms",
         rule=_SCALED,
         samples=_SAMPLES + "add_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "cancellation"),
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties"),
         description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
     ),
     OperatorDescriptor(
@@ -44,13 +44,13 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         signature="input, other -> out",
         aliases=("subtract", "elementwise_sub", "Sub"),
         attributes=(_ALPHA,),
-        dtype_variants=_NUMBERS,
+        dtype_variants=(*_NUMBERS, *UNSIGNED),
         infer=_INFER + "sub",
         reference=_REFERENCE + "sub_reference",
         terms=_TERMS + "add_terms",
         rule=_SCALED,
         samples=_SAMPLES + "sub_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "cancellation"),
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties"),
         description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
     ),
     OperatorDescriptor(
@@ -58,12 +58,12 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         category="elementwise",
         signature="input, other -> out",
         aliases=("multiply", "elementwise_mul", "Mul"),
-        dtype_variants=_EVERYTHING,
+        dtype_variants=(*_EVERYTHING, *UNSIGNED),
         infer=_INFER + "binary",
         reference=_REFERENCE + "mul_reference",
         rule=Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT),
         samples=_SAMPLES + "mul_samples",
-        case_sets=_COMMON_SETS,
+        case_sets=(*_COMMON_SETS, "ties"),
         description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
     ),
     OperatorDescriptor(
@@ -84,7 +84,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         infer=_INFER + "div",
         reference=_REFERENCE + "div_reference",
         alternatives=_ALTERNATIVES + "div_alternatives",
-        rule=Rule(kind=RuleClass.ULP, ulp=2.5, source=OPENCL),
+        rule=Rule(kind=RuleClass.ULP, ulp=2.5, source=OPENCL, formula="with a rounding_mode also the step beside it"),
         domain=_DOMAIN + "div_domain",
         samples=_SAMPLES + "div_samples",
         case_sets=(*_COMMON_SETS, "attributes", "steps", "zero divisors"),

@@ -61,7 +61,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
             _bound("min", "Lower bound; none is no bound."),
             _bound("max", "Upper bound; none is no bound, and below min it wins."),
         ),
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=(*FLOATS, *INTEGERS, ("uint16",), ("uint32",), ("uint64",)),
         infer=_INFER + "clip",
         reference=_REFERENCE + "clip_reference",
         rule=_CHOICE,

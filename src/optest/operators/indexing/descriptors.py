@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, DIM, EVERY, FLOATS, INTEGERS
+from dataclasses import replace
+
+from optest.operators.variants import BOOL, DIM, EVERY, FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS", "INDEXED", "SCATTERED", "SORTED", "TOPK"]
@@ -12,6 +14,7 @@ _DOMAIN = "optest.operators.indexing.inference:"
 _REFERENCE = "optest.operators.indexing.references:"
 _ORDERING = "optest.operators.indexing.ordering:"
 _SAMPLES = "optest.operators.indexing.case_sets:"
+_SAMPLING = "optest.operators.indexing.sampling:"
 _TERMS = "optest.operators.indexing.error_terms:"
 
 _MOVED = Rule(kind=RuleClass.MOVEMENT, source="elements move and never change; indices are exact")
@@ -66,7 +69,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         generator={"index": "randint"},
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are the element and every src that names it, none where no index does; k is their number",
         ),
         description=(
@@ -112,7 +115,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         alternatives=_ORDERING + "topk_alternatives",
         samples=_SAMPLES + "topk_samples",
         case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "ties", "unordered", "refused"),
-        rule=_MOVED,
+        rule=replace(_MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
         description=(
             "The k largest or smallest elements along a dimension and where they are; NaN is the largest. Of equal "
             "elements any may be chosen, but none twice; without `sorted` a row is right in any order."
@@ -133,10 +136,48 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         alternatives=_ORDERING + "sort_alternatives",
         samples=_SAMPLES + "sort_samples",
         case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "ties", "stable", "refused"),
-        rule=_MOVED,
+        rule=replace(_MOVED, formula="without stable also others of equal elements, none twice"),
         description=(
             "The elements along a dimension in order and where they were; NaN is the largest. Without `stable` equal "
             "elements come in any order, −0 and 0 among them."
         ),
+    ),
+    OperatorDescriptor(
+        name="random_sample",
+        category="indexing",
+        signature="logits -> out",
+        attributes=(
+            Attribute(name="random_value", type="float", description="What chance gave, from 0 to 1."),
+            Attribute(
+                name="top_p", type="float", default=1.0, aliases=("topp",), description="Share of the probability kept."
+            ),
+            Attribute(
+                name="top_k",
+                type="int",
+                default=None,
+                aliases=("topk",),
+                description="How many of the largest are drawn from; none is all, 0 and 1 give the largest.",
+            ),
+            Attribute(
+                name="temperature", type="float", default=1.0, description="Divides the logits; 0 is the largest."
+            ),
+            Attribute(name="dtype", type="dtype", default="int64", description="Integer dtype of the index."),
+        ),
+        dtype_variants=FLOATS,
+        infer=_INFER + "random_sample",
+        reference=_SAMPLING + "random_sample_reference",
+        alternatives=_SAMPLING + "random_sample_alternatives",
+        samples="optest.operators.indexing.case_sets_sampling:random_sample_samples",
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "ties", "refused"),
+        generator={"fill": "randn", "std": 2.0},
+        rule=Rule(
+            kind=RuleClass.EXACT,
+            source="the definition; softmax: docs/operators.md#softmax",
+            formula="or any with as large a logit; the next one too where the sum of probabilities lies within its "
+            "error of the limit",
+        ),
+        description="The index of one of the logits, a 0-d tensor: from the largest on, the first at which the sum of "
+        "softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k). Where the "
+        "largest is not finite, it is drawn.",
     ),
 )

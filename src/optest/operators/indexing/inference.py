@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from optest.operators.shapes import Attributes, Shape, Specs, dense, given, normalize_dim, require_same_dtype
-from optest.spec import Interval, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec import DType, Interval, Kind, TensorSpec, UnfitArguments, dtype, format_shape
 
 __all__ = [
     "embedding_domain",
     "index_domain",
     "infer_embedding",
     "infer_gather",
+    "infer_random_sample",
     "infer_scatter_add",
     "infer_sort",
     "infer_topk",
@@ -99,6 +100,26 @@ def infer_sort(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     spec = given(specs, 0, "input")
     normalize_dim(attributes.get("dim", -1), spec.rank)
     return (dense(spec.dtype, spec.shape), dense(dtype("int64"), spec.shape))
+
+
+def infer_random_sample(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """A 0-d index; attributes as libraries refuse them."""
+    spec, index = given(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
+    if spec.rank != 1 or not spec.elements:
+        raise UnfitArguments(f"logits is {format_shape(spec.shape)}, but should have 1 dimension and 1 element or more")
+    if not index.is_integer or index.bits < 8 or spec.shape[0] - 1 > _largest(index):
+        raise UnfitArguments(f"dtype is {index}, but should be an integer that holds the index {spec.shape[0] - 1}")
+    if not 0 <= attributes["random_value"] <= 1:
+        raise UnfitArguments(f"random_value is {attributes['random_value']:g}, but should be from 0 to 1")
+    for name in ("top_p", "top_k", "temperature"):
+        value = attributes.get(name)
+        if value is not None and not value >= 0:
+            raise UnfitArguments(f"{name} is {value:g}, but should be 0 or more")
+    return (dense(index, ()),)
+
+
+def _largest(index: DType) -> int:
+    return int((1 << (index.bits - (index.kind is Kind.INT))) - 1)
 
 
 def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:

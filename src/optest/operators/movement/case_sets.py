@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import LARGE_SIZE, SIZES, Call, call, of_every_size, refused, standard, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    SIZES,
+    Call,
+    call,
+    in_every_layout,
+    of_every_size,
+    refused,
+    standard,
+    variations,
+)
 from optest.operators.variants import EVERY
 from optest.spec import Sample, Tier
 
 __all__ = [
     "broadcast_to_samples",
+    "clone_samples",
     "flip_samples",
+    "like_samples",
     "moved",
     "permute_samples",
     "reshape_samples",
@@ -37,6 +49,20 @@ def moved(
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)
+
+
+def clone_samples() -> Iterator[Sample]:
+    yield from like_samples()
+    ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
+    yield from variations("ordinary", ranks, dtypes=_SOME)
+    yield from in_every_layout([call(input=(2, 3, 9, 7), dtypes=("int8",))])
+
+
+def like_samples() -> Iterator[Sample]:
+    """Of operators that give a tensor like their input, and have no attributes."""
+    calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
+    yield from moved(calls, lambda n: call(input=(3, n)), (), ())
+    yield from variations("sizes", [call(input=()), call(input=(0,)), call(input=(2, 0, 3))], dtypes=_SOME)
 
 
 def transpose_samples() -> Iterator[Sample]:

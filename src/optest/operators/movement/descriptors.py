@@ -13,6 +13,7 @@ _REFERENCE = "optest.operators.movement.references:"
 _SAMPLES = "optest.operators.movement.case_sets:"
 
 _RULE = Rule(kind=RuleClass.MOVEMENT, source="elements move and never change")
+_FILLED = Rule(kind=RuleClass.MOVEMENT, source="one value everywhere, whatever stood in the input")
 _SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "refused")
 _DIAGONAL = Attribute(
     name="diagonal", type="int", default=0, description="Diagonal that is the border; positive ones lie above the main."
@@ -160,4 +161,46 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
     ),
 )
 
-DESCRIPTORS: tuple[OperatorDescriptor, ...] = (*WHOLE, *PARTS)
+COPIES: tuple[OperatorDescriptor, ...] = (
+    OperatorDescriptor(
+        name="clone",
+        category="movement",
+        signature="input -> out",
+        aliases=("rearrange", "contiguous", "Identity"),
+        dtype_variants=EVERY,
+        infer=_INFER + "same",
+        reference=_REFERENCE + "clone_reference",
+        samples=_SAMPLES + "clone_samples",
+        case_sets=_SETS[:5],
+        rule=_RULE,
+        description="A copy, from one layout in memory to another; dense unless the backend is asked for another.",
+    ),
+    OperatorDescriptor(
+        name="zeros_like",
+        category="movement",
+        signature="input -> out",
+        aliases=("zeros",),
+        dtype_variants=EVERY,
+        infer=_INFER + "same",
+        reference=_REFERENCE + "zeros_like_reference",
+        samples=_SAMPLES + "like_samples",
+        case_sets=_SETS[:5],
+        rule=_FILLED,
+        description="+0 in the shape and dtype of input, whose elements are not read.",
+    ),
+    OperatorDescriptor(
+        name="ones_like",
+        category="movement",
+        signature="input -> out",
+        aliases=("ones",),
+        dtype_variants=EVERY,
+        infer=_INFER + "same",
+        reference=_REFERENCE + "ones_like_reference",
+        samples=_SAMPLES + "like_samples",
+        case_sets=_SETS[:5],
+        rule=_FILLED,
+        description="1 in the shape and dtype of input, whose elements are not read.",
+    ),
+)
+
+DESCRIPTORS: tuple[OperatorDescriptor, ...] = (*WHOLE, *PARTS, *COPIES)

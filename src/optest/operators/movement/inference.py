@@ -15,12 +15,18 @@ __all__ = [
     "infer_permute",
     "infer_reshape",
     "infer_roll",
+    "infer_same",
     "infer_tile",
     "infer_transpose",
     "infer_tril",
     "infer_triu",
     "tiled",
 ]
+
+
+def infer_same(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+    spec = given(specs, 0, "input")
+    return (dense(spec.dtype, spec.shape),)
 
 
 def infer_transpose(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:

@@ -31,8 +31,10 @@ from optest.spec import DType, Kind
 
 __all__ = [
     "broadcast_to_reference",
+    "clone_reference",
     "concat_reference",
     "flip_reference",
+    "ones_like_reference",
     "pad_reference",
     "permute_reference",
     "reshape_reference",
@@ -43,7 +45,22 @@ __all__ = [
     "transpose_reference",
     "tril_reference",
     "triu_reference",
+    "zeros_like_reference",
 ]
+
+
+def clone_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    return (np.array(inputs[0], order="C"),)
+
+
+def zeros_like_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    return (np.zeros(array.shape, array.dtype),)
+
+
+def ones_like_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    return (np.ones(array.shape, array.dtype),)
 
 
 @quiet

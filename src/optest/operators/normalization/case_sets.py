@@ -141,6 +141,7 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", [_without(calls[1], "weight", "bias")], dtypes=_HALVES)
     yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
     yield from _of_rows(whole)
+    yield from _with_statistics(whole)
     yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
     yield from refused(
         [
@@ -151,6 +152,20 @@ def layer_norm_samples() -> Iterator[Sample]:
             call({"normalized_shape": []}, input=(3, 4)),
         ]
     )
+
+
+def _with_statistics(whole: Callable[..., _Call]) -> Iterator[Sample]:
+    """Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone."""
+    calls = [whole((4,), 37, statistics=True), whole((3,), 5, 7, statistics=True), whole((2, 3), 16, statistics=True)]
+    yield from variations("statistics", calls, dtypes=(*_HALVES, "float64"))
+    yield from variations("statistics", [_without(calls[0], "bias"), _without(calls[0], "weight", "bias")])
+    yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
+    for eps, fill in ((1e-5, _normal(0.0, 1e-3)), (0.125, _normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
+        rows = _filled(whole((4,), 65, eps=eps, statistics=True), fill)
+        yield from variations("statistics", [rows], dtypes=_HALVES)
+    far = _filled(whole((4,), 257, statistics=True), _normal(30.0, 0.5))
+    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=_HALVES)
+    yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
 def rms_norm_samples() -> Iterator[Sample]:
@@ -195,10 +210,13 @@ def _of_rows(call_of: Callable[..., _Call], *, has_mean: bool = True) -> Iterato
     constant = {"fill": "full", "value": 7.25}
     zeros = [_filled(call_of((3,), 33, eps=1e-5), fill) for fill in (constant, {"fill": "zeros"})]
     yield from variations("epsilon", zeros, dtypes=_HALVES)
+    less = _filled(call_of((3,), 33, eps=1e-8), constant)  # than a float16 holds
+    yield from variations("epsilon", [less], dtypes=_HALVES)
     if has_mean:
         yield from variations(
             "mean beside std", [_filled(call_of((4,), 257), _normal(1000.0, 1.0))], dtypes=("float32",)
         )
+        yield from variations("mean beside std", [_filled(call_of((4,), 257), _normal(1e5, 1.0))], dtypes=("float64",))
         for mean, std in ((-300.0, 2.0), (30.0, 0.5)):
             yield from variations("mean beside std", [_filled(call_of((4,), 257), _normal(mean, std))], dtypes=_HALVES)
     # Squares of 300 are beyond float16, and so is a sum of 65 numbers around 1,500.

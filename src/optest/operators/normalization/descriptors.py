@@ -33,6 +33,9 @@ _NORM_SETS = (*_SOFTMAX_SETS, "epsilon", "mean beside std")
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
 _NORMALIZED_SHAPE = Attribute(name="normalized_shape", type="ints", description="The last sizes of input.")
 _EPS = Attribute(name="eps", type="float", default=1e-5, aliases=("epsilon",), description="Added to variance.")
+_STATISTICS = Attribute(
+    name="statistics", type="bool", default=False, description="Give standardization and std beside the result."
+)
 # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still
 # counts in the sum.
 _NEAR_OVERFLOW = {"fill": "uniform", "low": 84.0, "high": 92.0}
@@ -87,6 +90,7 @@ _SOFTMAXES: tuple[OperatorDescriptor, ...] = (
         dtype_variants=FLOATS,
         infer=_INFER + "causal_softmax",
         reference=_REFERENCE + "causal_softmax_reference",
+        alternatives=_REFERENCE + "causal_softmax_alternatives",
         terms=_TERMS + "causal_softmax_terms",
         sum_length=_LENGTH + "last",
         samples=_SAMPLES + "causal_softmax_samples",
@@ -98,7 +102,8 @@ _SOFTMAXES: tuple[OperatorDescriptor, ...] = (
         ),
         generator=_NEAR_OVERFLOW,
         description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
-        "i + (columns − rows); the others are 0, whatever stands in them. There are no fewer columns than rows.",
+        "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "
+        "that sees NaN). There are no fewer columns than rows.",
     ),
 )
 
@@ -106,22 +111,23 @@ _NORMS: tuple[OperatorDescriptor, ...] = (
     OperatorDescriptor(
         name="layer_norm",
         category="normalization",
-        signature="input, weight?, bias? -> out",
+        signature="input, weight?, bias? -> out, standardization?, std?",
         aliases=("LayerNormalization",),
-        attributes=(_NORMALIZED_SHAPE, _EPS),
+        attributes=(_NORMALIZED_SHAPE, _EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         infer=_INFER + "layer_norm",
         reference=_REFERENCE + "layer_norm_reference",
         terms=_TERMS + "layer_norm_terms",
         sum_length=_LENGTH + "normalized_shape",
         samples=_SAMPLES + "layer_norm_samples",
-        case_sets=_NORM_SETS,
+        case_sets=(*_NORM_SETS, "statistics"),
         rule=Rule(
             kind=RuleClass.COMPOSED,
             source="docs/operators.md#layer_norm",
-            formula="|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|",
+            formula="|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|; std·(s·(2√n + 2) + 2κ·s + 10)",
         ),
-        description="(x − mean) / √(variance + eps) · weight + bias over the last dimensions.",
+        description="(x − mean) / √(variance + eps) · weight + bias over the last dimensions. With `statistics` also "
+        "standardization, (x − mean) / std, and std, √(variance + eps), which has the dimensions before them.",
     ),
     OperatorDescriptor(
         name="rms_norm",

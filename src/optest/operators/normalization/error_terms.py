@@ -124,13 +124,39 @@ def layer_norm_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudge
     all of it times |weight|, and ``|y|`` for adding the bias. What is common to a row does not average out over it
     and counts with twice its deviation. Where a row repeats few values, n takes the place of 4√n. Every product may
     be rounded to a subnormal number, before it is multiplied by r or weight.
+
+    standardization is z, judged as without weight and bias. std is off by what the variance is, and by ``10·std`` for
+    the sum under the root and the root itself, of which 1/rsqrt is the coarsest (2 and 2.5 ulp).
     """
     x = as_float64(inputs[0])
-    if not x.size:
-        return (ErrorBudget(x, x),)
-    weight, bias = affine_parameters(inputs)
     dims, eps = trailing_dims(x, attributes), attributes.get("eps", 1e-5)
-    return (ErrorBudget(*_normalized_budget(x, dims, eps, weight, bias, double=_is_double(inputs))),)
+    has_statistics = attributes.get("statistics")
+    if not x.size:
+        nothing = ErrorBudget(x, x)
+        none = np.zeros(x.shape[: dims[0]])
+        return (nothing, nothing, ErrorBudget(none, none)) if has_statistics else (nothing,)
+    weight, bias = affine_parameters(inputs)
+    double = _is_double(inputs)
+    out = ErrorBudget(*_normalized_budget(x, dims, eps, weight, bias, double=double))
+    if not has_statistics:
+        return (out,)
+    own = ErrorBudget(*_normalized_budget(x, dims, eps, None, None, double=double))
+    return (out, own, _deviation_budget(x, dims, eps, double=double))
+
+
+def _deviation_budget(x: Array, dims: tuple[int, ...], eps: float, *, double: bool) -> ErrorBudget:
+    """Of √(variance + eps); the variance loses what it loses in :func:`_normalized_budget`."""
+    count = float(np.prod([x.shape[i] for i in dims]))
+    _, mean, variance = moments(x, dims)
+    total = variance + eps
+    std, s = np.sqrt(total), variance / total
+    condition = np.sqrt(variance * (variance + mean * mean)) / total
+    growth, growth_variance = growth_of_sum(x, count, dims)
+    lost = half_subnormal(double=double) * (1.0 + 1.0 / std)
+    worst = std * (s * (growth / 2.0 + 2.0) + 2.0 * condition + 10.0) + lost
+    expected = total * (s * s * (growth_variance / 12.0 + 1.0) + condition * condition + 8.0) + lost * lost
+    shape = x.shape[: dims[0]]
+    return ErrorBudget(worst.reshape(shape), expected.reshape(shape))
 
 
 @quiet

@@ -50,8 +50,12 @@ def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> tuple[TensorS
 
 def infer_layer_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     spec = given(specs, 0, "input")
-    _require_parameters(spec, specs, _normalized_shape(spec, attributes), "as normalized_shape", ("weight", "bias"))
-    return (dense(spec.dtype, spec.shape),)
+    normalized = _normalized_shape(spec, attributes)
+    _require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
+    out = dense(spec.dtype, spec.shape)
+    if not attributes.get("statistics"):
+        return (out,)
+    return (out, out, dense(spec.dtype, spec.shape[: spec.rank - len(normalized)]))
 
 
 def infer_rms_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from optest.numerics import Quiet
 from optest.operators.arrays import (
     Array,
     Attributes,
@@ -25,6 +27,7 @@ __all__ = [
     "batch_norm_reference",
     "by_channel",
     "by_group",
+    "causal_softmax_alternatives",
     "causal_softmax_reference",
     "group_norm_reference",
     "layer_norm_reference",
@@ -79,8 +82,21 @@ def causal_softmax_reference(inputs: Inputs, _attributes: Attributes) -> tuple[A
     x = widen(array)
     if not x.size:
         return (x,)
-    visible = np.where(seen(x.shape[-2], x.shape[-1]), x, -np.inf)
-    return (_softmax(visible, x.ndim - 1, extended=is_double(array)),)
+    mask = seen(x.shape[-2], x.shape[-1])
+    shares = _softmax(np.where(mask, x, -np.inf), x.ndim - 1, extended=is_double(array))
+    return (np.where(mask, shares, 0.0),)
+
+
+def causal_softmax_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Any]) -> Sequence[Any]:
+    """NaN beyond what a row sees, where all that it sees is NaN: a mask before softmax spreads it over the row."""
+    x = np.asarray(actual[0])
+    if not x.size:
+        return (None,)
+    with Quiet():
+        (wanted,) = causal_softmax_reference(inputs, {})
+        is_nan = np.isnan(np.asarray(x, np.float64))
+        whole = np.isnan(wanted[..., :1])
+    return (is_nan & whole & ~seen(x.shape[-2], x.shape[-1]),)
 
 
 def seen(rows: int, columns: int) -> Array:
@@ -90,13 +106,17 @@ def seen(rows: int, columns: int) -> Array:
 
 @quiet
 def layer_norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """The result and, if asked for, the values before weight and bias, and √(variance + eps) of each row."""
     array = np.asarray(inputs[0])
-    x = widen(array)
-    if not x.size:
-        return (x,)
-    dims = trailing_dims(x, attributes)
+    x, dims = widen(array), trailing_dims(array, attributes)
+    if not x.size:  # rows without elements have no mean
+        return (x, x, np.full(x.shape[: dims[0]], np.nan)) if attributes.get("statistics") else (x,)
     weight, bias = affine_parameters(inputs)
-    return (_normalized(x, dims, attributes.get("eps", 1e-5), weight, bias, extended=is_double(array)),)
+    centred, _, variance = moments(x, dims, extended=is_double(array))
+    std = np.sqrt(variance + attributes.get("eps", 1e-5))
+    z = centred / std
+    out = _scaled(z, weight, bias)
+    return (out, z, np.asarray(std.reshape(x.shape[: dims[0]]))) if attributes.get("statistics") else (out,)
 
 
 @quiet

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import FLOATS, INTEGERS
+from optest.operators.variants import FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -105,7 +105,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are the elements of the window, divided; + 1 for the division",
         ),
         description="Mean of each window.",
@@ -126,7 +126,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "long", "zero-mean", "refused"),
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md",
+            source=SUMS,
             formula="terms are the elements of the window, divided; + 1 for the division",
         ),
         description="Means of windows that cover the input evenly: window i of n goes from ⌊i·s/n⌋ to ⌈(i+1)·s/n⌉.",

@@ -20,7 +20,8 @@ def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...
     windows = windows_of(spec_of(np.asarray(inputs[0])), attributes)
     divisor = np.abs(divisors(windows, attributes))
     absolute, squared = window_sums(x, windows) / divisor, window_sums(x * x, windows) / (divisor * divisor)
-    return (terms_of_products(absolute, squared, windows.elements + 1, np.asarray(inputs[0])),)
+    terms = terms_of_products(absolute, squared, windows.elements + 1, np.asarray(inputs[0]))
+    return (terms._replace(divided=True),)
 
 
 @quiet
@@ -31,4 +32,4 @@ def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[T
     absolute, count = adaptive_sums(x, windows)
     squared, _ = adaptive_sums(x * x, windows)
     terms, first = windows.elements + 1, np.asarray(inputs[0])
-    return (terms_of_products(absolute / count, squared / (count * count), terms, first),)
+    return (terms_of_products(absolute / count, squared / (count * count), terms, first)._replace(divided=True),)

@@ -62,7 +62,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             kind=RuleClass.EXACT,
             source="definition of ONNX QuantizeLinear; OpenCL C 3.0 §7.4 for the quotient",
             formula=(
-                "every integer that a quotient within 3 ulp of float32 rounds to (by division, or by the inverse "
+                "or every integer that a quotient within 3 ulp of float32 rounds to (by division, or by the inverse "
                 "of the scale); at an exact tie only the even one"
             ),
         ),

@@ -325,6 +325,11 @@ def norm_samples() -> Iterator[Sample]:
         yield from variations("special", [data(_rows_with_specials(), {"p": p, "dim": 1})])
     for p in (0.0, 1.0, 2.0, 3.0):
         yield from _of_nothing({"p": p})
+    for p in (1.0, 2.0):
+        yield from variations("attributes", [call({"p": p}, input=(37,)), call({"p": p}, input=(129,))])
+    # Squares of these overflow float32, their root does not: a norm has to be scaled.
+    vast = {"fill": "uniform", "low": -1.0e25, "high": 1.0e25}
+    yield from variations("special", [call({"p": 2.0}, generator=vast, input=(37,))], dtypes=("float32",))
     # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
     yield from variations("long", [call({"dim": 1}, generator=_offset(300.0, 30.0), input=(3, 129))], dtypes=_HALVES)
     yield from _long({})

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_DIM
 from optest.operators.reduction.descriptors_extremes import EXTREMES
-from optest.operators.variants import (
-    BOOL,
-    FLOATS,
-    INTEGERS,
-)
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -35,7 +31,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         sum_length=_LENGTH + "reduction",
         samples=_SAMPLES + "sum_samples",
         case_sets=EVERY_SET,
-        rule=Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the elements"),
+        rule=Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula="terms are the elements"),
         description="Sum over dimensions; integers and bool add up in int64 and wrap there.",
     ),
     OperatorDescriptor(
@@ -53,7 +49,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         case_sets=EVERY_SET,
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md#mean",
+            source=SUMS,
             formula="terms are the elements over n; n + 2 of them",
         ),
         description="Arithmetic mean over dimensions; NaN of nothing.",
@@ -97,7 +93,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         case_sets=EVERY_SET,
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
-            source="docs/operators.md#cumsum",
+            source=SUMS,
             formula="terms of element k are the first k elements; 4k of them",
         ),
         description="Sum of the elements up to each one along a dimension; integers and bool add up in int64 and wrap.",
@@ -113,7 +109,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         sum_length=_LENGTH + "dot",
         samples=_SAMPLES + "dot_samples",
         case_sets=tuple(name for name in EVERY_SET if name != "attributes"),
-        rule=Rule(kind=RuleClass.ACCUMULATE, source="docs/operators.md", formula="terms are the products"),
+        rule=Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula="terms are the products"),
         description="Sum of the products of two vectors; integers keep their dtype and wrap.",
     ),
 )

@@ -53,7 +53,7 @@ def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     n = max(rows.length, 1)
     absolute = np.abs(rows.values).sum(-1) / n
     squared = (rows.values * rows.values).sum(-1) / float(n * n)
-    return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2),)
+    return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2, divided=True),)
 
 
 @quiet

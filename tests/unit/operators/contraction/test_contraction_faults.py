@@ -131,10 +131,11 @@ def gemm(
     a, b, c = (working(each) for each in (*inputs, None)[:3])
     for trans, name in (("trans_a", "a"), ("trans_b", "b")):
         operand = a if name == "a" else b
-        if bound[trans] or (attributes[trans] and operand.shape[0] != operand.shape[1]):  # else shapes would show it
-            a, b = (a.T, b) if name == "a" else (a, b.T)
+        if bound[trans] or (attributes[trans] and operand.shape[-2] != operand.shape[-1]):  # else shapes would show it
+            a, b = (a.swapaxes(-1, -2), b) if name == "a" else (a, b.swapaxes(-1, -2))
     kind = a.dtype.type
-    total = kind(bound["alpha"]) * product(a, b) if bound["alpha"] else np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    nothing = np.zeros((*a.shape[:-1], b.shape[-1]), a.dtype)
+    total = kind(bound["alpha"]) * product(a, b) if bound["alpha"] else nothing
     if late:
         total = widen(round_to(total, dtype_of(np.asarray(inputs[0]).dtype))).astype(total.dtype)
     if c is not None and (bound["beta"] or reads_c):

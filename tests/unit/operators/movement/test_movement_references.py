@@ -90,6 +90,8 @@ CALLS: list[tuple[str, list[tuple[int, ...]], Mapping[str, Any]]] = [
     ("split", [(7, 3)], {"split_size": 3}),
     ("slice", [(5, 7)], {"start": [1, -1], "end": [5, 0], "step": [2, -2]}),
     ("pad", [(2, 4)], {"pad": [1, 2]}),
+    ("clone", [(2, 3, 4)], {}),
+    ("zeros_like", [(2, 3, 4)], {}),
     ("pad", [(2, 4)], {"pad": [2, 1], "mode": "reflect"}),
     ("pad", [(2, 4)], {"pad": [2, 1], "mode": "replicate"}),
     ("pad", [(2, 4)], {"pad": [2, 1], "mode": "circular"}),
@@ -226,3 +228,11 @@ def test_pad_values_are_held_by_the_dtype() -> None:
     assert float(found[0]) == 0.10009765625
     with pytest.raises(UnfitArguments, match=r"value is 300, but should be in the range of int8"):
         moved("pad", np.zeros(1, np.int8), pad=[1, 0], value=300.0)
+
+
+@pytest.mark.parametrize("name", [each.name for each in DTYPES])
+def test_ones_are_one_whatever_stood_there(name: str) -> None:
+    (found,) = moved("ones_like", of_bits((2, 3), name))
+    assert found.shape == (2, 3)
+    assert found.dtype == of_bits((2, 3), name).dtype
+    assert (found.astype(np.complex128) == 1).all()

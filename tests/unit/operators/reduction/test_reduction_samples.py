@@ -384,9 +384,15 @@ def variance_by_updates(inputs: Inputs, attributes: Attributes) -> Any:
     return (by_reference("var") if is_long else in_float32(kernel))(inputs, attributes)
 
 
+def is_vast(x: Array) -> bool:
+    """Whether squares leave float32's range, where a right kernel scales."""
+    finite = np.abs(widen(x)[np.isfinite(widen(x))])
+    return x.dtype == f4 and bool((finite > 1e18).any())
+
+
 def norm_in_float32(inputs: Inputs, attributes: Attributes) -> Any:
     p = attributes["p"]
-    if p in (0.0, float("inf"), float("-inf")):
+    if p in (0.0, float("inf"), float("-inf")) or is_vast(inputs[0]):
         return by_reference("norm")(inputs, attributes)
     root = {1.0: lambda x: x, 2.0: np.sqrt}.get(p, lambda x: x ** x.dtype.type(1.0 / p))
     return in_float32(lambda x: root(one_by_one(np.abs(x) ** x.dtype.type(p))))(inputs, attributes)
@@ -420,7 +426,9 @@ HONEST: dict[str, tuple[str, Kernel]] = {
     "norm 2": (
         "norm",
         lambda i, a: (
-            in_float32(lambda x: np.sqrt((x * x).sum(-1)))(i, a) if a["p"] == 2 else by_reference("norm")(i, a)
+            in_float32(lambda x: np.sqrt((x * x).sum(-1)))(i, a)
+            if a["p"] == 2 and not is_vast(i[0])
+            else by_reference("norm")(i, a)
         ),
     ),
     "dot": (

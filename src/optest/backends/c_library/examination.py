@@ -1,0 +1,132 @@
+"""One case examined: called under all circumstances, with the library's manners watched from beginning to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from optest.backends.c_library.config import FfiConfig
+from optest.backends.c_library.manners import Manners, require_no_leak_of_refusals
+from optest.backends.c_library.memory import CaseMemory
+from optest.backends.c_library.probes import Examined, Policy, Probe
+from optest.backends.c_library.session import opened
+from optest.backends.c_library.subject import Subject
+from optest.backends.c_library.threads import ThreadCounts
+from optest.ffi.printed import Printed
+from optest.ffi.statuses import StatusError
+from optest.numerics import Array
+
+__all__ = ["Examination"]
+
+_COUNTS_LEAKS = "0"
+"""The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
+
+
+class Examination:
+    """Examines cases of one library, one after the other."""
+
+    def __init__(self, config: FfiConfig) -> None:
+        self._config = config
+        self._printed = Printed()
+        self._threads: ThreadCounts | None = None
+
+    def of(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> Examined:
+        """Call as often as it takes; of all case keys one in sixteen has its leaks counted.
+
+        Raises:
+            Fault: for whatever the library did that it should not do.
+            StatusError: if the library refuses.
+        """
+        manners = Manners(self._printed)
+        policy = _policy(key, config)
+
+        def call(pointers: Mapping[str, Any]) -> None:
+            manners.call(subject.run, pointers)
+
+        counts = self._counts() if config.threads else None
+        try:
+            with manners.watched():
+                examined = Probe(memory, subject, call, policy, counts).examine()
+                if policy.is_brief and manners.has_printed:  # whether every call prints
+                    examined = Probe(memory, subject, call, replace(policy, is_brief=False), counts).examine()
+            examined.checks += manners.checks()
+        except BaseException:
+            memory.leave()
+            raise
+        memory.release()
+        return examined
+
+    def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
+        """Look closer at a case whose answer was wrong: call it under all circumstances, if it was called once.
+
+        Raises:
+            Fault: for what the wrong answer is due to.
+            StatusError: if the library refuses.
+        """
+        manners = Manners(self._printed)
+        policy = _policy(key, config)
+
+        def call(pointers: Mapping[str, Any]) -> None:
+            manners.call(subject.run, pointers)
+
+        probe = Probe(
+            memory, subject, call, replace(policy, is_brief=False), self._counts() if config.threads else None
+        )
+        try:
+            with manners.watched():
+                if policy.is_brief:
+                    probe.examine()
+                probe.blame()
+            manners.checks()
+        finally:
+            memory.leave()
+
+    def of_refusal(self, memory: CaseMemory, subject: Subject) -> dict[str, Array]:
+        """Call once what should be refused; the outputs if it was not.
+
+        Raises:
+            StatusError: if it was refused.
+            Fault: if it was refused and left something behind.
+        """
+        manners = Manners(self._printed)
+        with manners.watched():
+            outputs = memory.outputs_if_accepted(lambda pointers: manners.call(subject.run, pointers))
+        manners.checks()
+        return outputs
+
+    def after_refusal(self, key: str, again: Callable[[], object]) -> None:
+        """Count what refused calls leave on the heap, for one case key in sixteen; ``again`` asks once more.
+
+        Raises:
+            Fault: LEAK if something is lost in each.
+        """
+
+        def refused() -> None:
+            with suppress(StatusError):
+                again()
+
+        if key.endswith(_COUNTS_LEAKS):
+            require_no_leak_of_refusals(refused)
+
+    def _counts(self) -> ThreadCounts:
+        if self._threads is None:
+            library, stated = opened(self._config), self._config.mapping.threads
+
+            def symbol(name: str) -> Any:
+                return library.symbol(name) if name and library.has(name) else None
+
+            self._threads = ThreadCounts(stated.functions, stated.environment, symbol)
+        return self._threads
+
+
+def _policy(key: str, config: FfiConfig) -> Policy:
+    return Policy(
+        is_brief=config.probes == "guards",
+        guard=config.guard,
+        invariant=config.invariant,
+        threads=config.threads,
+        counts_leaks=key.endswith(_COUNTS_LEAKS),
+        alignment=config.mapping.alignment,
+    )

@@ -1,0 +1,143 @@
+"""Layouts as libraries without descriptors take them: one increment, one leading dimension, or a gap in words.
+
+Nothing is copied to make a layout fit: one that the function cannot express is a :class:`Gap`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from optest.spec import TensorSpec, contiguous_strides
+
+__all__ = ["Axis", "Gap", "Matrix", "Order", "axes_of", "increment_of", "matrix_of"]
+
+
+class Gap(Exception):
+    """What a function cannot be told about a tensor, in words that follow the tensor's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """A dimension, or several that lie evenly in memory and are walked as one; ``stride`` counts elements."""
+
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """The order in which a call reads its matrices: rows one after the other, or columns."""
+
+    by_rows: bool = True
+
+    @property
+    def line(self) -> str:
+        return "rows" if self.by_rows else "columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """A matrix as BLAS sees it: as it is stored, whether it is multiplied transposed, and the leading dimension."""
+
+    rows: int
+    columns: int
+    leading: int
+    is_transposed: bool
+
+
+def axes_of(spec: TensorSpec, dims: Sequence[str], *, swapped: bool = False) -> tuple[Axis, ...]:
+    """The dimensions of a tensor by the names that a mapping gives them; ``n...`` takes all that no other name has.
+
+    ``swapped`` reads the last two dimensions the other way round, for an attribute that says so.
+
+    Raises:
+        Gap: for another number of dimensions, or some that have to be walked as one and do not lie evenly.
+    """
+    shape = spec.shape
+    strides = contiguous_strides(shape) if spec.strides is None else spec.strides
+    if swapped and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+        strides = (*strides[:-2], strides[-1], strides[-2])
+    many = next((place for place, name in enumerate(dims) if name.endswith("...")), None)
+    if many is None:
+        if len(shape) != len(dims):
+            raise Gap(f"has {_dimensions(len(shape))}, but should have {len(dims)}")
+        return tuple(Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True))
+    behind = len(dims) - many - 1
+    if len(shape) < len(dims) - 1:
+        raise Gap(f"has {_dimensions(len(shape))}, but should have {len(dims) - 1} or more")
+    end = len(shape) - behind
+    single = [Axis(size=size, stride=stride) for size, stride in zip(shape, strides, strict=True)]
+    return (*single[:many], _as_one(shape[many:end], strides[many:end]), *single[end:])
+
+
+def _dimensions(count: int) -> str:
+    return f"{count} dimension{'' if count == 1 else 's'}"
+
+
+def _as_one(shape: Sequence[int], strides: Sequence[int]) -> Axis:
+    """Dimensions walked in row-major order as one, if each is as long as a step of the one before."""
+    size = prod(shape)
+    walked = [(count, stride) for count, stride in zip(shape, strides, strict=True) if count != 1]
+    if size <= 1 or not walked:
+        return Axis(size=size, stride=1)
+    for (_, outer), (count, inner) in pairwise(walked):
+        if outer != count * inner:
+            raise Gap(f"has strides {list(strides)}, which one increment does not walk in order")
+    return Axis(size=size, stride=walked[-1][1])
+
+
+def increment_of(axis: Axis, allowed: str) -> int:
+    """The step from one element of a vector to the next, in elements.
+
+    ``allowed`` is ``any``, ``nonzero`` or ``positive``. A vector of one element or none has no step; where its stride
+    is not allowed, 1 stands for it.
+
+    Raises:
+        Gap: for a step that is not allowed.
+    """
+    fits = {"any": True, "nonzero": axis.stride != 0, "positive": axis.stride > 0}[allowed]
+    if fits:
+        return axis.stride
+    if axis.size <= 1:
+        return 1
+    wanted = "positive" if allowed == "positive" else "other than 0"
+    raise Gap(f"has the increment {axis.stride}, but should have one that is {wanted}")
+
+
+def matrix_of(rows: Axis, columns: Axis, order: Order) -> Matrix:
+    """How a matrix is stored, seen in the order of the call; as it lies where both ways would do.
+
+    Raises:
+        Gap: for strides that no leading dimension expresses.
+    """
+    outer, inner = (rows, columns) if order.by_rows else (columns, rows)
+    for outer_, inner_, transposed in ((outer, inner, False), (inner, outer, True)):
+        if _is_unit(inner_) and _leads(outer_, inner_):
+            leading = _leading(outer_, inner_)
+            stored = (columns.size, rows.size) if transposed else (rows.size, columns.size)
+            return Matrix(rows=stored[0], columns=stored[1], leading=leading, is_transposed=transposed)
+    raise Gap(_why_no_matrix(rows, columns))
+
+
+def _is_unit(axis: Axis) -> bool:
+    return axis.stride == 1 or axis.size <= 1
+
+
+def _leads(outer: Axis, inner: Axis) -> bool:
+    return outer.stride >= max(1, inner.size) or outer.size <= 1
+
+
+def _leading(outer: Axis, inner: Axis) -> int:
+    """A single line has no distance to the next: its stride stands where it is legal, else the least that is."""
+    return max(outer.stride, inner.size, 1) if outer.size <= 1 else outer.stride
+
+
+def _why_no_matrix(rows: Axis, columns: Axis) -> str:
+    said = f"has strides [{rows.stride}, {columns.stride}] for {rows.size}x{columns.size}"
+    if not _is_unit(rows) and not _is_unit(columns):
+        return f"{said}, but one of them should be 1"
+    return f"{said}, but lines should lie one behind the other, at a distance of a line or more"

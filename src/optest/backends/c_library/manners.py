@@ -1,0 +1,148 @@
+"""What a library must leave as it was in the process that calls it: floating-point mode, standard output, the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from time import sleep
+from typing import Any
+
+from optest.backends.c_library.subject import Subject
+from optest.ffi.float_control import FloatControl
+from optest.ffi.held import heap_bytes, open_files, running_threads
+from optest.ffi.printed import Printed
+from optest.spec import Check, CheckState, Fault, Reason
+
+__all__ = ["Manners", "require_no_leak", "require_no_leak_of_refusals"]
+
+_CYCLES = 8
+_ROUNDS = 3
+_WHILE_S = 0.1
+"""For threads that end by themselves."""
+
+_COUNTED = {"open files": open_files, "threads": running_threads}
+_LEAST_BYTES = 16
+"""Less than malloc's smallest piece a library cannot lose."""
+
+
+class Manners:
+    """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
+
+    def __init__(self, printed: Printed) -> None:
+        self._printed = printed
+        self._float = FloatControl()
+        self._calls = 0
+        self._printing_calls = 0
+        self._size = 0
+        self._text = ""
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What the library prints goes nowhere else."""
+        try:
+            with self._printed:
+                yield
+        finally:
+            self._text = self._printed.text()
+
+    def call(self, run: Callable[[Mapping[str, Any]], None], pointers: Mapping[str, Any]) -> None:
+        """Call, and look at what the call left behind.
+
+        Raises:
+            Fault: STATE for another floating-point mode.
+        """
+        run(pointers)
+        self._calls += 1
+        size = self._printed.mark()
+        self._printing_calls += size > self._size
+        self._size = size
+        left = self._float.changed()
+        if left:
+            raise Fault(Reason.STATE, f"the library left the processor in another mode: {left}; it was put back")
+
+    @property
+    def has_printed(self) -> bool:
+        return self._printing_calls > 0
+
+    def checks(self) -> tuple[Check, ...]:
+        """What was found, when the calls are over.
+
+        Raises:
+            Fault: STATE for a library that prints in every call.
+        """
+        if self._text and self._printing_calls == self._calls:
+            raise Fault(Reason.STATE, f"every call printed to standard output: {self._text.strip()[:200]!r}")
+        mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+        return (
+            Check(name="floating-point mode", state=mode),
+            Check(
+                name="standard output",
+                state=CheckState.NOTE if self._text else CheckState.DONE,
+                detail=f"printed: {self._text.strip()[:500]}" if self._text else "",
+            ),
+        )
+
+
+def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
+    """Make, use and end the descriptor again and again while the heap is watched.
+
+    Every round has to grow, and each cycle of the last two by what malloc's smallest piece takes: a cache that is
+    filled once, or a pool that grows to its size, is no leak.
+
+    Raises:
+        Fault: LEAK, with bytes; or with files or threads, if there is one more for every cycle.
+    """
+
+    def cycle() -> None:
+        with subject.renewed():
+            call()
+
+    before = {what: count() for what, count in _COUNTED.items()}
+    lost = _lost(cycle)
+    _require_none_left(before)
+    if not lost:
+        return
+    by_call = _lost(call)
+    what = "each call" if by_call or not subject.has_descriptors else "each operator descriptor, made and destroyed,"
+    count = by_call or lost
+    raise Fault(Reason.LEAK, f"{what} loses {count} bytes of the heap", details={"bytes": count})
+
+
+def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
+    """Ask for what is refused again and again while the heap is watched.
+
+    Raises:
+        Fault: LEAK, with bytes.
+    """
+    lost = _lost(refused)
+    if lost:
+        said = f"each call that is refused loses {lost} bytes of the heap"
+        raise Fault(Reason.LEAK, said, details={"bytes": lost})
+
+
+def _require_none_left(before: Mapping[str, int]) -> None:
+    """Raise for files or threads that have become more by one for each cycle, also after a while."""
+    cycles = _ROUNDS * _CYCLES
+    if all(_COUNTED[what]() - count < cycles for what, count in before.items()):
+        return
+    sleep(_WHILE_S)
+    for what, count in before.items():
+        more = _COUNTED[what]() - count
+        if more >= cycles:
+            said = f"{cycles} calls, each with a descriptor of its own where there are any, left {more} {what}"
+            raise Fault(Reason.LEAK, said, details={what: more})
+
+
+def _lost(cycle: Callable[[], None]) -> int:
+    """Bytes that every cycle loses, 0 for none."""
+    cycle()
+    grown = [_growth(cycle) for _ in range(_ROUNDS)]
+    least = min(grown[1:]) // _CYCLES
+    return least if min(grown) > 0 and least >= _LEAST_BYTES else 0
+
+
+def _growth(cycle: Callable[[], None]) -> int:
+    before = heap_bytes() or 0
+    for _ in range(_CYCLES):
+        cycle()
+    return (heap_bytes() or 0) - before

@@ -1,0 +1,139 @@
+"""What a mapping needs of a library: which functions for which operators, and where the headers say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from optest.backends.c_library.direct_drift import drift_of_direct
+from optest.backends.c_library.mapping import LibraryMapping
+from optest.backends.c_library.roles import Role, drift
+from optest.errors import UsageError, nearest
+from optest.ffi.signatures import Header
+from optest.spec import dtype
+
+__all__ = ["drift_of_mapping", "functions_of_operators", "functions_of_whole"]
+
+PARTS = ("create", "workspace", "run", "destroy")
+
+
+def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]]:
+    """The C functions of each of optest's operators that the mapping has, in the order in which they are called."""
+    found = {
+        name: tuple(
+            getattr(mapping.protocol, part).replace("{name}", entry.name)
+            for part in PARTS
+            if part != "workspace" or entry.workspace
+        )
+        for name, entry in mapping.operators.items()
+    }
+    for name, alternatives in mapping.direct.items():
+        found[name] = tuple(dict.fromkeys(each for entry in alternatives for each in entry.functions.values()))
+    return found
+
+
+def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
+    """The C functions that belong to no operator: device, handle, tensor descriptors."""
+    named = (
+        mapping.set_device.function,
+        mapping.synchronize.function if mapping.synchronize else "",
+        mapping.handle.create.function,
+        mapping.handle.destroy,
+        mapping.tensor.create.function,
+        mapping.tensor.destroy,
+    )
+    return tuple(filter(None, named))
+
+
+def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[str, ...]:
+    """Every difference between the mapping and the headers, in words.
+
+    An operator of which the headers declare nothing is no difference: the library does not have it.
+    """
+    absent = {
+        name
+        for name, functions in functions_of_operators(mapping).items()
+        if not any(each in header.prototypes or each in header.refused for each in functions)
+    }
+    found = (
+        *_drift_of_names(mapping, header),
+        *_drift_of_calls(mapping, header, absent),
+        *_drift_of_direct(mapping, header, absent),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[str]:
+    if mapping.status:
+        try:
+            header.enum(mapping.status)
+        except UsageError as error:
+            yield f"mapping {mapping.name}, status: {_first_line(error)}"
+    for name, constant in mapping.dtypes.items():
+        if constant not in header.constants:
+            near = nearest(constant, header.constants)
+            hint = f"; did you mean {near}?" if near else ""
+            yield f"mapping {mapping.name}, dtypes.{name}: {constant} is declared in no header{hint}"
+
+
+def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[str]:
+    """Of the calls with roles; of the functions without any, only whether they are declared."""
+    calls: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for where, call in (
+        ("set_device", mapping.set_device),
+        ("synchronize", mapping.synchronize),
+        ("handle", mapping.handle.create),
+        ("tensor", mapping.tensor.create),
+    ):
+        if call is not None and call.function:
+            calls[where] = (call.function, call.arguments)
+    plain = {"handle.destroy": mapping.handle.destroy, "tensor.destroy": mapping.tensor.destroy}
+    for name, entry in mapping.operators.items():
+        if name in absent:
+            continue
+        functions = {part: getattr(mapping.protocol, part).replace("{name}", entry.name) for part in PARTS}
+        calls[f"operators.{name}.create"] = (functions["create"], entry.create)
+        calls[f"operators.{name}.run"] = (functions["run"], entry.run)
+        plain[f"operators.{name}.destroy"] = functions["destroy"]
+        if entry.workspace:
+            plain[f"operators.{name}.workspace"] = functions["workspace"]
+    for where, (function, arguments) in calls.items():
+        yield from _drift_of_call(f"mapping {mapping.name}, {where}", function, arguments, header)
+    for where, function in plain.items():
+        if function and function not in header.prototypes:
+            yield f"mapping {mapping.name}, {where}: {_why_undeclared(function, header)}"
+
+
+def _drift_of_call(where: str, function: str, arguments: tuple[str, ...], header: Header) -> Iterator[str]:
+    if function not in header.prototypes:
+        yield f"{where}: {_why_undeclared(function, header)}"
+        return
+    why = drift(where, tuple(map(Role.parse, arguments)), header.prototypes[function])
+    if why is not None:
+        yield why
+
+
+def _drift_of_direct(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[str]:
+    for name, alternatives in mapping.direct.items():
+        for entry in () if name in absent else alternatives:
+            for element, function in entry.functions.items():
+                where = f"mapping {mapping.name}, operators.{name}"
+                if function not in header.prototypes:
+                    yield f"{where}: {_why_undeclared(function, header)}"
+                    continue
+                prototype = header.prototypes[function]
+                why = drift_of_direct(
+                    f"{where}, {function}", entry, prototype, dtype(element), header, has_status=bool(mapping.status)
+                )
+                if why is not None:
+                    yield why
+
+
+def _why_undeclared(function: str, header: Header) -> str:
+    if function in header.refused:
+        return f"{function} cannot be called: {_first_line(header.refused[function])}"
+    near = nearest(function, header.prototypes)
+    return f"{function} is declared in no header" + (f"; did you mean {near}?" if near else "")
+
+
+def _first_line(what: object) -> str:
+    return str(what).partition("\n")[0]

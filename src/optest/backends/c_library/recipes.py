@@ -1,0 +1,141 @@
+"""How an operator descriptor is made for tensors of the same kinds again and again, of what was converted once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from optest.backends.c_library.bound import BoundCall
+from optest.ffi.calls import Function
+from optest.spec import Fault, Reason, TensorSpec
+
+__all__ = ["Made", "Recipe", "TensorFunctions"]
+
+Values = Mapping[str, Any]
+Destroy = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A descriptor while it is alive: what calls take for a pointer."""
+
+    address: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFunctions:
+    """Those that make and end the descriptor of a tensor; ``values`` are the roles that say what it is like."""
+
+    create: BoundCall
+    destroy: Function
+    values: Callable[[TensorSpec], Values]
+
+
+class Recipe:
+    """Makes one descriptor after the other. The first is made with every argument checked, the others as that one."""
+
+    def __init__(
+        self,
+        what: str,
+        create: BoundCall,
+        destroy: Function,
+        tensors: TensorFunctions,
+        specs: Mapping[str, TensorSpec | None],
+        values: Values,
+    ) -> None:
+        """``specs`` are the tensors by role, None for one that is left out; ``values`` those of the other roles."""
+        self._what = what
+        self._create = _Creation(create)
+        self._destroy = _ended_by(destroy)
+        self._tensors = {
+            role: None if spec is None else (_Creation(tensors.create), tensors.values(spec))
+            for role, spec in specs.items()
+        }
+        self._end_tensor = _ended_by(tensors.destroy)
+        self._values = {**values, "null": None}
+
+    @contextmanager
+    def made(self, *, keeps_tensors: bool = False) -> Iterator[Made]:
+        """A descriptor while inside. Those of the tensors are gone when the caller gets it, unless he ``keeps`` them,
+        for a descriptor that shall be in the way of another.
+
+        Raises:
+            StatusError: if the library refuses.
+            Fault: NOT_REFUSED for success without a descriptor.
+        """
+        alive: list[int] = []
+        try:
+            descriptor = self._described(alive)
+            try:
+                if not keeps_tensors:
+                    self._end(alive)
+                yield Made(descriptor)
+            finally:
+                self._destroy(descriptor)
+        finally:
+            self._end(alive)
+
+    def _described(self, alive: list[int]) -> int:
+        """``alive`` gets the tensors' descriptors."""
+        pointers: dict[str, int | None] = {}
+        for role, tensor in self._tensors.items():
+            if tensor is None:
+                pointers[role] = None
+                continue
+            creation, values = tensor
+            pointers[role] = pointer = creation.pointer(values, {}, f"descriptor of {role}")
+            alive.append(pointer)
+        return self._create.pointer(self._values, pointers, self._what)
+
+    def _end(self, alive: list[int]) -> None:
+        while alive:
+            self._end_tensor(alive.pop())
+
+
+class _Creation:
+    """A function that fills in a pointer; what it is told apart from that and from other pointers stays the same."""
+
+    def __init__(self, call: BoundCall) -> None:
+        self._call = call
+        self._told: list[Any] | None = None
+        self._slots = [index for index, key in enumerate(call.keys) if key == "slot"]
+        self._changing: list[tuple[int, str]] = []
+
+    def pointer(self, values: Values, pointers: Mapping[str, int | None], what: str) -> int:
+        """What the function filled in; ``pointers`` are the arguments that differ from call to call."""
+        slot = ctypes.c_void_p()
+        if self._told is None:
+            told = {**values, **pointers, "slot": ctypes.byref(slot)}
+            self._call(told)
+            self._told = [getattr(told[key], "address", told[key]) for key in self._call.keys]
+            self._changing = [(index, key) for index, key in enumerate(self._call.keys) if key in pointers]
+        else:
+            told_again = self._told.copy()
+            for index in self._slots:
+                told_again[index] = ctypes.byref(slot)
+            for index, key in self._changing:
+                told_again[index] = pointers[key]
+            self._call.function.again(told_again)
+        if not slot.value:
+            name = self._call.function.name
+            detail = f"the {what} was created without an error, but its pointer is NULL"
+            raise Fault(Reason.NOT_REFUSED, f"{name} returned success, but no descriptor: {detail}")
+        return slot.value
+
+
+def _ended_by(destroy: Function) -> Destroy:
+    """The function's call with a pointer; the first is checked."""
+    checked = False
+
+    def end(pointer: int) -> None:
+        nonlocal checked
+        if checked:
+            destroy.again((pointer,))
+            return
+        destroy.succeed(pointer)
+        checked = True
+
+    return end

@@ -1,0 +1,215 @@
+"""What a check asks of a C library beyond an operator's own case sets: every layout, memory, threads, wrong calls.
+
+All of it follows from a few of the operator's own calls, from its inference, and from what the mapping says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from optest.backends.c_library.calls_asked import AskedCall, calls_from
+from optest.backends.c_library.direct_samples import can_take, in_its_dtypes, own_by_function
+from optest.backends.c_library.mapping import LibraryMapping, OperatorMapping
+from optest.backends.c_library.operands import as_c_takes_them
+from optest.backends.c_library.refusals import refusals
+from optest.backends.c_library.roles import Entry
+from optest.backends.c_library.stride_patterns import Pattern, overlapping_patterns, patterns
+from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
+
+__all__ = ["with_samples_of_c"]
+
+_AT_ONCE = 14
+_BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
+"""Around the widths of vectors and small blocks."""
+_ENOUGH_FOR_THREADS = 40_961
+"""Elements: far beyond what libraries give to one thread, and a remainder for every small number of threads."""
+_THREADS = (1, 2, 3)
+_DEEP = 8
+"""Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
+_MOST_ROWS = 300
+
+
+def with_samples_of_c(
+    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[Sample]:
+    """The samples of one operator's own case sets, and those that follow from them.
+
+    ``lack`` says why the mapping cannot call a case.
+    """
+    if not own:
+        return []
+    descriptor = own[0][1].descriptor
+    if descriptor.name in mapping.direct:
+        return _of_functions(own, mapping, lack)
+    entry = mapping.entry(descriptor)
+    if entry is None:
+        return [sample for sample, _ in own]
+    asked = [_as_c_gets_it(sample, entry, descriptor) for sample, _ in own]
+    kinds = mapping.promised(entry)
+    calls = calls_from(own, lack)
+    for call in calls[:1]:
+        asked += _extremes(call, entry)
+    for call in calls:
+        asked += [*_derived(call, entry), *_far_indices(call, entry), *refusals(call, entry, kinds)]
+    return asked
+
+
+def _of_functions(
+    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[Sample]:
+    """For an operator that is a function: nothing is refused, and layouts that it cannot be told are not asked."""
+    further = in_its_dtypes(own, mapping, lack)
+    asked = [sample for sample, _ in (*own, *further)]
+    for entry, answered in own_by_function([*own, *further], mapping, lack):
+        for call in calls_from(answered, lack):
+            asked += [each for each in _derived(call, entry) if can_take(each, call.base, lack)]
+    return asked
+
+
+def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    yield from _layouts(call, entry)
+    yield from _in_place(call, entry)
+    yield from _sizes(call, entry)
+
+
+def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDescriptor) -> Sample:
+    """A number that C takes as a float is asked as the float that it becomes, so that both sides compute with it."""
+    stated = sample.case.get("attributes", {})
+    attributes = as_c_takes_them(stated, entry, descriptor)
+    if attributes == stated:
+        return sample
+    return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
+
+
+def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Each tensor in turn in every layout, then all of them at once; dtypes take turns."""
+    dtypes = call.dtypes(entry)
+    count = 0
+
+    def sample(name: str, places: Mapping[str, Pattern]) -> Sample:
+        nonlocal count
+        count += 1
+        return _sample(name, call.laid(places).of_dtype(dtypes[count % len(dtypes)]))
+
+    for tensor, shape in call.shapes.items():
+        if _is_started(tensor, entry):
+            continue
+        for place in patterns(shape):
+            yield sample("output-layouts" if tensor in call.outputs else "input-layouts", {tensor: place})
+        for place in overlapping_patterns(shape) if tensor in call.inputs else ():
+            yield sample("input-layouts", {tensor: place})
+    for turn in range(_AT_ONCE):
+        yield sample("layouts-at-once", dict(_turned(call.shapes, turn, 0)))
+        yield sample("layouts-at-once", dict(_turned(call.shapes, turn, 3)))
+    for one in call.resized(1):
+        yield _sample("size-1", one)
+        for tensor, place in _places(one, entry, lambda place: "size is 1" in place.name):
+            yield _sample("size-1", one.laid({tensor: place}))
+    for deep in call.deepened(_DEEP):
+        yield _sample("ranks", deep)
+        for step in (0, 3):
+            yield _sample("ranks", deep.laid(dict(_turned(deep.shapes, 5, step))))
+    for square in call.squared(6):
+        yield _sample("squares", square)
+        for tensor, place in _places(square, entry, lambda place: "transposed" in place.name or "order" in place.name):
+            yield _sample("squares", square.laid({tensor: place}))
+        for turn in range(0, _AT_ONCE, 2):
+            yield _sample("squares", square.laid(dict(_turned(square.shapes, turn, 0))))
+
+
+def _places(call: AskedCall, entry: Entry, is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
+    for tensor, shape in call.shapes.items():
+        if not _is_started(tensor, entry):
+            yield from ((tensor, place) for place in patterns(shape) if is_wanted(place))
+
+
+def _is_started(tensor: str, entry: Entry) -> bool:
+    """Whether an input has no memory of its own, because an output starts as it."""
+    return entry.starts_as is not None and entry.starts_as.input == tensor
+
+
+def _turned(shapes: Mapping[str, Sequence[int]], turn: int, step: int) -> Iterator[tuple[str, Pattern]]:
+    """One layout for each tensor: the same for all, or with ``step`` others."""
+    for index, (name, shape) in enumerate(shapes.items()):
+        places = list(patterns(shape))
+        if places:
+            yield name, places[(turn + step * index) % len(places)]
+
+
+def _in_place(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """An output is an input: dense, and in layouts that both have."""
+    dtypes = call.dtypes(entry)
+    for index, (output, given) in enumerate((out, name) for out in call.outputs for name in entry.in_place):
+        if given not in call.inputs or call.shapes[given] != call.shapes[output]:
+            continue
+        config = {"call": {"in_place": {f"output:{output}": f"input:{given}"}}}
+        for name in dtypes:
+            yield _sample("in-place", call.of_dtype(name).configured(config))
+        for place in patterns(call.shapes[given]):
+            laid = call.laid({given: place, output: place})
+            yield _sample("in-place", laid.of_dtype(dtypes[index % len(dtypes)]).configured(config))
+        for large in call.grown(_ENOUGH_FOR_THREADS)[:1]:
+            yield _sample("in-place", large.configured(config))
+
+
+def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Every size of the call around the widths of blocks, against pages that nobody may touch, and with threads."""
+    dtypes = call.dtypes(entry)
+    pages = {"guard": "pages"}
+    for name in dtypes:
+        yield _sample("pages", call.of_dtype(name).configured(pages))
+    for turn in range(6):
+        yield _sample("pages", call.laid(dict(_turned(call.shapes, turn, turn % 2))).configured(pages))
+    for empty in call.resized(0):
+        if all(0 in empty.shapes[name] for name in empty.outputs):
+            yield _sample("sizes", empty)
+    for index, size in enumerate(_BLOCKS):
+        for resized in call.resized(size):
+            yield _sample("sizes", resized.of_dtype(dtypes[index % len(dtypes)]))
+    for size in _BLOCKS[4::3]:
+        for resized in call.resized(size)[:2]:
+            yield _sample("pages", resized.configured(pages))
+    for large in call.grown(_ENOUGH_FOR_THREADS):
+        yield _sample("threads", large.configured({"threads": list(_THREADS)}))
+        yield _sample("threads", large.of_dtype(dtypes[-1]).laid(dict(_turned(large.shapes, 3, 0))))
+
+
+def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:
+    """The last row that an index of each dtype reaches, as far as tables are small."""
+    for tensor, place in entry.indexes.items():
+        table, axis = place.rstrip("]").split("[")
+        if tensor not in call.inputs or table not in call.shapes:
+            continue
+        old = call.shapes[table][int(axis)]
+        for name in entry.dtypes_of.get(tensor, ()):
+            rows = min(dtype(name).max_int + 1, _MOST_ROWS)
+            for grown in call.with_size(old, rows):
+                typed = dataclasses.replace(grown, dtypes_of_inputs={**grown.dtypes_of_inputs, tensor: name})
+                last = {tensor: {"fill": "full", "value": rows - 1}}
+                yield Sample(case_set="indices", case=typed.case(generator=last), tier=Tier.PARITY)
+
+
+def _extremes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Integers that another integer type or a float does not hold: each input in turn, then all of them."""
+    for name in call.dtypes(entry):
+        kind = dtype(name)
+        if not kind.is_integer:
+            continue
+        typed = call.of_dtype(name)
+        inputs = [each for each in call.inputs if typed.dtypes_of_inputs[each] == name]
+        beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
+        for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
+            for each in inputs:
+                yield _filled(typed, [each], value)
+            if len(inputs) > 1:
+                yield _filled(typed, inputs, value)
+
+
+def _filled(call: AskedCall, names: Sequence[str], value: int) -> Sample:
+    generator = {name: {"fill": "full", "value": value} for name in names}
+    return Sample(case_set="extremes", case=call.case(generator=generator), tier=Tier.PARITY)
+
+
+def _sample(name: str, call: AskedCall) -> Sample:
+    return Sample(case_set=name, case=call.case(), tier=Tier.PARITY)

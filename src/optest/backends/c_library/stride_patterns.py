@@ -1,0 +1,97 @@
+"""Ways in which the elements of a tensor can lie in memory, as strides and offset in elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from optest.spec import contiguous_strides
+
+__all__ = ["DENSE", "Pattern", "overlapping_patterns", "patterns"]
+
+DENSE = "dense"
+_MOST_PERMUTATIONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Where the elements of a shape lie; ``name`` says it in words."""
+
+    name: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
+    """Layouts that are not dense and in which every element has a place of its own; none for a 0-d tensor."""
+    sizes = tuple(shape)
+    rank = len(sizes)
+    if rank == 0:
+        return
+    dense = contiguous_strides(sizes)
+    yield Pattern("offset", dense, 3)
+    yield Pattern("gaps", tuple(2 * each for each in dense))
+    yield Pattern("gaps and an offset", tuple(3 * each for each in dense), 5)
+    if rank > 1:
+        yield Pattern("padded rows", _padded(sizes, rank - 1, 3))
+        yield Pattern("padded rows and an offset", _padded(sizes, rank - 1, 5), 7)
+        yield Pattern("transposed", _permuted(sizes, range(rank)[::-1]))
+    if rank > 2:
+        yield Pattern("matrices apart, rows dense", _padded(sizes, 1, 7))
+        orders = [
+            order for order in permutations(range(rank)) if order not in (tuple(range(rank)), tuple(range(rank))[::-1])
+        ]
+        for order in orders[:: max(1, len(orders) // _MOST_PERMUTATIONS)]:
+            yield Pattern(f"order {','.join(map(str, order))}", _permuted(sizes, order))
+    for axis in range(rank):
+        yield _backwards(f"backwards in dimension {axis}", sizes, dense, (axis,))
+    if rank > 1:
+        yield _backwards("backwards in every dimension", sizes, dense, range(rank))
+        padded = _padded(sizes, rank - 1, 2)
+        yield _backwards("padded rows, backwards", sizes, padded, (rank - 1,))
+        yield _backwards("transposed, backwards", sizes, _permuted(sizes, range(rank)[::-1]), (0,))
+    if 1 in sizes:
+        for stride in (13, 0, -3):
+            odd = tuple(stride if size == 1 else each for size, each in zip(sizes, dense, strict=True))
+            yield Pattern(f"stride {stride} where the size is 1", odd)
+
+
+def overlapping_patterns(shape: Sequence[int]) -> Iterator[Pattern]:
+    """Layouts in which elements share a place, which only an input may have."""
+    sizes = tuple(shape)
+    rank = len(sizes)
+    dense = contiguous_strides(sizes)
+    for axis in range(rank):
+        rest = contiguous_strides((*sizes[:axis], 1, *sizes[axis + 1 :]))
+        yield Pattern(f"stride 0 in dimension {axis}", (*rest[:axis], 0, *rest[axis + 1 :]))
+    if rank > 1:
+        yield Pattern("stride 0 everywhere", (0,) * rank)
+        yield Pattern("a window that slides by one", (*dense[:-2], 1, 1))
+
+
+def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
+    """Dense but for ``gap`` elements behind each part along ``axis`` and what lies inside it."""
+    wider = contiguous_strides((*sizes[:axis], max(sizes[axis], 1), *sizes[axis + 1 :]))
+    inner = contiguous_strides(sizes)
+    step = (max(sizes[axis], 1) * wider[axis]) + gap
+    strides = list(inner)
+    for index in range(axis - 1, -1, -1):
+        strides[index] = step
+        step *= max(sizes[index], 1)
+    return tuple(strides)
+
+
+def _permuted(sizes: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
+    """Strides of dense memory in which the dimensions lie in this order, the innermost last."""
+    packed = contiguous_strides(tuple(sizes[axis] for axis in order))
+    strides = [0] * len(sizes)
+    for axis, stride in zip(order, packed, strict=True):
+        strides[axis] = stride
+    return tuple(strides)
+
+
+def _backwards(name: str, sizes: tuple[int, ...], strides: tuple[int, ...], axes: Sequence[int]) -> Pattern:
+    offset = sum((sizes[axis] - 1) * strides[axis] for axis in axes if sizes[axis] > 0)
+    turned = tuple(-stride if axis in axes else stride for axis, stride in enumerate(strides))
+    return Pattern(name, turned, offset)

@@ -1,0 +1,41 @@
+"""``optest ffi``: C libraries by themselves."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["ffi_command"]
+
+
+@click.group("ffi", short_help="Look at a C library.")
+def ffi_command() -> None:
+    """Look at a C library, before its operators are run."""
+
+
+@ffi_command.command("inspect", short_help="Hold a library against its headers and a mapping.")
+@click.argument("library", nargs=-1, required=True, metavar="LIB...")
+@click.option("--headers", multiple=True, required=True, metavar="DIR|FILE", help="C headers. Repeatable.")
+@click.option("--mapping", default="", metavar="NAME|FILE", help="Mapping to hold against both: infiniop, cblas, FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--signatures", is_flag=True, help="Print the signature of every function.")
+def inspect_command(
+    library: tuple[str, ...], headers: tuple[str, ...], mapping: str, as_json: bool, signatures: bool
+) -> int:
+    """Hold the shared objects LIB, or the folder LIB of the mapping's, against headers and mapping.
+
+    \b
+    optest ffi inspect libmine.so --headers include/
+    optest ffi inspect ~/.infini --headers ~/.infini/include --mapping infiniop
+
+    No code of the library runs, but that of one which only the system's loader finds. Exit status 1 if a function is
+    missing or not what the mapping says; without a mapping, if any declared function is missing or cannot be called.
+    """
+    from optest.api import inspecting
+
+    report = inspecting.inspect(library, headers, mapping)
+    if as_json:
+        click.echo(inspecting.as_json(report))
+    else:
+        for line in inspecting.as_text(report, signatures=signatures):
+            click.echo(line)
+    return report.exit_status

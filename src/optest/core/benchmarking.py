@@ -1,0 +1,188 @@
+"""The time of a case that passed, alone and in turns with another implementation; what was timed is judged again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from optest.backends import BackendDriver, PreparedCall, backend_manager
+from optest.backends.arguments import at_their_places
+from optest.core.border import Border
+from optest.core.outputs import in_order
+from optest.errors import UsageError
+from optest.numerics import Array, ErrorStateKept, private_copy, reset_float_mode
+from optest.registry import load_object
+from optest.spec import Benchmark, Fault, Reason, Status, TensorSpec, TestCase, Verdict
+from optest.timing import Clock, Samples, Subject, measure, ratios
+
+__all__ = ["BenchOptions", "Judge", "benchmark_of", "comparison_called"]
+
+Judge = Callable[[BackendDriver, Sequence[Array]], Verdict]
+"""Judges the outputs of a driver as those of the case are judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """``target_s`` seconds for each implementation; ``against`` is a backend, with a device as in ``torch:cuda``."""
+
+    target_s: float = 0.2
+    against: str = ""
+
+
+def benchmark_of(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    outputs: Sequence[TensorSpec],
+    judge: Judge,
+    options: BenchOptions,
+    *,
+    clock: Clock = time.perf_counter,
+) -> Benchmark:
+    """Time ``case`` on ``driver``; ``outputs`` are the specs of what it computes.
+
+    What the driver or the comparison cannot do is said in ``lacks``; a comparison that gives a wrong answer is not
+    timed.
+
+    Raises:
+        Fault: if the call that passed fails when it is made often, or STATE if its outputs are wrong then.
+    """
+    moved, operations = _bytes(case, outputs), _operations(case)
+    with Border("the backend, while it was timed,", Reason.RAISED), ExitStack() as stack:
+        try:
+            mine = _ready(stack, driver, case, inputs)
+        except Fault as fault:
+            lack = f"timing: not possible, {fault.message}"
+            return Benchmark(declared_bytes=moved, declared_operations=operations, lacks=(lack,))
+        theirs, lacks = _comparison(stack, case, inputs, judge, options.against)
+        subjects = [_subject(driver, mine), *theirs]
+        with ErrorStateKept():
+            samples = measure(subjects, target_s=options.target_s, clock=clock)
+        _require_right(driver, case, mine, judge, samples[0])
+    return _benchmark(samples, moved, operations, lacks)
+
+
+def comparison_called(against: str) -> BackendDriver:
+    """The backend to compare with: ``torch``, or ``torch:cuda`` on a device of its own.
+
+    Raises:
+        UnknownName, Unavailable: as for any backend.
+        UsageError: for one that has no call to be timed, or that takes no device.
+    """
+    name, _, device = against.partition(":")
+    driver = backend_manager.get(name)
+    if type(driver).prepared is BackendDriver.prepared:
+        raise UsageError(f"backend {name} has no call that can be timed by itself, so nothing is compared with it")
+    return _on_device(driver, device) if device else driver
+
+
+@lru_cache(maxsize=8)
+def _on_device(driver: BackendDriver, device: str) -> BackendDriver:
+    if "torch_device" not in driver.options:
+        raise UsageError(f"backend {driver.name} takes no device; compare with {driver.name} alone")
+    another = type(driver)()
+    another.configure({"torch_device": device})
+    return another
+
+
+def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequence[Array]) -> PreparedCall:
+    """The call on private copies of the inputs, until the stack is left.
+
+    Raises:
+        Fault: whatever keeps the driver from it.
+    """
+    private = [
+        private_copy(array, argument.spec.lowest_index if argument.spec.offset else 0)
+        for argument, array in zip(case.inputs, inputs, strict=True)
+    ]
+    with ErrorStateKept(), Border(f"backend {driver.name}, as it made the call ready,", Reason.RAISED):
+        context = driver.prepared(case, private)
+        if context is None:
+            raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
+        return stack.enter_context(context)
+
+
+def _comparison(
+    stack: ExitStack, case: TestCase, inputs: Sequence[Array], judge: Judge, against: str
+) -> tuple[list[Subject], tuple[str, ...]]:
+    """Another implementation of the case, ready and found right; or why it is not timed."""
+    if not against:
+        return [], ()
+    try:
+        with Border(f"backend {against}", Reason.RAISED):
+            driver = comparison_called(against)
+            if why := driver.unsupported(case):
+                raise Fault(Reason.UNSUPPORTED, why)
+            call = _ready(stack, driver, case, inputs)
+            verdict = judge(driver, in_order(case, call.outputs()))
+    except Fault as fault:
+        return [], (f"comparison with {against}: not possible, {fault.message}",)
+    if not _is_right(verdict):
+        return [], (f"comparison with {against}: not timed, since its answer is wrong: {_why(verdict)}",)
+    return [_subject(driver, call)], ()
+
+
+def _require_right(driver: BackendDriver, case: TestCase, mine: PreparedCall, judge: Judge, samples: Samples) -> None:
+    calls = samples.warm_up_calls + samples.calls_in_batch * len(samples.seconds)
+    with ErrorStateKept():
+        outputs = in_order(case, mine.outputs())
+    reset_float_mode()
+    verdict = judge(driver, outputs)
+    if not _is_right(verdict):
+        raise Fault(
+            Reason.STATE,
+            f"after {calls:,} calls in a row the outputs are wrong, which they were not at first: {_why(verdict)}",
+        )
+
+
+def _subject(driver: BackendDriver, call: PreparedCall) -> Subject:
+    device = driver.device()
+    name = f"{driver.name}:{device}" if device else driver.name
+    return Subject(who=call.what or name, call=call.call, synchronize=call.synchronize)
+
+
+def _is_right(verdict: Verdict) -> bool:
+    return verdict.status in (Status.PASSED, Status.SUSPECT)
+
+
+def _why(verdict: Verdict) -> str:
+    off = [each for each in verdict.measures if each.mismatched]
+    return verdict.message or "; ".join(
+        f"{each.mismatched} of {each.compared} elements of {each.output}" for each in off
+    )
+
+
+def _benchmark(
+    samples: Sequence[Samples], moved: int | None, operations: int | None, lacks: tuple[str, ...]
+) -> Benchmark:
+    times = [each.call_time(moved_bytes=moved or None, operations=operations or None) for each in samples]
+    ratio, spread = ratios(*samples) if len(samples) == 2 else (None, None)
+    return Benchmark(
+        time=times[0],
+        against=times[1] if len(times) == 2 else None,
+        ratio=ratio,
+        ratio_spread=spread,
+        declared_bytes=moved,
+        declared_operations=operations,
+        lacks=lacks,
+    )
+
+
+def _bytes(case: TestCase, outputs: Sequence[TensorSpec]) -> int:
+    """Each element of each tensor once; elements that share a place in memory are one."""
+    specs = [*(argument.spec for argument in case.inputs), *outputs]
+    return sum(min(spec.elements, spec.storage_elements) * spec.dtype.bits for spec in specs) // 8
+
+
+def _operations(case: TestCase) -> int | None:
+    """What the operator's descriptor declares for these shapes, None where it declares nothing."""
+    hook: Any = case.descriptor.operations
+    if hook is None:
+        return None
+    count = load_object(hook) if isinstance(hook, str) else hook
+    found = count(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
+    return None if found is None else int(found)

@@ -1,0 +1,260 @@
+"""debug and its kin: actual against desired by optest's own comparator, with a table of the elements that are off."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.compare import Expected, judge
+from optest.compare.elements import Ends, flat, judge_of
+from optest.compare.policy import resolve
+from optest.errors import UsageError
+from optest.infiniop.datatypes import InfiniDtype, infini_dtype
+from optest.infiniop.elements import from_codes
+from optest.infiniop.tensors import TestTensor
+from optest.infiniop.torch_bridge import is_torch, to_array
+from optest.numerics import Array, dtype_of, widen
+from optest.reporting.explain import measure_lines
+from optest.spec import (
+    Layer,
+    Numerics,
+    OperatorDescriptor,
+    Reason,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    format_shape,
+)
+
+__all__ = ["Discrepancy", "compared", "debug", "debug_all", "get_tolerance", "print_discrepancy"]
+
+_SHOWN_ROWS = 50
+_BLOCK = 1 << 15
+_DESCRIPTOR = OperatorDescriptor(name="debug", signature="input -> out")
+_NUMERICS = Numerics()
+_RED, _GREEN, _YELLOW = 31, 32, 33
+
+
+class Discrepancy(AssertionError):
+    """Values that are not what they should be; ``verdict`` says why."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        told = [line for measure in verdict.measures if measure.mismatched for line in measure_lines(measure)]
+        by_value = verdict.reason is Reason.VALUE and told
+        super().__init__("\n".join(told if by_value else [verdict.message, *told]).strip())
+
+
+def debug(
+    actual: Any, desired: Any, atol: float = 0, rtol: float = 1e-2, equal_nan: bool = False, verbose: bool = True
+) -> None:
+    """Require ``|actual - desired| <= atol + rtol * |desired|``; ``verbose`` prints what is off.
+
+    Infinities match only infinities of the same sign, integers and bools are held to the tolerance as stated, a NaN
+    on both sides counts as right with ``equal_nan``. Takes test tensors, torch tensors and NumPy arrays.
+
+    Raises:
+        Discrepancy: an ``AssertionError`` with the verdict.
+        UsageError: for things that are no tensors.
+    """
+    verdict = compared(actual, desired, atol, rtol, equal_nan)
+    if verbose:
+        print_discrepancy(actual, desired, atol, rtol, equal_nan)
+    if verdict.reason is not None:
+        raise Discrepancy(verdict)
+
+
+def debug_all(
+    actual_vals: Sequence[Any],
+    desired_vals: Sequence[Any],
+    condition: str,
+    atol: float = 0,
+    rtol: float = 1e-2,
+    equal_nan: bool = False,
+    verbose: bool = True,
+) -> None:
+    """Require that one pair (``or``) or that every pair (``and``) is as :func:`debug` wants it.
+
+    Raises:
+        Discrepancy: with the verdict of the first pair that is off.
+        UsageError: for another condition, sequences of different lengths, or no pair at all.
+    """
+    if condition not in ("or", "and"):
+        raise UsageError(f"condition is {condition!r}, but should be 'or' or 'and'")
+    if len(actual_vals) != len(desired_vals) or not actual_vals:
+        raise UsageError(
+            f"there are {len(actual_vals)} actual and {len(desired_vals)} desired values; pairs are needed"
+        )
+    verdicts = []
+    for number, (actual, desired) in enumerate(zip(actual_vals, desired_vals, strict=True), 1):
+        verdicts.append(compared(actual, desired, atol, rtol, equal_nan))
+        if verbose:
+            _write(f"condition {number} of {len(actual_vals)}, all joined by {condition!r}:")
+            print_discrepancy(actual, desired, atol, rtol, equal_nan)
+    wrong = [verdict for verdict in verdicts if verdict.reason is not None]
+    if wrong and (condition == "and" or len(wrong) == len(verdicts)):
+        raise Discrepancy(wrong[0])
+
+
+def compared(actual: Any, desired: Any, atol: float, rtol: float, equal_nan: bool) -> Verdict:
+    """The verdict on a pair of tensors under a stated tolerance."""
+    got, expected, case = _question(actual, desired, atol, rtol)
+    verdict = judge(case, [got], [expected], numerics=_NUMERICS, every_measure=True)
+    both = 0 if equal_nan or got.shape != expected.shape else int((_is_nan(got) & _is_nan(expected.value)).sum())
+    if not both:
+        return verdict
+    message = f"{both} of {got.size} elements are NaN on both sides, which equal_nan=False does not allow"
+    joined = f"{verdict.message}; {message}" if verdict.reason is not None else message
+    return Verdict(status=Reason.NAN.status, reason=Reason.NAN, message=joined, measures=verdict.measures)
+
+
+def print_discrepancy(
+    actual: Any,
+    expected: Any,
+    atol: float = 0,
+    rtol: float = 1e-3,
+    equal_nan: bool = True,
+    verbose: bool = True,
+) -> Array:
+    """Print the elements that are off and what is known of both tensors; return the indices, one row for each.
+
+    Raises:
+        UsageError: for tensors of different shapes or dtypes that cannot be compared.
+    """
+    got, wanted, case = _question(actual, expected, atol, rtol)
+    if got.shape != wanted.shape:
+        raise UsageError(
+            f"shapes are {format_shape(got.shape)} and {format_shape(wanted.shape)}, but should be the same"
+        )
+    wrong = _wrong(got, wanted, case, equal_nan)
+    indices: Array = np.argwhere(wrong)
+    if verbose:
+        _print_table(got, wanted.value, indices)
+        _print_facts(got, wanted.value, len(indices), atol, rtol)
+    return indices
+
+
+def get_tolerance(
+    tolerance_map: Any, tensor_dtype: Any, default_atol: float = 0, default_rtol: float = 1e-3
+) -> tuple[float, float]:
+    """``atol, rtol`` for a dtype from ``{dtype: {"atol": …, "rtol": …}}``, in this order however it is written.
+
+    A dtype that is not in the map has the default, but 0 where it is exact: integers and bool.
+    """
+    wanted = infini_dtype(tensor_dtype)
+    for dtype, stated in tolerance_map.items():
+        if infini_dtype(dtype) is wanted:
+            tolerance = Tolerance.from_mapping(stated)
+            return tolerance.atol or 0.0, tolerance.rtol or 0.0
+    is_exact = not any(letter in wanted.name for letter in "FC")
+    return (0.0, 0.0) if is_exact else (default_atol, default_rtol)
+
+
+def _question(actual: Any, desired: Any, atol: float, rtol: float) -> tuple[Array, Expected, TestCase]:
+    got, wanted = _as_array(actual), _as_array(desired)
+    dtype, value = dtype_of(got.dtype), wanted
+    if got.dtype != wanted.dtype:
+        other = dtype_of(wanted.dtype)
+        if dtype.is_inexact and other.is_inexact and dtype.kind is other.kind:
+            value = widen(wanted)  # a reference in another precision is taken at its full value
+        else:
+            dtype = other
+    expected = Expected(name="out", dtype=dtype, shape=wanted.shape, value=value)
+    case = TestCase(
+        descriptor=_DESCRIPTOR,
+        inputs=(),
+        outputs=(TensorSpec(dtype=dtype, shape=wanted.shape),),
+        tolerances=(ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(atol=atol, rtol=rtol)),),
+    )
+    return got, expected, case
+
+
+def _as_array(value: Any) -> Array:
+    if isinstance(value, TestTensor):
+        return value.actual_array()
+    if is_torch(value):
+        array = to_array(value)
+        return from_codes(array, InfiniDtype.C32) if str(value.dtype) == "torch.complex32" else array
+    if isinstance(value, (np.ndarray, np.generic)):
+        return np.asarray(value)
+    raise UsageError(f"value is a {type(value).__name__}, but should be a TestTensor, a torch tensor or a NumPy array")
+
+
+def _wrong(got: Array, expected: Expected, case: TestCase, equal_nan: bool) -> Array:
+    """Which elements are off, in the tensor's shape."""
+    if dtype_of(got.dtype) is not expected.dtype:
+        raise UsageError(f"dtypes are {got.dtype} and {expected.dtype}, but should be the same or both floating point")
+    wrong = np.zeros(got.size, np.bool_)
+    if got.size:
+        allowance = resolve(case, expected, 0, _NUMERICS, None)
+        block_of = judge_of(allowance, expected.dtype, ends=Ends(), size=got.size, with_rounding=False, detailed=True)
+        left, right = flat(got), flat(expected.value)
+        with np.errstate(all="ignore"):
+            for start in range(0, got.size, _BLOCK):
+                where = slice(start, min(start + _BLOCK, got.size))
+                block = block_of(left[where], right[where], where)
+                if block.wrong is not None:
+                    wrong[where] = block.wrong
+    shaped = wrong.reshape(got.shape)
+    return shaped if equal_nan else shaped | (_is_nan(got) & _is_nan(expected.value))
+
+
+def _is_nan(array: Array) -> Array:
+    wide = widen(array)
+    return np.isnan(wide) if wide.dtype.kind in "fc" else np.zeros(array.shape, np.bool_)
+
+
+def _print_table(got: Array, wanted: Array, indices: Array) -> None:
+    left, right = widen(got), widen(wanted)
+    for row in indices[:_SHOWN_ROWS]:
+        index = tuple(int(axis) for axis in row)
+        actual, expected = left[index], right[index]
+        with np.errstate(all="ignore"):
+            delta = _difference(actual, expected)
+        _write(
+            f" > index {list(index)!s:<16} actual {_colored(f'{actual!s:<24}', _RED)}"
+            f" expected {_colored(f'{expected!s:<24}', _GREEN)} delta {_colored(str(delta), _YELLOW)}"
+        )
+    if len(indices) > _SHOWN_ROWS:
+        _write(f"   and {len(indices) - _SHOWN_ROWS} more")
+
+
+def _difference(actual: Any, expected: Any) -> Any:
+    """Exact for integers, which would wrap around in their own type."""
+    if isinstance(actual, (np.integer, np.bool_)):
+        return int(actual) - int(expected)
+    return actual - expected
+
+
+def _print_facts(got: Array, wanted: Array, off: int, atol: float, rtol: float) -> None:
+    share = f" ({off / got.size:.4%})" if got.size else ""
+    _write(f"   actual {got.dtype}, expected {wanted.dtype}, atol {atol}, rtol {rtol}")
+    _write(f"   off: {off} of {got.size} elements{share}")
+    for word, array in (("actual", got), ("expected", wanted)):
+        _write(f"   {word:<8} {_extent(array)}")
+
+
+def _extent(array: Array) -> str:
+    """The least and the largest value; NaN is counted, complex numbers by magnitude."""
+    wide = widen(array)
+    if not array.size:
+        return "is empty"
+    nans = int(_is_nan(array).sum())
+    if wide.dtype.kind == "c":
+        wide = np.abs(wide)
+    numbers = wide[~_is_nan(array)]
+    extent = f"from {numbers.min()} to {numbers.max()}" if numbers.size else "has no number"
+    return f"{extent}, {nans} NaN" if nans else extent
+
+
+def _colored(text: str, code: int) -> str:
+    return f"\033[{code}m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

@@ -1,0 +1,122 @@
+"""The element types of infinicore.h: numbers, names under both spellings, and what they are in optest's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+from optest.errors import UnknownName, UsageError
+from optest.spec import DType
+from optest.spec import dtype as dtype_called
+
+__all__ = ["InfiniDtype", "InfiniDtypeNames", "element_of", "infini_dtype"]
+
+
+class InfiniDtype(IntEnum):
+    """``infiniDtype_t``. Of 15 to 18 the header counts the bits of the whole number, and its names are meant here.
+
+    The predecessor's Python counted those of one component: its ``C8`` is kept as another name of 15, and its
+    ``C16``, ``C32`` and ``C64`` are written ``C32``, ``C64`` and ``C128`` as in the header.
+    """
+
+    INVALID = 0
+    BYTE = 1
+    BOOL = 2
+    I8 = 3
+    I16 = 4
+    I32 = 5
+    I64 = 6
+    U8 = 7
+    U16 = 8
+    U32 = 9
+    U64 = 10
+    F8 = 11
+    F16 = 12
+    F32 = 13
+    F64 = 14
+    C16 = 15
+    C8 = 15
+    C32 = 16
+    C64 = 17
+    C128 = 18
+    BF16 = 19
+
+
+InfiniDtypeNames: Mapping[int, str] = {each: each.name for each in InfiniDtype}
+"""The header's name of every number."""
+
+_ELEMENTS: Mapping[InfiniDtype, str] = {
+    InfiniDtype.BYTE: "uint8",
+    InfiniDtype.BOOL: "bool",
+    InfiniDtype.I8: "int8",
+    InfiniDtype.I16: "int16",
+    InfiniDtype.I32: "int32",
+    InfiniDtype.I64: "int64",
+    InfiniDtype.U8: "uint8",
+    InfiniDtype.U16: "uint16",
+    InfiniDtype.U32: "uint32",
+    InfiniDtype.U64: "uint64",
+    InfiniDtype.F8: "float8_e4m3fn",
+    InfiniDtype.F16: "float16",
+    InfiniDtype.F32: "float32",
+    InfiniDtype.F64: "float64",
+    InfiniDtype.C16: "uint16",
+    InfiniDtype.C32: "uint32",
+    InfiniDtype.C64: "complex64",
+    InfiniDtype.C128: "complex128",
+    InfiniDtype.BF16: "bfloat16",
+}
+"""How optest stores an element. Two float8 or two float16 are no number of NumPy, so C16 and C32 are their bits."""
+
+COMPONENTS: Mapping[InfiniDtype, str] = {InfiniDtype.C16: "float8_e4m3fn", InfiniDtype.C32: "float16"}
+"""What one component is, of those that are stored as bits."""
+
+
+def infini_dtype(value: Any) -> InfiniDtype:
+    """The element type of a number of the header, a name (``F16``, ``float16``), a torch or a NumPy dtype.
+
+    Raises:
+        UnknownName: for anything else, 99 included.
+    """
+    if isinstance(value, InfiniDtype):
+        return value
+    if isinstance(value, int):
+        if value in InfiniDtypeNames:
+            return InfiniDtype(value)
+        raise UnknownName("InfiniDtype", str(value), [f"{each.name} ({int(each)})" for each in InfiniDtype])
+    name = str(value)
+    if name in InfiniDtype.__members__:
+        return InfiniDtype[name]
+    if name.rpartition(".")[2] in ("complex32", "chalf"):
+        return InfiniDtype.C32
+    element = _named(value)
+    found = next((each for each, stored in _ELEMENTS.items() if stored == element and each not in _SECOND), None)
+    if found is None:
+        raise UnknownName("InfiniDtype", name, InfiniDtype.__members__)
+    return found
+
+
+_SECOND = {InfiniDtype.BYTE, *COMPONENTS}
+"""Stored like another type, which is meant when that is named."""
+
+
+def _named(value: Any) -> str:
+    name = getattr(value, "name", None) or getattr(value, "__name__", None) or str(value)
+    try:
+        return dtype_called(str(name)).name
+    except UnknownName:
+        raise UnknownName("InfiniDtype", str(value), InfiniDtype.__members__) from None
+
+
+def element_of(dt: Any) -> DType:
+    """How optest stores elements of this type.
+
+    Raises:
+        UnknownName: for a number that the header does not have.
+        UsageError: for INVALID.
+    """
+    known = infini_dtype(dt)
+    if known is InfiniDtype.INVALID:
+        raise UsageError("dtype is INVALID, but should be one that has elements, such as InfiniDtype.F32")
+    return dtype_called(_ELEMENTS[known])

@@ -1,0 +1,210 @@
+"""One function of the library: where its signature comes from, the call, and what the call made or ended."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optest.errors import UsageError
+from optest.ffi.calls import Function
+from optest.ffi.handles import HandleError
+from optest.ffi.registration import Declared, Drift, drift_of
+from optest.ffi.signatures import CKind, Prototype
+from optest.ffi.statuses import StatusError
+from optest.infiniop.op_register import CORE_FUNCTIONS
+from optest.infiniop.scope import current_scope, is_timed, watched
+from optest.infiniop.status import Status
+
+if TYPE_CHECKING:
+    from optest.infiniop.liboperators import InfiniLib
+
+__all__ = ["LibraryFunction", "UncheckedSignature"]
+
+_POINTER: Any = ctypes.POINTER(ctypes.c_int).__mro__[1]
+
+
+class UncheckedSignature(UserWarning):
+    """A hand-written signature is used that no header could be held against."""
+
+
+class LibraryFunction:
+    """``LIBINFINIOP.infiniopAdd``: checks its arguments, returns a :class:`Status` (or what else the C function does).
+
+    The header's prototype counts; a registration has to agree with it. Without a prototype the registration is the
+    signature. Enumerators are not checked: whether the library refuses a wrong dtype is a test of its own.
+    """
+
+    def __init__(self, library: InfiniLib, name: str, symbol: Any) -> None:
+        self._library = library
+        self._symbol = symbol
+        self._call: Callable[..., Any] | None = None
+        self.name = name
+        self._declared: Declared | None = None
+        self._prototype: Prototype | None = None
+        self._returns_status = False
+        self._was_right = False
+        self._makes = "Create" in name and library.exports(name.replace("Create", "Destroy"))
+        self._ends = "Destroy" in name
+
+    @property
+    def argtypes(self) -> Sequence[Any] | None:
+        prototype = self._library.prototype(self.name)
+        declared = self._signature()
+        if prototype is not None:
+            return prototype.argtypes
+        return None if declared is None else declared.argtypes
+
+    @argtypes.setter
+    def argtypes(self, argtypes: Sequence[Any]) -> None:
+        self._declare(argtypes, self._declared.restype if self._declared else ctypes.c_int)
+
+    @property
+    def restype(self) -> Any:
+        prototype = self._library.prototype(self.name)
+        declared = self._signature()
+        if prototype is not None:
+            return prototype.restype
+        return None if declared is None else declared.restype
+
+    @restype.setter
+    def restype(self, restype: Any) -> None:
+        self._declare(self._declared.argtypes if self._declared else None, restype)
+
+    def _declare(self, argtypes: Sequence[Any] | None, restype: Any) -> None:
+        """Take a signature that is set on the function itself.
+
+        Raises:
+            Drift: where it is not the header's.
+        """
+        declared = Declared(argtypes, restype)
+        self._agree(declared, self._library.prototype(self.name))
+        self._declared = declared
+        self._call = None
+
+    def _signature(self) -> Declared | None:
+        return self._declared or self._library.registered(self.name)
+
+    def _agree(self, declared: Declared | None, prototype: Prototype | None) -> None:
+        if declared is None or prototype is None:
+            return
+        differences = drift_of(declared, prototype)
+        if differences:
+            raise Drift(differences)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Check the arguments, call, return what C returned.
+
+        Raises:
+            BadCall: naming the argument that does not fit; C was not called.
+            Drift: where a registration is not what the header says.
+            HandleError: for a descriptor that was destroyed already; C was not called.
+            UsageError: if neither a header nor a registration says what the arguments are.
+        """
+        if self._was_right and is_timed():
+            return self._status(self._symbol(*arguments))
+        if self._call is None:
+            self._call = self._bound()
+        scope = current_scope()
+        if scope is not None and self.name not in CORE_FUNCTIONS:
+            scope.calls += 1
+        with watched(self._prototype, arguments):
+            returned = self._ended(arguments) if self._ends else self._call(*arguments)
+        self._was_right = not (self._makes or self._ends)
+        status = self._status(returned)
+        if self._makes and self._library.codes.is_success(int(returned)):
+            self._made(arguments)
+        return status
+
+    def _status(self, returned: Any) -> Any:
+        """What the C function returned, as a status if it is one."""
+        if not self._returns_status:
+            return returned
+        codes, code = self._library.codes, int(returned)
+        status = Status(code, self.name, codes.name(code))
+        if not codes.is_success(code):
+            self._library.unseen.append(status)
+        return status
+
+    def _bound(self) -> Callable[..., Any]:
+        prototype, declared = self._library.prototype(self.name), self._signature()
+        self._agree(declared, prototype)
+        self._prototype = prototype
+        if prototype is not None:
+            self._returns_status = prototype.result.kind in (CKind.INT, CKind.ENUM)
+            return Function(prototype, self._symbol)
+        if declared is None or declared.argtypes is None:
+            raise UsageError(
+                f"{self.name} has no signature: no header of {self._library.where} declares it and nothing is "
+                f"registered; write @OpRegister.operator over a function that sets lib.{self.name}.argtypes"
+            )
+        if self.name not in CORE_FUNCTIONS:
+            text = f"no header of {self._library.where} declares {self.name}: its registration is used unchecked"
+            warnings.warn(text, UncheckedSignature, stacklevel=4)
+        self._symbol.argtypes, self._symbol.restype = tuple(declared.argtypes), declared.restype
+        self._returns_status = declared.restype is ctypes.c_int
+        return self._exactly(len(declared.argtypes))
+
+    def _exactly(self, count: int) -> Callable[..., Any]:
+        """ctypes lets further arguments through untyped, and cuts them to 32 bits."""
+
+        def call(*arguments: Any) -> Any:
+            if len(arguments) != count:
+                raise UsageError(f"{self.name} was given {len(arguments)} arguments, but should be given {count}")
+            return self._symbol(*arguments)
+
+        return call
+
+    def _made(self, arguments: Sequence[Any]) -> None:
+        """Remember what a Create function put into its first slot, until its Destroy function is called."""
+        for argument in arguments:
+            slot = getattr(argument, "_obj", None)
+            if isinstance(slot, (_POINTER, ctypes.c_void_p)):
+                pointer = ctypes.cast(slot, ctypes.c_void_p).value
+                if not pointer:
+                    raise HandleError(f"{self.name} returned success, but its pointer is NULL")
+                destroy = getattr(self._library, self.name.replace("Create", "Destroy"))
+                self._library.made(self._what(), pointer, destroy.name, destroy.at_address)
+                return
+
+    def _what(self) -> str:
+        """``Gemm descriptor`` for infiniopCreateGemmDescriptor."""
+        bare = self.name.removeprefix("infiniop").removeprefix("infinirt").replace("Create", "", 1)
+        return bare.replace("Descriptor", " descriptor").replace("Tensor d", "tensor d").replace("Handle", "handle")
+
+    def at_address(self, pointer: int) -> None:
+        """End what lies at an address, and require that the library does.
+
+        Raises:
+            StatusError: if the library refuses.
+        """
+        if self._call is None:
+            self._call = self._bound()
+        declared = None if self._prototype is not None else self._signature()
+        typed = declared.argtypes[0] if declared is not None and declared.argtypes else ctypes.c_void_p
+        self._library.codes.require(self.name, int(self._call(ctypes.cast(pointer, typed))))
+
+    def _ended(self, arguments: Sequence[Any]) -> Any:
+        assert self._call is not None
+        pointer = _address(arguments[0]) if len(arguments) == 1 else None
+        handle = self._library.alive(pointer, self.name) if pointer else None
+        if handle is None:
+            return self._call(*arguments)
+        try:
+            handle.destroy()
+        except StatusError as error:
+            return error.code
+        return 0
+
+    def __repr__(self) -> str:
+        prototype = self._library.prototype(self.name)
+        return f"<{prototype or self.name}>"
+
+
+def _address(argument: Any) -> int | None:
+    if isinstance(argument, int):
+        return argument
+    if isinstance(argument, (_POINTER, ctypes.c_void_p)):
+        return ctypes.cast(argument, ctypes.c_void_p).value
+    return None

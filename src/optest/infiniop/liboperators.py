@@ -1,0 +1,231 @@
+"""The two shared objects seen as one: opened when first used, with the signatures of their own headers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from optest.errors import Unavailable
+from optest.ffi.handles import Handle, HandleError, Leak, Ledger
+from optest.ffi.libraries import Library, open_library
+from optest.ffi.registration import Declared, SignatureRegistry
+from optest.ffi.signatures import Header, Prototype
+from optest.ffi.statuses import StatusCodes
+from optest.infiniop.functions import LibraryFunction
+from optest.infiniop.op_register import OpRegister
+from optest.infiniop.status import DEFAULT_CODES, Status
+from optest.settings import infini_root
+
+__all__ = ["LIBINFINIOP", "InfiniLib", "MissingSymbol", "open_lib"]
+
+
+class MissingSymbol(Unavailable, AttributeError):
+    """A function that the library does not export; whoever does not call it is not concerned."""
+
+
+class InfiniLib:
+    """``lib.infiniopAdd(...)``: a name is looked for in the operators' library, then in the runtime's.
+
+    What Create functions made is in :attr:`ledger` until it is destroyed; statuses of failure stay in :attr:`unseen`
+    until somebody looks at them.
+    """
+
+    def __init__(self, librt: Any, libop: Any, *, headers: Sequence[str | Path] = (), where: str = "") -> None:
+        """``librt`` and ``libop`` are ``ctypes.CDLL``; without ``headers`` the registrations are the signatures."""
+        self.librt = librt
+        self.libop = libop
+        self.where = where or "this library"
+        self.ledger = Ledger()
+        self.unseen: list[Status] = []
+        self._headers = tuple(headers)
+        self._library = Library(paths=(str(libop._name), str(librt._name)), objects=(libop, librt))
+        self._alive: WeakValueDictionary[int, Handle] = WeakValueDictionary()
+        self._held: dict[int, Handle] = {}
+        self._ended: set[int] = set()
+        self._destroyers: dict[int, str] = {}
+
+    def __getattr__(self, name: str) -> LibraryFunction:
+        """The function called ``name``.
+
+        Raises:
+            MissingSymbol: which is an ``AttributeError``, with the nearest name that is there.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            symbol = self._library.symbol(name)
+        except Unavailable as error:
+            raise MissingSymbol(error.what, error.remedy) from None
+        function = LibraryFunction(self, name, symbol)
+        vars(self)[name] = function  # from now on found without asking here
+        return function
+
+    def exports(self, name: str) -> bool:
+        return self._library.has(name)
+
+    @cached_property
+    def header(self) -> Header | None:
+        """What the library's headers declare, None without headers; read at the first call.
+
+        Raises:
+            Unavailable: without pycparser or a C compiler's preprocessor.
+        """
+        if not self._headers:
+            return None
+        try:
+            from optest.ffi.headers import read_headers
+        except ImportError:
+            raise Unavailable("pycparser", "C headers cannot be read without it; pip install 'optest[ffi]'") from None
+        return read_headers(self._headers)
+
+    @cached_property
+    def codes(self) -> StatusCodes:
+        header = self.header
+        if header is None or "infiniStatus_t" not in header.typedefs:
+            return DEFAULT_CODES
+        return StatusCodes.of(header.enum("infiniStatus_t"))
+
+    def prototype(self, name: str) -> Prototype | None:
+        """What the header says of a function, None where it does not declare it.
+
+        Raises:
+            HeaderError: for a declaration that cannot be read or called.
+        """
+        header = self.header
+        if header is None or (name not in header.prototypes and name not in header.refused):
+            return None
+        return header.prototype(name)
+
+    def registered(self, name: str) -> Declared | None:
+        return OpRegister.declared().get(name)
+
+    def check_registrations(self) -> None:
+        """Hold all registrations against the header.
+
+        Raises:
+            Drift: naming every argument that is not the header's.
+        """
+        header = self.header
+        if header is None:
+            return
+        signatures = SignatureRegistry()
+        for configure in OpRegister.registry:
+            signatures.operator(configure)
+        signatures.check(header)
+
+    def made(self, what: str, pointer: int, destroyer: str, destroy: Callable[[int], Any]) -> None:
+        """Keep account of what a Create function returned, and of the function that ends it."""
+        handle = self.ledger.adopt(what, pointer, destroy, made_at=_caller())
+        self._ended.discard(pointer)
+        self._destroyers[pointer] = destroyer
+        self._alive[pointer] = self._held[pointer] = handle
+
+    def owned(self, pointer: int) -> Handle:
+        """Hand over the account of a pointer: it is destroyed when its new owner goes away."""
+        return self._held.pop(pointer)
+
+    def alive(self, pointer: int, destroyer: str) -> Handle | None:
+        """The account of a pointer that ``destroyer`` is about to end, None for one that nobody keeps.
+
+        Raises:
+            HandleError: if it was destroyed already, or belongs to another function; C would free what is not its.
+        """
+        if pointer in self._ended:
+            raise HandleError(f"the pointer that {destroyer} is given was destroyed already")
+        wanted = self._destroyers.get(pointer, destroyer)
+        if pointer in self._alive and wanted != destroyer:
+            raise HandleError(f"{self._alive[pointer].what} is given to {destroyer}, but should be to {wanted}")
+        handle = self._alive.pop(pointer, None)
+        self._held.pop(pointer, None)
+        if handle is not None:
+            self._ended.add(pointer)
+        return handle
+
+    def leaks(self) -> tuple[Leak, ...]:
+        """What was made and not destroyed by its user so far."""
+        return self.ledger.leaks()
+
+    def held(self) -> frozenset[int]:
+        """The pointers that Create functions returned and that nobody has destroyed or taken over."""
+        return frozenset(self._held)
+
+    def release(self, before: frozenset[int]) -> list[Leak]:
+        """Destroy what is held and was not before, the youngest first, and tell it.
+
+        Raises:
+            StatusError: if the library refuses.
+        """
+        left = [pointer for pointer in self._held if pointer not in before]
+        leaks = {leak.made_at: leak for leak in self.leaks()}
+        told = [leak for leak in leaks.values() if leak.why == "alive"][-len(left) :] if left else []
+        for pointer in reversed(left):
+            handle = self._held.pop(pointer)
+            self._ended.add(pointer)
+            handle.destroy()
+        return told
+
+    def take_unseen(self) -> list[Status]:
+        """The statuses of failure that nobody looked at, once."""
+        unseen = [status for status in self.unseen if not status.seen]
+        self.unseen.clear()
+        return unseen
+
+    def __repr__(self) -> str:
+        return f"<InfiniLib of {self.where}>"
+
+
+def open_lib(root: str | Path | None = None, *, headers: str | Path | Sequence[str | Path] | None = None) -> InfiniLib:
+    """Load ``libinfiniop`` and ``libinfinirt``, which :data:`LIBINFINIOP` stands for from now on.
+
+    ``root`` is ``INFINI_ROOT`` or ``~/.infini`` unless stated. The objects lie in its ``lib`` (Windows: ``bin``, where
+    their names have no ``lib`` in front), the headers, if there are any, in its ``include``.
+
+    Raises:
+        Unavailable: naming the library and where it was looked for.
+    """
+    library = open_library(("infiniop", "infinirt"), root=root)
+    folder = Path(root).expanduser() if root is not None else infini_root()
+    libop, librt = library.objects
+    opened = InfiniLib(librt, libop, headers=_headers(folder, headers), where=str(folder))
+    _default.append(opened)
+    return opened
+
+
+def _headers(folder: Path, stated: str | Path | Sequence[str | Path] | None) -> list[str | Path]:
+    if stated is not None:
+        return [stated] if isinstance(stated, (str, Path)) else list(stated)
+    include = folder / "include"
+    return [include] if any(include.rglob("*.h")) else []
+
+
+def _caller() -> str:
+    """``file:line`` of the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and Path(frame.f_code.co_filename).parent == _HERE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+_HERE = Path(__file__).parent
+
+_default: list[InfiniLib] = []
+
+
+class _Default:
+    """Stands for the library that was opened last, and opens the default one if none was."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_default[-1] if _default else open_lib(), name)
+
+    def __repr__(self) -> str:
+        return repr(_default[-1]) if _default else "<LIBINFINIOP, not opened yet>"
+
+
+LIBINFINIOP: Any = _Default()
+"""The library; nothing is loaded before something of it is asked for."""

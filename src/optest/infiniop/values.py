@@ -1,0 +1,116 @@
+"""What stands in a test tensor: the modes, drawn by optest's generators from a seed, scaled and shifted once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from optest.errors import UnknownName, UsageError
+from optest.generators import RandomTensorGenerator
+from optest.infiniop.datatypes import COMPONENTS, InfiniDtype, element_of
+from optest.infiniop.elements import from_codes, to_codes
+from optest.numerics import Array, numpy_dtype, round_to, widen
+from optest.spec import Argument, DType, Fill, OperatorDescriptor, TensorSpec, TestCase
+from optest.spec import dtype as dtype_called
+
+__all__ = ["GIVEN_MODES", "MODES", "drawn", "scaled"]
+
+_FILLS: Mapping[str, str] = {
+    "random": "uniform",
+    "zeros": "zeros",
+    "ones": "ones",
+    "randint": "randint",
+    "float8_e4m3fn": "uniform",
+    "normal": "randn",
+    "special": "special",
+    "integer-exact": "integer-exact",
+}
+GIVEN_MODES = ("manual", "binary")
+"""Modes whose values come from outside."""
+MODES = (*_FILLS, "empty", *GIVEN_MODES)
+
+_DESCRIPTOR = OperatorDescriptor(name="infiniop-tensor", signature="tensor -> out")
+
+
+def drawn(
+    mode: str, dt: InfiniDtype, count: int, *, seed: int, path: str, low: int | None = None, high: int | None = None
+) -> Array:
+    """``count`` elements as they lie in memory, one-dimensional; the same for the same arguments on every machine.
+
+    ``random`` is uniform in [-1, 1) for floats and spreads the magnitudes of integers over all bits; ``randint`` has
+    ``low`` up to, but without, ``high``.
+
+    Raises:
+        UnknownName: for a mode that does not exist.
+        UsageError, Fault: for a mode or a range that the type does not have.
+    """
+    if mode not in _FILLS:
+        raise UnknownName("mode", mode, MODES)
+    if mode == "float8_e4m3fn" and dt is not InfiniDtype.F8:
+        return _on_the_float8_grid(dt, count, seed, path)
+    component = COMPONENTS.get(dt)
+    if component is not None:
+        parts = _generated(_fill(mode, dtype_called(component), low, high), component, 2 * count, seed, path)
+        codes: Array = parts.view(numpy_dtype(element_of(dt)))
+        return codes
+    element = element_of(dt)
+    return _generated(_fill(mode, element, low, high), element.name, count, seed, path)
+
+
+def _fill(mode: str, element: DType, low: int | None, high: int | None) -> Fill:
+    if mode == "randint" and (low is not None or high is not None):
+        first = 0 if low is None else low
+        last = _beyond(element) if high is None else high
+        return Fill(kind="randint", parameters={"low": first, "high": last})
+    if mode == "random" and not element.is_inexact:
+        return Fill(kind="randn")
+    return Fill(kind=_FILLS[mode])
+
+
+def _beyond(element: DType) -> int:
+    return element.max_int + 1 if element.is_integer else 1 << element.precision
+
+
+def _generated(fill: Fill, name: str, count: int, seed: int, path: str) -> Array:
+    spec = TensorSpec(dtype=dtype_called(name), shape=(count,))
+    argument = Argument(name="tensor", path=path, spec=spec, fill=fill)
+    case = TestCase(descriptor=_DESCRIPTOR, inputs=(argument,), seed=seed)
+    (values,), _ = RandomTensorGenerator().generate(case)
+    return values
+
+
+def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Array:
+    """Values of F8 in another type: in floats as numbers, in bytes as their bits."""
+    codes = drawn("random", InfiniDtype.F8, count, seed=seed, path=path)
+    element = element_of(dt)
+    if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
+        bits: Array = codes.view(numpy_dtype(element))
+        return bits
+    if not element.is_float:
+        raise UsageError(f"mode is float8_e4m3fn, but dtype {dt.name} holds no float8: use F8, a byte or a wider float")
+    return round_to(widen(codes), element)
+
+
+def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:
+    """``value * scale + bias``, computed in float64 or in whole numbers, and rounded once.
+
+    Raises:
+        UsageError: for bool, for a fraction in an integer type, and for a result that it does not hold.
+    """
+    if scale is None and bias is None:
+        return codes
+    factor, summand = 1 if scale is None else scale, 0 if bias is None else bias
+    element = element_of(dt)
+    if dt in COMPONENTS:
+        return to_codes(from_codes(codes, dt) * factor + summand, dt)
+    if element.is_inexact:
+        return round_to(widen(codes) * factor + summand, element)
+    if not element.is_integer or not all(float(each).is_integer() for each in (factor, summand)):
+        raise UsageError(f"scale is {factor} and bias {summand}, but {dt.name} needs whole numbers (bool takes none)")
+    exact = codes.astype(object) * int(factor) + int(summand)
+    if exact.size and not element.min_int <= min(exact.flat) <= max(exact.flat) <= element.max_int:
+        raise UsageError(f"scale {factor} and bias {summand} leave the range of {dt.name}")
+    whole: Array = np.asarray(exact).astype(numpy_dtype(element))
+    return whole

@@ -1,0 +1,81 @@
+"""The calls by which drawing an index is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.samples import LARGE_SIZE, SIZES, call, of_every_size, refused, standard, variations
+from optest.operators.variants import FLOATS
+from optest.spec import Sample
+
+__all__ = ["random_sample_samples"]
+
+_HALVES = ("float32", "float16", "bfloat16")
+_VALUES = (0.0, 0.125, 0.5, 0.8125, 0.9375, 1.0)
+"""All attributes are numbers that C's float holds."""
+
+
+def _drawn(size: int, value: float = 0.75, **attributes: Any) -> dict[str, Any]:
+    return call({"random_value": value, **attributes}, logits=(size,))
+
+
+def random_sample_samples() -> Iterator[Sample]:
+    calls = [
+        _drawn(37, top_p=0.875, top_k=20),
+        _drawn(512, 0.9375, top_p=0.75, temperature=0.5),
+        _drawn(1025, 0.5, top_k=900, temperature=2.0),
+    ]
+    yield from standard(calls, FLOATS, special=False)
+    yield from of_every_size(lambda n: _drawn(n, 0.9375), [n for n in (*SIZES, LARGE_SIZE) if n])
+    yield from variations("attributes", _attributes(), dtypes=("float32", "float16"))
+    every = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
+    yield from variations("attributes", [_drawn(100, 0.9375, dtype=name) for name in every], dtypes=("float32",))
+    edges = [_drawn(128, 1.0, dtype="int8"), _drawn(256, 1.0, dtype="uint8"), _drawn(LARGE_SIZE, 1.0, dtype="uint32")]
+    yield from variations("attributes", edges, dtypes=("float32",))
+    few = {"fill": "randint", "low": -2, "high": 3}
+    tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
+    yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=_HALVES)
+    yield from variations("special", _masked(), dtypes=_HALVES)
+    yield from variations(
+        "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=_HALVES
+    )
+    wrong = [
+        call({"random_value": 0.5}, logits=()),
+        call({"random_value": 0.5}, logits=(0,)),
+        call({"random_value": 0.5}, logits=(3, 4)),
+        _drawn(9, 1.5),
+        _drawn(9, -0.25),
+        _drawn(9, top_p=-0.5),
+        _drawn(9, top_k=-1),
+        _drawn(9, temperature=-1.0),
+        _drawn(200, dtype="int8"),
+    ]
+    yield from refused(wrong)
+
+
+def _attributes() -> Iterator[dict[str, Any]]:
+    for value in _VALUES:
+        yield _drawn(65, value)
+        yield _drawn(65, value, top_p=0.5)
+        yield _drawn(65, value, top_k=5)
+        yield _drawn(65, value, temperature=0.25)
+        yield _drawn(65, value, top_p=0.25, top_k=3, temperature=4.0)
+    for top_k in (0, 1, 2, 64, 65, 66, 1000):
+        yield _drawn(65, 0.9375, top_k=top_k)
+    for top_p in (0.0, 0.0625, 0.75, 1.0, 2.0):
+        yield _drawn(65, 0.9375, top_p=top_p)
+    for temperature in (0.0, 0.0625, 0.5, 1.0, 8.0, 64.0):
+        yield _drawn(65, 0.9375, temperature=temperature)
+
+
+def _masked() -> Iterator[dict[str, Any]]:
+    """−∞ is what a mask leaves: it is never drawn while there is another."""
+    rows: list[list[Any]] = [
+        ["-inf", 1.0, "-inf", 0.5, "-inf", 0.25],
+        ["-inf", "-inf", "-inf", "-inf", -3.0, "-inf"],
+        [-1000.0, 0.0, -1000.0, -0.5, -1000.0, 1.0],
+    ]
+    for row in rows:
+        for value in (0.0, 0.75, 1.0):
+            yield {**_drawn(6, value), "generator": {"fill": "data", "values": row}}

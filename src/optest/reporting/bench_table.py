@@ -1,0 +1,109 @@
+"""The table of timings: time, spread, rates from what is declared, and the comparison; one row for each case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from optest.reporting.typography import clip, columns
+from optest.spec import Benchmark, CallTime, CaseResult
+
+__all__ = ["BENCH_HEAD", "bench_lines", "bench_notes", "bench_rows", "seconds_text"]
+
+BENCH_HEAD = ("case", "time", "±", "GB/s", "GFLOP/s", "against", "its time", "×")
+_LEFT = frozenset({0, 5})
+_LONGEST_NAME = 72
+_SHOWN_NOTES = 10
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def seconds_text(seconds: float) -> str:
+    """Three digits with a unit: ``1.23 µs``, ``45.6 ms``; shorter than a nanosecond in parts of one."""
+    for scale, unit in _UNITS:
+        if seconds >= 0.9995 * scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def _three_digits(value: float) -> str:
+    for places in (2, 1):
+        if value < 10 ** (3 - places) * (1 - 0.5 * 10**-3):
+            return f"{value:.{places}f}"
+    return f"{value:.0f}"
+
+
+def bench_rows(results: Iterable[CaseResult]) -> list[list[str]]:
+    """The cells of every case that was timed, under :data:`BENCH_HEAD`; those that share an execution stand once."""
+    return [
+        [result.id, *_cells(result.benchmark, result.benchmark.time)]
+        for result in results
+        if result.benchmark is not None and result.benchmark.time is not None and result.duplicate_of is None
+    ]
+
+
+def _cells(benchmark: Benchmark, mine: CallTime) -> list[str]:
+    theirs = benchmark.against
+    return [
+        seconds_text(mine.median_s),
+        _spread(mine.spread_s),
+        _rate(mine.gb_per_s),
+        _rate(mine.gflop_per_s),
+        theirs.who if theirs else "",
+        seconds_text(theirs.median_s) if theirs else "",
+        _ratio(benchmark),
+    ]
+
+
+def _spread(seconds: float | None) -> str:
+    return "unknown" if seconds is None else seconds_text(seconds)
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else _plain(rate, 3)
+
+
+def _ratio(benchmark: Benchmark) -> str:
+    if benchmark.ratio is None:
+        return ""
+    spread = "" if benchmark.ratio_spread is None else f" ± {_plain(benchmark.ratio_spread, 2)}"
+    return f"{_plain(benchmark.ratio, 3)}{spread}"
+
+
+def _plain(value: float, digits: int) -> str:
+    """So many digits, and never an exponent for a large number."""
+    return f"{value:.{digits}g}" if value < 10**digits - 0.5 else f"{value:.0f}"
+
+
+def bench_lines(results: Iterable[CaseResult]) -> list[str]:
+    """The table as text, with what it means and what was not possible; empty where nothing was to be timed."""
+    listed = list(results)
+    rows = bench_rows(listed)
+    notes = bench_notes(listed)
+    if not rows:
+        return ["timings", *notes] if notes else []
+    used = _used_columns(rows)
+    shown = [[clip(row[0], _LONGEST_NAME), *row[1:]] for row in rows]
+    cells = [[row[place] for place in used] for row in ([*BENCH_HEAD], *shown)]
+    left = frozenset(new for new, old in enumerate(used) if old in _LEFT)
+    return ["timings", *columns(cells, left=left), f"  {_meaning(rows)}", *notes]
+
+
+def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [place for place in range(len(BENCH_HEAD)) if any(row[place] for row in rows)]
+
+
+def _meaning(rows: Sequence[Sequence[str]]) -> str:
+    compared = "; × is how many times as long as the other, called in turns with it" if any(r[7] for r in rows) else ""
+    return f"median and interquartile range, warm caches; GB/s and GFLOP/s of declared bytes and operations{compared}"
+
+
+def bench_notes(results: Iterable[CaseResult]) -> list[str]:
+    """What was not possible, each reason once with the number of its cases."""
+    counts: dict[str, int] = {}
+    for result in results:
+        for lack in result.benchmark.lacks if result.benchmark is not None and result.duplicate_of is None else ():
+            counts[lack] = counts.get(lack, 0) + 1
+    lines = [f"  {count} × {clip(lack, 200)}" for lack, count in counts.items()]
+    if len(lines) > _SHOWN_NOTES:
+        return [*lines[:_SHOWN_NOTES], f"  and {len(lines) - _SHOWN_NOTES} more reasons"]
+    return lines

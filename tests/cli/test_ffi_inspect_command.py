@@ -1,0 +1,42 @@
+"""``optest ffi inspect`` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from user_shell import Shell
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc"),
+]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    (tmp_path / "two.h").write_text("int two(void);\nint three(float x);\n")
+    (tmp_path / "two.c").write_text("int two(void) { return 2; }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libtwo.so", "two.c"], cwd=tmp_path, check=True)
+    return tmp_path / "libtwo.so"
+
+
+def test_text_and_json(optest: Shell, library: Path) -> None:
+    ended = optest("ffi", "inspect", library, "--headers", library.parent)
+    assert ended.status == 1, ended.text
+    assert "functions  2 declared, 1 can be called, 1 missing, 0 exported and declared nowhere" in ended.out
+    assert "three  (two.h:2)" in ended.out
+    assert "signatures\n  int two(void)" in ended.out
+    ended = optest("ffi", "inspect", library, "--headers", library.parent, "--json")
+    assert ended.status == 1
+    assert json.loads(ended.out)["functions"]["two"]["signature"] == "int two(void)"
+
+
+def test_a_library_that_is_not_there(optest: Shell, library: Path) -> None:
+    ended = optest("ffi", "inspect", library.with_name("libtow.so"), "--headers", library.parent)
+    assert ended.status == 2
+    assert "did you mean" in ended.err
+    assert "Traceback" not in ended.text

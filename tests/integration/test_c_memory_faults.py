@@ -1,0 +1,634 @@
+"""What a C function does to memory, to the process and between calls is found, each with its reason; no false alarms.
+
+One library has all the faults; which one it makes is a variable of it, so most cases run in this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import itertools
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api.running import run
+from optest.backends.c_library.driver import FfiBackend
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import (
+    Argument,
+    CaseResult,
+    CheckState,
+    ExpectedError,
+    Fill,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
+
+SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
+]
+
+DRIVER = FfiBackend()
+
+FAULTS = [
+    "right",
+    *("reads_behind", "writes_behind", "writes_far_behind", "aligns_down", "reads_output"),
+    *("remembers_address", "wrong_now_and_then", "wrong_in_fifth_call"),
+    *("rounds_upward", "flushes_to_zero", "unmasks_traps"),
+    *("prints", "prints_once", "leaks", "leaks_little", "caches_once", "writes_late"),
+    *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
+    *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
+]
+"""In the order of the C enumeration."""
+
+SHIM = """
+#include <fenv.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xmmintrin.h>
+
+enum { N = 20, RIGHT, FAULTS };
+int fault = RIGHT;
+int calls, greeted;
+static int zero;
+static void *volatile kept, *volatile cache;
+static const float *last;
+static float first;
+
+__attribute__((constructor)) static void choose(void) {
+    const char *text = getenv("SHIM_FAULT");
+    if (text) fault = RIGHT + atoi(text);
+}
+
+static void *write_late(void *y) {
+    usleep(2000);
+    ((float *)y)[3] = 7;
+    return NULL;
+}
+
+static void *sleep_long(void *nothing) {
+    sleep(5);
+    return nothing;
+}
+
+/* tanh of 20 float32 */
+int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *s) {
+    (void)d, (void)w, (void)size, (void)s;
+    if (fault == ALIGNS_DOWN) x = (const float *)((uintptr_t)x & ~(uintptr_t)15);
+    if (x != last) last = x, first = x[0];
+    for (int i = 0; i < N; ++i) {
+        if (fault == WRITES_LATE && i == 3) continue;
+        const float value = fault == REMEMBERS_ADDRESS && i == 0 ? first : x[i];
+        const float before = fault == READS_OUTPUT ? 0 * y[i] : 0;
+        y[i] = (float)tanh((double)value) + before;
+    }
+    ++calls;
+    switch (fault) {
+    case READS_BEHIND: zero = 0 * ((const volatile char *)(x + N))[2]; break;
+    case WRITES_BEHIND: y[N] = 0; break;
+    case WRITES_FAR_BEHIND: y[N + 20] = 0; break;
+    case WRONG_NOW_AND_THEN: if (rand() % 5 == 0) y[1] = 3; break;
+    case WRONG_IN_FIFTH_CALL: if (calls % 5 == 4) y[1] = 3; break;
+    case ROUNDS_UPWARD: fesetround(FE_UPWARD); break;
+    case FLUSHES_TO_ZERO: _mm_setcsr(_mm_getcsr() | 0x8040); break;
+    case UNMASKS_TRAPS: feenableexcept(FE_DIVBYZERO); break;
+    case PRINTS: puts("tanh: done"); break;
+    case PRINTS_ONCE: if (!greeted) greeted = 1, puts("welcome"); break;
+    case LEAKS: kept = malloc(100000); memset(kept, 1, 100000); break;
+    case LEAKS_LITTLE: kept = malloc(24); break;
+    case CACHES_ONCE: if (!cache) cache = malloc(100000); break;
+    case WRITES_LATE: {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, write_late, y) == 0) pthread_detach(thread);
+        break;
+    }
+    case ONE_ULP_BY_ALIGNMENT: if ((uintptr_t)x % 64) y[5] = nextafterf(y[5], 9); break;
+    case WRONG_BY_ALIGNMENT: if ((uintptr_t)x % 64 == 0) y[5] += 1; break;
+    case ONE_ULP_BY_THREADS: if (atoi(getenv("INFINIOP_THREADS") ?: "1") == 7) y[5] = nextafterf(y[5], 9); break;
+    case WRONG_BY_THREADS: if (atoi(getenv("INFINIOP_THREADS") ?: "1") == 7) y[5] += 1; break;
+    case ABORTS: abort();
+    case DIVIDES_BY_ZERO: raise(8); break;
+    case LEAVES_FILES_OPEN: dup(0); break;
+    case LEAVES_THREADS: {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, sleep_long, NULL) == 0) pthread_detach(thread);
+        break;
+    }
+    case READS_FRESH_HEAP: {
+        float *volatile scratch = malloc(N * sizeof(float));
+        for (int i = 0; i < 10; ++i) scratch[i] = 1;
+        if (scratch[15] != scratch[15]) y[2] = 5;
+        free(scratch);
+        break;
+    }
+    }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The faulty function in front of the right library, and that library."""
+    folder = tmp_path_factory.mktemp("memory") / "c_library"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2"], cwd=folder, check=True, timeout=120)
+    (folder / "shim.c").write_text("#include <signal.h>\n" + SHIM.replace("FAULTS", ", ".join(FAULTS[1:]).upper()))
+    command = ["gcc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", "libshim.so", "shim.c", "-pthread", "-lm"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    return [str(folder / "libshim.so"), *(str(folder / "lib" / f"lib{name}.so") for name in ("infiniop", "infinirt"))]
+
+
+@pytest.fixture
+def fault(objects: list[str]) -> Iterator[Any]:
+    """Sets which fault the library makes."""
+    library = ctypes.CDLL(objects[0])
+    chosen = ctypes.c_int.in_dll(library, "fault")
+    right = chosen.value
+
+    greeted = ctypes.c_int.in_dll(library, "greeted")
+
+    def choose(name: str) -> None:
+        chosen.value, greeted.value = right + FAULTS.index(name), 0
+
+    yield choose
+    chosen.value = right
+
+
+def asked(
+    op: str, *shapes: tuple[int, ...], objects: list[str], dtype_name: str = "float32", **config: Any
+) -> TestCase:
+    descriptor = operators.get(op)
+    specs = [TensorSpec(dtype=dtype(dtype_name), shape=shape) for shape in shapes]
+    names = [each.name for each in descriptor.tensors.inputs]
+    inputs = tuple(
+        Argument(name=name, path=f"input{index}", spec=spec, fill=Fill(kind="randn"))
+        for index, (name, spec) in enumerate(zip(names, specs, strict=False))
+    )
+    attributes = descriptor.bind({})
+    infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+    assert infer is not None
+    missing: tuple[None, ...] = (None,) * (len(names) - len(specs))
+    outputs = tuple(infer((*specs, *missing), attributes))
+    place = {"library": objects, "headers": str(Path(objects[0]).parent / "include"), "mapping": "infiniop"}
+    refused = bool(set(config.get("call", {})) - {"in_place"})
+    return TestCase(
+        descriptor=descriptor,
+        inputs=inputs,
+        outputs=outputs,
+        attributes=attributes,
+        backend_config={"ffi": {**place, **config}},
+        expects_error=ExpectedError(type="StatusError") if refused else None,
+    )
+
+
+SEEDS = itertools.count(100)
+
+
+def verdict(objects: list[str], **config: Any) -> Verdict:
+    """Of one more case with other values, as the cases of a run have."""
+    return execute([replace(asked("tanh", (4, 5), objects=objects, **config), seed=next(SEEDS))], DRIVER).verdicts[0]
+
+
+def checks(of: Verdict) -> dict[str, CheckState]:
+    return {check.name: check.state for check in of.checks}
+
+
+@pytest.mark.parametrize("guard", [None, "heap", "pages"])
+def test_the_right_function_passes_and_every_check_is_done(objects: list[str], fault: Any, guard: str | None) -> None:
+    fault("right")
+    config = {} if guard is None else {"guard": guard}
+    found = verdict(objects, threads=[1, 2, 7], **config)
+    assert (found.status, found.message) == (Status.PASSED, "")
+    done = checks(found)
+    assert done == dict.fromkeys(done, CheckState.DONE)
+    assert done.keys() >= {
+        *("inputs unchanged", "outputs written", "guard zones", "nothing else read", "workspace", "state"),
+        *("same bits wherever the tensors lie", "threads", "leaks", "floating-point mode", "standard output"),
+    }
+
+
+REASONS = {
+    "writes_behind": (Reason.OUT_OF_BOUNDS, "behind the end of output out"),
+    "writes_far_behind": (Reason.OUT_OF_BOUNDS, "80 bytes behind the end of output out"),
+    "aligns_down": (Reason.READ_OUT_OF_BOUNDS, "outside the elements of the inputs"),
+    "reads_output": (Reason.UNWRITTEN, "what the outputs held before"),
+    "remembers_address": (Reason.STATE, "which calls were made before"),
+    "rounds_upward": (Reason.STATE, "rounding upward"),
+    "flushes_to_zero": (Reason.STATE, "flush-to-zero and denormals-are-zero"),
+    "unmasks_traps": (Reason.STATE, "floating-point traps"),
+    "prints": (Reason.STATE, "'tanh: done"),
+    "leaks": (Reason.LEAK, "each call loses 1000"),
+    "writes_late": (Reason.UNWRITTEN, "out"),
+    "reads_fresh_heap": (Reason.STATE, "element [0, 2] of output out depends on what fresh or freed heap memory held"),
+    "wrong_by_alignment": (Reason.VALUE, "with the tensors at other addresses: out: 1 of 20 elements is off"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_fault_has_its_reason(objects: list[str], fault: Any, name: str) -> None:
+    reason, words = REASONS[name]
+    fault(name)
+    found = verdict(objects)
+    assert (found.status, found.reason) == (Status.FAILED, reason), found.message
+    assert words in found.message
+    fault("right")
+    assert verdict(objects).status is Status.PASSED
+
+
+@pytest.fixture
+def calls(objects: list[str]) -> Any:
+    """How often the function was called, since the library was loaded."""
+    return ctypes.c_int.in_dll(ctypes.CDLL(objects[0]), "calls")
+
+
+def test_between_guards_a_case_is_called_once(objects: list[str], fault: Any, calls: Any) -> None:
+    fault("right")
+    before = calls.value
+    found = verdict(objects, probes="guards")
+    assert found.status is Status.PASSED, found.message
+    assert calls.value == before + 1
+    states = checks(found)
+    assert states["guard zones"] is states["outputs written"] is states["floating-point mode"] is CheckState.DONE
+    not_asked = {check.name for check in found.checks if check.detail == "not asked: probes: guards"}
+    assert not_asked == {"nothing else read", "workspace", "state", "same bits in a second call", "leaks"}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("writes_behind", Reason.OUT_OF_BOUNDS),
+        ("rounds_upward", Reason.STATE),
+        ("prints", Reason.STATE),
+        ("remembers_address", Reason.STATE),
+        ("writes_late", Reason.UNWRITTEN),
+    ],
+)
+def test_between_guards_a_fault_that_shows_has_its_reason(
+    objects: list[str], fault: Any, calls: Any, name: str, reason: Reason
+) -> None:
+    """An answer that leaves the rule is asked for again, under all circumstances."""
+    fault("right")
+    verdict(objects, probes="guards", guard="heap")
+    fault(name)
+    before = calls.value
+    found = verdict(objects, probes="guards", guard="heap")
+    assert (found.status, found.reason) == (Status.FAILED, reason), found.message
+    if name == "remembers_address":
+        assert calls.value > before + 3
+
+
+def test_between_guards_what_was_printed_once_is_a_note(objects: list[str], fault: Any) -> None:
+    fault("prints_once")
+    found = verdict(objects, probes="guards")
+    assert found.status is Status.PASSED, found.message
+    assert checks(found)["standard output"] is CheckState.NOTE
+
+
+def test_a_leak_that_malloc_hides_is_found_by_counting(objects: list[str], fault: Any) -> None:
+    """Of a few small pieces the heap does not grow; in one of sixteen cases more calls are made to see."""
+    fault("leaks_little")
+    seeded = [replace(asked("tanh", (4, 5), objects=objects), seed=seed) for seed in range(3)]
+    assert [each.key[-1] == "0" for each in seeded] == [False, False, True]
+    found = execute([seeded[2]], DRIVER).verdicts[0]
+    assert found.reason is Reason.LEAK
+    assert found.message.startswith("each call loses ")
+
+
+@pytest.mark.parametrize(("name", "what"), [("leaves_files_open", "open files"), ("leaves_threads", "threads")])
+def test_files_and_threads_that_every_call_leaves_are_a_leak(
+    objects: list[str], fault: Any, name: str, what: str
+) -> None:
+    fault("right")
+    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    assert execute([counted], DRIVER).verdicts[0].status is Status.PASSED
+    fault(name)
+    found = execute([counted], DRIVER).verdicts[0]
+    assert found.reason is Reason.LEAK, found.message
+    assert found.message.endswith(f"left {found.details[what]} {what}")
+
+
+@pytest.mark.parametrize("name", ["wrong_now_and_then", "wrong_in_fifth_call"])
+def test_an_answer_that_is_wrong_now_and_then_is_found(objects: list[str], fault: Any, name: str) -> None:
+    """Whichever of several calls it is, and though the first answer may be right."""
+    fault(name)
+    found = [verdict(objects) for _ in range(12)]
+    reasons = {each.reason for each in found if each.status is Status.FAILED}
+    assert reasons <= {Reason.NONDETERMINISTIC, Reason.VALUE, Reason.STATE}
+    assert len([each for each in found if each.status is Status.FAILED]) >= 2
+
+
+@pytest.mark.parametrize("name", ["caches_once", "prints_once"])
+def test_what_happens_once_is_no_failure(objects: list[str], fault: Any, name: str) -> None:
+    fault(name)
+    found = [verdict(objects) for _ in range(3)]
+    assert [each.status for each in found] == [Status.PASSED] * 3
+    noted = [check.detail for each in found for check in each.checks if check.state is CheckState.NOTE]
+    assert noted == (["printed: welcome"] if name == "prints_once" else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "config"), [("one_ulp_by_alignment", {}), ("one_ulp_by_threads", {"threads": [1, 7]})]
+)
+def test_other_bits_inside_the_rule_are_a_note_unless_the_library_is_invariant(
+    objects: list[str], fault: Any, name: str, config: dict[str, Any]
+) -> None:
+    fault(name)
+    found = verdict(objects, **config)
+    assert found.status is Status.PASSED, found.message
+    notes = [check for check in found.checks if check.state is CheckState.NOTE]
+    assert len(notes) == 1
+    assert "all answers were compared" in notes[0].detail
+    strict = verdict(objects, invariant=True, **config)
+    assert strict.reason is Reason.NONDETERMINISTIC
+    assert "declared invariant" in strict.message
+
+
+def test_an_answer_that_leaves_the_rule_with_more_threads_is_a_failure(objects: list[str], fault: Any) -> None:
+    fault("wrong_by_threads")
+    assert verdict(objects, threads=[1, 2]).status is Status.PASSED
+    found = verdict(objects, threads=[1, 7])
+    assert found.reason is Reason.VALUE
+    assert found.message.startswith("with 7 threads: out: 1 of 20 elements is off")
+
+
+def answer(folder: Path, cases: list[dict[str, Any]], **config: Any) -> list[CaseResult]:
+    """The cases through a worker, as a user would run them."""
+    defaults = {"timeout": 20, "backend_config": {"ffi": {"mapping": "infiniop", **config}}}
+    file = folder / "plan.yaml"
+    file.write_text(yaml.safe_dump({"version": 1, "backend": "ffi", "defaults": defaults, "cases": cases}))
+    return list(run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO()).results)
+
+
+def case(op: str, *shapes: Any, **further: Any) -> dict[str, Any]:
+    return {"op": op, "dtypes": ["float32"], "shapes": {f"input{i}": each for i, each in enumerate(shapes)}, **further}
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "reason", "words"),
+    [
+        (
+            "reads_behind",
+            {},
+            Reason.READ_OUT_OF_BOUNDS,
+            "memory was read 2 bytes behind the end of input input (float32[4x5]), 1 element behind the last",
+        ),
+        (
+            "writes_far_behind",
+            {"guard": "pages"},
+            Reason.OUT_OF_BOUNDS,
+            "memory was written 80 bytes behind the end of output out (float32[4x5]), 21 elements behind the last",
+        ),
+        ("aborts", {}, Reason.SIGNAL, "SIGABRT"),
+        ("divides_by_zero", {}, Reason.SIGNAL, "SIGFPE"),
+    ],
+)
+def test_a_crash_says_what_it_touched(
+    objects: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    config: dict[str, Any],
+    reason: Reason,
+    words: str,
+) -> None:
+    monkeypatch.setenv("SHIM_FAULT", str(FAULTS.index(name)))
+    place = {"library": objects, "headers": str(Path(objects[0]).parent / "include")}
+    crashed, other = answer(tmp_path, [case("tanh", [4, 5]), case("relu", [4, 5])], **place, **config)
+    assert (crashed.status, crashed.reason) == (Status.CRASHED, reason), crashed.verdict.message
+    assert words in crashed.verdict.message
+    assert other.status is Status.PASSED, "a crash ends its case alone"
+
+
+def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:
+    """There a write is a crash at its element; comparing 32 MiB with what they were would take longer than the call."""
+    (tmp_path / "writes.c").write_text(
+        "#include <stddef.h>\nvoid f(size_t n, float *x, float *y) {\n"
+        "    for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;\n    x[n / 2] = 1;\n}\n"
+    )
+    (tmp_path / "writes.h").write_text("#include <stddef.h>\nvoid f(size_t n, float *x, float *y);\n")
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libwrites.so", "writes.c"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    (tmp_path / "own.yaml").write_text(
+        "version: 1\nname: writes\nlibrary: [writes]\ndtypes: {float32: float}\noperators:\n  relu:\n"
+        "    - functions: {float32: f}\n      dims: {input: [n], out: [n]}\n"
+        "      call: [size:n, input:input, output:out]\n"
+    )
+    place = {"library": [str(tmp_path / "libwrites.so")], "headers": str(tmp_path / "writes.h"), "mapping": "own.yaml"}
+    small, large = answer(tmp_path, [case("relu", [4096]), case("relu", [1 << 23])], **place)
+    assert (small.status, small.reason) == (Status.FAILED, Reason.INPUT_MUTATED), small.verdict.message
+    assert "element [2048] of input input" in small.verdict.message
+    assert (large.status, large.reason) == (Status.CRASHED, Reason.INPUT_MUTATED), large.verdict.message
+    assert "memory was written at byte 16777216 of input input (float32[8388608])" in large.verdict.message
+
+
+@pytest.mark.parametrize("alignment", [1, 64])
+def test_a_mapping_says_what_pointers_have_to_be_multiples_of(tmp_path: Path, alignment: int) -> None:
+    (tmp_path / "vectors.c").write_text(
+        "#include <stddef.h>\n#include <stdint.h>\nvoid f(size_t n, const float *x, float *y) {\n"
+        "    if (((uintptr_t)x | (uintptr_t)y) % 64) __builtin_trap();\n"
+        "    for (size_t i = 0; i < n; ++i) y[i] = x[i] > 0 ? x[i] : 0;\n}\n"
+    )
+    (tmp_path / "vectors.h").write_text("#include <stddef.h>\nvoid f(size_t n, const float *x, float *y);\n")
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "libvectors.so", "vectors.c"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    (tmp_path / "own.yaml").write_text(
+        f"version: 1\nname: vectors\nlibrary: [vectors]\ndtypes: {{float32: float}}\nalignment: {alignment}\n"
+        "operators:\n  relu:\n    - functions: {float32: f}\n      dims: {input: [n], out: [n]}\n"
+        "      call: [size:n, input:input, output:out]\n"
+    )
+    place = {
+        "library": [str(tmp_path / "libvectors.so")],
+        "headers": str(tmp_path / "vectors.h"),
+        "mapping": "own.yaml",
+    }
+    results = answer(tmp_path, [case("relu", [37]), case("relu", [(1 << 22) + 5])], **place)
+    assert [each.status for each in results] == [Status.PASSED if alignment == 64 else Status.CRASHED] * 2
+    if alignment == 64:
+        assert all(checks(each.verdict)["other alignments"] is CheckState.NOT_POSSIBLE for each in results)
+
+
+REFUSED: list[dict[str, Any]] = [
+    {"null": ["input:input"]},
+    {"null": ["output:out"]},
+    {"null": ["descriptor"]},
+    {"null": ["handle"]},
+    {"null_descriptor": ["input:input"]},
+    {"alias": {"output:out": "input:input"}},
+    {"dtypes": {"output:out": "float16"}},
+    {"shapes": {"output:out": [4, 6]}},
+]
+
+
+@pytest.mark.parametrize("call", REFUSED, ids=str)
+def test_a_wrong_call_that_is_refused_passes(objects: list[str], call: dict[str, Any]) -> None:
+    found = execute([asked("relu", (4, 5), objects=objects, call=call)], DRIVER).verdicts[0]
+    assert found.status is Status.PASSED, found.message
+    assert found.message.startswith("refused: StatusError")
+
+
+def test_a_wrong_call_that_is_accepted_is_not_refused(objects: list[str]) -> None:
+    """The library lets an output be its input, and is told that it should not."""
+    case_in_place = asked("relu", (4, 5), objects=objects, call={"in_place": {"output:out": "input:input"}})
+    refused = replace(case_in_place, expects_error=ExpectedError(type="StatusError"))
+    assert execute([refused], DRIVER).verdicts[0].reason is Reason.NOT_REFUSED
+
+
+def test_a_short_workspace_is_one_byte_too_short(objects: list[str]) -> None:
+    found = execute([asked("softmax", (4, 5), objects=objects, call={"workspace": "short"})], DRIVER).verdicts[0]
+    assert found.message.startswith("refused: StatusError: infiniopSoftmax returned 13"), found.message
+
+
+def test_a_call_in_place_is_judged_by_the_values_that_the_input_had(objects: list[str], fault: Any) -> None:
+    fault("right")
+    in_place = {"in_place": {"output:out": "input:input"}}
+    assert verdict(objects, call=in_place).status is Status.PASSED
+    fault("remembers_address")
+    assert verdict(objects, call=in_place).reason is Reason.STATE
+
+
+def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:
+    """Two threads and one buffer; every call is long enough for both to be at work."""
+    source = """
+    #include <math.h>
+    #include <pthread.h>
+    #include <sched.h>
+    #include <stddef.h>
+    enum { N = 65536 };
+    static volatile float shared[64];
+    static float *out;
+    static const float *in;
+    static void *half(void *which) {
+        const int begin = which ? N / 2 : 0;
+        for (int block = begin; block < begin + N / 2; block += 64) {
+            for (int i = 0; i < 64; ++i) shared[i] = tanhf(in[block + i]);
+            sched_yield();
+            for (int i = 0; i < 64; ++i) out[block + i] = shared[i];
+        }
+        return NULL;
+    }
+    void shared_tanh(size_t n, const float *x, float *y) {
+        pthread_t other;
+        (void)n, in = x, out = y;
+        pthread_create(&other, NULL, half, &other);
+        half(NULL);
+        pthread_join(other, NULL);
+    }
+    """
+    (tmp_path / "race.c").write_text(source)
+    (tmp_path / "race.h").write_text("#include <stddef.h>\nvoid shared_tanh(size_t n, const float *x, float *y);\n")
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-o", "librace.so", "race.c", "-pthread", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    (tmp_path / "own.yaml").write_text(
+        "version: 1\nname: race\nlibrary: [race]\ndtypes: {float32: float}\noperators:\n  tanh:\n"
+        "    - functions: {float32: shared_tanh}\n      dims: {input: [n], out: [n]}\n"
+        "      call: [size:n, input:input, output:out]\n"
+    )
+    results = answer(
+        tmp_path,
+        [case("tanh", [65536])],
+        library=[str(tmp_path / "librace.so")],
+        headers=str(tmp_path / "race.h"),
+        mapping="own.yaml",
+    )
+    assert results[0].reason in (Reason.NONDETERMINISTIC, Reason.VALUE), results[0].verdict.message
+
+
+OF_DESCRIPTORS = {
+    "add_keeps_tensor_descriptor": (case("add", [4, 5], [4, 5]), (Reason.STATE, Reason.READ_OUT_OF_BOUNDS)),
+    "rms_norm_shares_eps": (case("rms_norm", [4, 5], [5], attributes={"normalized_shape": [5]}), (Reason.STATE,)),
+    "layer_norm_starts_from_last_call": (
+        case("layer_norm", [4, 5], [5], [5], attributes={"normalized_shape": [5]}),
+        (Reason.STATE,),
+    ),
+    "gemm_remembers_b_by_address": (case("gemm", [3, 5], [5, 4]), (Reason.STATE,)),
+    "gemm_reads_c_where_beta_is_0": (case("gemm", [3, 5], [5, 4]), (Reason.UNWRITTEN,)),
+    "conv_unpacks_weight_once": (case("conv1d", [1, 2, 8], [3, 2, 3]), (Reason.WORKSPACE,)),
+    "mul_descriptor_leaks": (case("mul", [4, 5], [4, 5]), (Reason.LEAK,)),
+    "sub_aligns_pointers": (case("sub", [4, 5], [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
+    "silu_looks_past_the_end": (case("silu", [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
+}
+QUICK = ("rms_norm_shares_eps", "mul_descriptor_leaks")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("broken") / "c_library"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2", "broken"], cwd=folder, check=True, timeout=120)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in OF_DESCRIPTORS]
+)
+def test_what_descriptors_share_is_state(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    asked_of_it, reasons = OF_DESCRIPTORS[name]
+    place = {"library": str(broken / "broken"), "headers": str(broken / "include")}
+    monkeypatch.setenv("INFINIOP_FAULT", name)
+    (result,) = answer(tmp_path, [asked_of_it], **place)
+    assert result.reason in reasons, result.verdict.message
+    monkeypatch.delenv("INFINIOP_FAULT")
+    (right,) = answer(tmp_path, [asked_of_it], **place)
+    assert right.status is Status.PASSED, right.verdict.message
+
+
+@pytest.mark.heavy
+def test_a_report_of_a_sanitizer_is_the_reason(objects: list[str], tmp_path: Path) -> None:
+    source = """
+    #include <stddef.h>
+    #include <stdlib.h>
+    int infiniopRelu(void *d, void *w, size_t n, float *y, const float *x, void *s) {
+        volatile float *kept = malloc(16);
+        y[0] = kept[n + 4];
+        return 0;
+    }
+    int infiniopSilu(void *d, void *w, size_t n, void *y, const void *x, void *s) {
+        volatile int large = 0x7fffffff;
+        large = large + 1;
+        return 0;
+    }
+    """
+    (tmp_path / "bad.c").write_text(source)
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-sanitize=object-size"]
+    command = ["gcc", "-g", "-O1", "-shared", "-fPIC", *flags, "-o", "libbad.so", "bad.c"]
+    if subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60).returncode != 0:
+        pytest.skip("gcc has no sanitizers here")
+    place = {
+        "library": [str(tmp_path / "libbad.so"), *objects[1:]],
+        "headers": str(Path(objects[0]).parent / "include"),
+    }
+    cases = [case("relu", [4, 5]), case("silu", [4, 5]), case("add", [4, 5], [4, 5])]
+    relu, silu, add = answer(tmp_path, cases, **place, sanitizer="asan")
+    assert (relu.status, relu.reason) == (Status.CRASHED, Reason.SANITIZER), relu.verdict.message
+    assert "heap-buffer-overflow" in relu.verdict.message or "runtime error: load of" in relu.verdict.message
+    assert "in infiniopRelu" in relu.verdict.message
+    assert silu.reason is Reason.SANITIZER
+    assert "signed integer overflow" in silu.verdict.message
+    assert add.status is Status.PASSED, add.verdict.message
+    (unasked,) = answer(tmp_path, cases[:1], **place)
+    assert unasked.reason is Reason.UNAVAILABLE
+    assert "state `sanitizer: asan`" in unasked.verdict.message

@@ -1,0 +1,168 @@
+"""`optest check` over the example C library: nothing to say of the right one, and every kind of fault found."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from optest.api.checking import check, write
+from optest.api.running import RunOutcome, run
+from optest.spec import BAD_STATUSES, CaseResult, Reason
+
+SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
+]
+
+FAULTS = {
+    "add_ignores_strides_of_b": ("add", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "mul_ignores_strides_of_output": ("mul", {Reason.OUT_OF_BOUNDS}),
+    "sub_drops_sign_of_strides": ("sub", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "gelu_stride_of_size_1": ("gelu", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "gemm_reads_square_b_transposed": ("gemm", {Reason.VALUE}),
+    "swiglu_writes_before_it_reads_b": ("swiglu", {Reason.VALUE}),
+    "add_loses_tail": ("add", {Reason.UNWRITTEN}),
+    "relu_writes_one_too_many": ("relu", {Reason.OUT_OF_BOUNDS}),
+    "silu_looks_past_the_end": ("silu", {Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL}),
+    "f16_ties_away": ("mul", {Reason.VALUE}),
+    "rms_norm_sums_in_f16": ("rms_norm", {Reason.VALUE, Reason.NAN}),
+    "relu_nan_becomes_0": ("relu", {Reason.NAN}),
+    "gemm_reads_c_where_beta_is_0": ("gemm", {Reason.NAN, Reason.VALUE, Reason.UNWRITTEN}),  # what the output held
+    "softmax_misreads_negative_axis": ("softmax", {Reason.VALUE}),
+    "gelu_refuses_with_success": ("gelu", {Reason.NOT_REFUSED}),
+    "gemm_accepts_null": ("gemm", {Reason.NOT_REFUSED, Reason.SIGNAL}),
+    "gemm_accepts_output_in_input": ("gemm", {Reason.NOT_REFUSED}),
+    "rms_norm_accepts_short_workspace": ("rms_norm", {Reason.NOT_REFUSED, Reason.WORKSPACE}),
+    "sub_accepts_stride_zero_output": ("sub", {Reason.NOT_REFUSED}),
+    "swiglu_changes_input": ("swiglu", {Reason.INPUT_MUTATED}),
+    "add_keeps_tensor_descriptor": ("add", set(Reason)),
+    "rms_norm_shares_eps": ("rms_norm", {Reason.STATE, Reason.VALUE}),
+    "softmax_needs_zeroed_workspace": ("softmax", {Reason.WORKSPACE}),
+    "softmax_exits_on_f64": ("softmax", {Reason.EXIT_CODE}),
+    "gelu_aborts_on_nan": ("gelu", {Reason.SIGNAL}),
+    "device_stays_selected": ("relu", {Reason.STATE}),
+    "clip_u64_as_signed": ("clip", {Reason.VALUE}),
+    "conv_accepts_other_channels": ("conv1d", {Reason.NOT_REFUSED}),
+    "rope_accepts_one_position_more": ("rope", {Reason.NOT_REFUSED}),
+    "clip_leaks": ("clip", {Reason.LEAK}),
+    "silu_prints": ("silu", {Reason.STATE}),
+    "random_sample_hangs_on_large_topk": ("random_sample", {Reason.DEADLINE}),
+    "tanh_leaves_rounding_upward": ("tanh", set(Reason)),
+}
+"""Some of every kind, with the operator that is asked and the reasons that suit it."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built copy of the example, with the broken library beside the right one."""
+    folder = tmp_path_factory.mktemp("library") / "c_library"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFINIOP_FAULT", raising=False)
+    monkeypatch.delenv("INFINI_ROOT", raising=False)
+
+
+def options(library: Path, folder: Path, *names: str) -> dict[str, object]:
+    """What a user types, as the command line hands it on."""
+    return {
+        "backend": "ffi",
+        "library": (str(library),),
+        "headers": (str(library / "include") if (library / "include").exists() else str(library.parent / "include"),),
+        "mapping": "infiniop",
+        "op": names,
+        "runs_dir": str(folder / "runs"),
+    }
+
+
+def bad(outcome: RunOutcome) -> list[CaseResult]:
+    return [each for each in outcome.results if each.status in BAD_STATUSES]
+
+
+def told(outcome: RunOutcome) -> list[str]:
+    return [f"{each.id}: {each.verdict.message}" for each in bad(outcome)]
+
+
+@pytest.mark.heavy
+def test_there_is_nothing_to_say_of_the_right_library(library: Path, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    outcome = check(options(library, tmp_path), stream=stream)
+    assert told(outcome) == []
+    assert outcome.exit_status == 0
+    operators = {each.operator for each in outcome.results if each.status.value == "passed"}
+    assert len(operators) >= 21
+    assert re.search(r"\d+ operators are not in mapping infiniop\n", stream.getvalue())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, reasons = FAULTS[fault]
+    monkeypatch.setenv("INFINIOP_FAULT", fault)
+    given = {**options(library / "broken", tmp_path, operator), "exitfirst": True, "timeout": 10.0}
+    found = bad(check(given, stream=io.StringIO()))
+    assert found, f"nothing found of {fault}"
+    assert {each.reason for each in found} <= reasons, told_of(found)
+
+
+def told_of(found: list[CaseResult]) -> list[str]:
+    return [f"{each.id}: {each.reason}: {each.verdict.message}" for each in found]
+
+
+def test_one_operator_passes_and_its_plan_runs(library: Path, tmp_path: Path) -> None:
+    given = {**options(library, tmp_path, "relu"), "case_set": ("ordinary", "output-layouts", "refused", "in-place")}
+    outcome = check(given, stream=io.StringIO())
+    assert told(outcome) == []
+    assert len(outcome.results) > 100
+    plan = tmp_path / "elsewhere" / "plan.yaml"
+    plan.parent.mkdir()
+    write({**given, "case_set": ("output-layouts", "in-place")}, str(plan))
+    held = yaml.safe_load(plan.read_text())["defaults"]["backend_config"]["ffi"]
+    assert held == {"library": str(library), "headers": str(library / "include"), "mapping": "infiniop"}
+    again = run({"plan": str(plan), "runs_dir": str(tmp_path / "again")}, stream=io.StringIO())
+    assert told(again) == []
+    assert len(again.results) > 60
+
+
+def test_the_line_that_runs_a_failure_again_works_as_it_is_pasted(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFINIOP_FAULT", "relu_nan_becomes_0")
+    monkeypatch.chdir(tmp_path)
+    given = {**options(library / "broken", tmp_path, "relu"), "case_set": ("special", "layouts-at-once")}
+    result = bad(check(given, stream=io.StringIO()))[0]
+    assert "--mapping infiniop" in result.repro
+    assert "backend_config" not in result.repro
+    line = f"{sys.executable} -m {result.repro}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, env=dict(os.environ), check=False)
+    assert done.returncode == 1, done.stderr
+    assert "FAILED  relu[float32](4x37)  NAN" in done.stdout
+
+
+def test_a_layout_of_a_failure_is_in_the_plan_that_runs_it_again(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFINIOP_FAULT", "mul_ignores_strides_of_output")
+    monkeypatch.chdir(tmp_path)
+    given = {**options(library / "broken", tmp_path, "mul"), "case_set": ("output-layouts",), "exitfirst": True}
+    result = bad(check(given, stream=io.StringIO()))[0]
+    assert result.reason is Reason.OUT_OF_BOUNDS
+    done = subprocess.run(
+        f"{sys.executable} -m {result.repro}", shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "OUT_OF_BOUNDS" in done.stdout

@@ -1,0 +1,374 @@
+"""Every operator of libinfiniop's mapping on the example library: right where it is right, and faults are told."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api.running import RunOutcome, run
+from optest.backends.c_library.mapping import mapping_path, read_mapping
+from optest.spec import Reason, Status
+
+SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
+]
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+UNSIGNED = ("uint16", "uint32", "uint64")
+"""Which arithmetic of optest does not have."""
+NARROW_EPS = 9.999999747378752e-06
+"""1e-5 as C's float."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library") / "c_library"
+    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("INFINIOP_FAULT", raising=False)
+    monkeypatch.delenv("INFINI_ROOT", raising=False)
+
+
+def case(op: str, *, dtypes: list[str], out: Any = None, **stated: Any) -> dict[str, Any]:
+    """``out`` is the layout of the output."""
+    further = {key: stated.pop(key) for key in ("attributes", "generator", "expects_error") if key in stated}
+    shapes = {name: shape for name, shape in stated.items() if shape is not None}
+    config = {"ffi": {"outputs": {"out": out}}} if out is not None else {}
+    return {"op": op, "dtypes": dtypes, "shapes": shapes, "backend_config": config, **further}
+
+
+def answered(folder: Path, cases: list[dict[str, Any]], library: Path, **config: Any) -> RunOutcome:
+    stated = {"mapping": "infiniop", "library": str(library), "headers": str(library.parent / "c_library" / "include")}
+    if library.name == "broken":
+        stated["headers"] = str(library.parent / "include")
+    plan = {
+        "version": 1,
+        "backend": "ffi",
+        "defaults": {"timeout": 10, "backend_config": {"ffi": {**stated, **config}}},
+        "cases": cases,
+    }
+    file = folder / "plan.yaml"
+    file.write_text(yaml.safe_dump(plan))
+    return run({"plan": str(file), "runs_dir": str(folder / "runs")}, stream=io.StringIO())
+
+
+def strided(*shape: int, last: int = 2) -> dict[str, Any]:
+    """Gaps between all elements, rows backwards where there are rows."""
+    strides = [last]
+    for size in shape[:0:-1]:
+        strides.insert(0, strides[0] * size + 1)
+    if len(shape) > 1 and shape[0] > 1:
+        return {"shape": list(shape), "strides": [-strides[0], *strides[1:]], "offset": strides[0] * (shape[0] - 1)}
+    return {"shape": list(shape), "strides": strides}
+
+
+def layout(*shape: int) -> dict[str, Any]:
+    """Of an output: the same without its shape."""
+    return {key: value for key, value in strided(*shape).items() if key != "shape"}
+
+
+def _elementwise(dtype: str) -> list[dict[str, Any]]:
+    x, y = strided(3, 4, 5), {"shape": [3, 4, 5], "strides": [1, 3, 12]}
+    binary = [case(op, dtypes=[dtype], input=x, other=y, out=layout(3, 4, 5)) for op in ("add", "sub", "mul")]
+    clipped = [
+        case("clip", dtypes=[dtype], input=x, out=layout(3, 4, 5), attributes=bounds)
+        for bounds in ({"min": 1.0, "max": 3.0}, {"max": 2.0}, {"min": 3.0, "max": 1.0})
+    ]
+    return clipped if dtype in UNSIGNED else [*binary, *clipped]
+
+
+def _of_floats(dtype: str) -> list[dict[str, Any]]:
+    one = ("relu", "gelu", "silu", "sigmoid", "tanh")
+    rows, out = strided(3, 4, 5), layout(3, 4, 5)
+    norm = {"normalized_shape": [5], "eps": NARROW_EPS}
+    turned = {"input": strided(2, 3, 4, 6), "cos": strided(9, 3), "sin": {"shape": [9, 3], "strides": [1, 9]}}
+    image = strided(2, 3, 7, 6)
+    walk = {"stride": [1, 2], "padding": [1, 0], "dilation": [2, 1]}
+    cube = {"stride": 2, "padding": [0, 1, 2], "dilation": [1, 2, 1]}
+    drawn = {"random_value": 0.8125, "top_p": 0.75, "top_k": 20, "temperature": 0.5}
+    factors = {"alpha": 0.5, "beta": -1.5}
+    return [
+        *(case(op, dtypes=[dtype], input=rows, out=out) for op in one),
+        case("swiglu", dtypes=[dtype], gate=rows, up={"shape": [3, 4, 5], "strides": [1, 3, 12]}, out=out),
+        case("gemm", dtypes=[dtype], a=strided(3, 7), b=strided(7, 4), c=[3, 4], attributes=factors, out=layout(3, 4)),
+        case("gemm", dtypes=[dtype], a=strided(2, 3, 7), b=[2, 7, 4], c=[2, 3, 4], attributes=factors),
+        case("gemm", dtypes=[dtype], a=strided(7, 3), b=[4, 7], attributes={"trans_a": True, "trans_b": True}),
+        case("bmm", dtypes=[dtype], input=strided(2, 3, 7), mat2=strided(2, 7, 4)),
+        case("softmax", dtypes=[dtype], input=rows, attributes={"dim": -2}, out=out),
+        case("causal_softmax", dtypes=[dtype], input=rows, out=out),
+        case("rms_norm", dtypes=[dtype], input=rows, weight=strided(5), attributes=norm, out=out),
+        case("rms_norm", dtypes=[dtype], input=rows, weight=[5], attributes={"normalized_shape": [5]}),
+        case("layer_norm", dtypes=[dtype], input=rows, weight=strided(5), bias=[5], attributes=norm, out=out),
+        case("layer_norm", dtypes=[dtype], input=rows, weight=[5], attributes={**norm, "statistics": True}),
+        case("conv1d", dtypes=[dtype], input=strided(2, 3, 9), weight=[4, 3, 2], bias=strided(4)),
+        case("conv2d", dtypes=[dtype], input=image, weight=strided(4, 3, 3, 2), bias=[4], attributes=walk),
+        case("conv3d", dtypes=[dtype], input=strided(1, 2, 5, 6, 4), weight=[3, 2, 2, 2, 3], attributes=cube),
+        *(
+            case("rope", dtypes=[dtype, dtype, dtype, index], **turned, position_ids=places, attributes=pairs)
+            for index, places in (("int64", [4]), ("uint8", strided(2, 4)), ("int16", strided(4)))
+            for pairs in ({"interleaved": True}, {"interleaved": False})
+        ),
+        case("rope", dtypes=[dtype], input=strided(3, 4, 6), cos=[4, 3], sin=strided(4, 3), out=layout(3, 4, 6)),
+        case("random_sample", dtypes=[dtype], logits=strided(37), attributes=drawn),
+        case("random_sample", dtypes=[dtype], logits=[65], attributes={"random_value": 0.9375, "dtype": "uint8"}),
+    ]
+
+
+def _of_any(dtype: str) -> list[dict[str, Any]]:
+    layouts = {"input": strided(3, 4, 5), "out": layout(3, 4, 5)}
+    return [
+        *(case(op, dtypes=[dtype], **layouts) for op in ("clone", "zeros_like", "ones_like")),
+        case("clone", dtypes=[dtype], input={"shape": [3, 4], "strides": [0, 1]}),
+    ]
+
+
+RIGHT = [
+    *(each for dtype in (*FLOATS, *INTEGERS) for each in _elementwise(dtype)),
+    *(each for dtype in FLOATS for each in _of_floats(dtype)),
+    *(each for dtype in (*FLOATS, *INTEGERS, "bool", "float8_e4m3fn") for each in _of_any(dtype)),
+    *(case("clone", dtypes=[dtype], input=strided(3, 4)) for dtype in ("complex64", "complex128")),
+]
+
+
+def test_every_operator_passes_in_its_dtypes_and_odd_layouts(library: Path, tmp_path: Path) -> None:
+    outcome = answered(tmp_path, RIGHT, library)
+    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []
+    known = read_mapping(mapping_path("infiniop", "."))
+    assert {each["op"] for each in RIGHT} == set(known.operators) - {"softplus", "log_softmax"}
+
+
+def test_what_the_library_lacks_is_unavailable_for_its_cases_alone(library: Path, tmp_path: Path) -> None:
+    asked = [case("softplus", dtypes=["float32"], input=[5]), case("relu", dtypes=["float32"], input=[5])]
+    results = answered(tmp_path, asked, library).results
+    assert [each.reason for each in results] == [Reason.UNAVAILABLE, None]
+    assert "infiniopCreateSoftplusDescriptor" in results[0].verdict.message
+
+
+GAPS = {
+    "rotary_embedding_dim": case(
+        "rope", dtypes=["float32"], input=[2, 4, 8], cos=[4, 2], sin=[4, 2], attributes={"rotary_embedding_dim": 4}
+    ),
+    "does not pass the attribute groups": case(
+        "conv1d", dtypes=["float32"], input=[1, 4, 9], weight=[4, 2, 3], attributes={"groups": 2}
+    ),
+    "padding is 'same'": case(
+        "conv1d", dtypes=["float32"], input=[1, 4, 9], weight=[4, 4, 3], attributes={"padding": "same"}
+    ),
+    "normalized_shape of layer_norm, which is (3, 5)": case(
+        "layer_norm", dtypes=["float32"], input=[2, 3, 5], weight=[3, 5], attributes={"normalized_shape": [3, 5]}
+    ),
+    "too coarse beside float64; state 9.999999747378752e-06": case(
+        "layer_norm", dtypes=["float64"], input=[2, 5], weight=[5], attributes={"normalized_shape": [5]}
+    ),
+    "needs the input weight": case(
+        "rms_norm", dtypes=["float32"], input=[2, 5], attributes={"normalized_shape": [5], "eps": 0.5}
+    ),
+    "for input of 4 dimensions": case("causal_softmax", dtypes=["float32"], input=[2, 2, 3, 4]),
+    "for float16 with float32": case(
+        "layer_norm",
+        dtypes=["float16", "float32"],
+        input=[2, 5],
+        weight=[5],
+        attributes={"normalized_shape": [5]},
+    ),
+    "for int32 with float32": case("clip", dtypes=["int32"], input=[5], attributes={"min": 0.5}),
+}
+
+
+def test_what_c_cannot_be_told_is_a_gap_in_words(library: Path, tmp_path: Path) -> None:
+    results = answered(tmp_path, list(GAPS.values()), library).results
+    assert [each.reason for each in results] == [Reason.UNSUPPORTED] * len(GAPS)
+    for said, result in zip(GAPS, results, strict=True):
+        assert said in result.verdict.message
+
+
+NORM = {"normalized_shape": [70], "eps": 0.25}
+FAR = {"input": {"fill": "randn", "mean": 1000.0, "std": 1.0}}
+ROWS = {"input": [4, 70], "weight": [70], "bias": [70]}
+HEADS = {"shape": [2, 3, 4, 6], "strides": [72, 1, 18, 3]}
+ROTATED = {"input": [2, 3, 4, 6], "cos": [9, 3], "sin": [9, 3], "position_ids": [4]}
+TURNED = ["float32", "float32", "float32", "int32"]
+DRAW = {"random_value": 0.9375}
+IMAGE = {"input": [1, 2, 8, 7], "weight": [3, 2, 3, 2], "bias": [3]}
+BATCH = {"a": [3, 2, 5], "b": [3, 5, 4], "c": [3, 2, 4]}
+HIDDEN = {"fill": "data", "values": [[1.0, 2.0, "nan"], [0.5, 1.0, "inf"]]}
+
+FAULTS: dict[str, tuple[dict[str, Any], Reason]] = {
+    "clip_ignores_strides_of_max": (
+        case("clip", dtypes=["float32"], input=[40], attributes={"min": 0.25, "max": 0.5}),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "clip_min_wins": (
+        case("clip", dtypes=["float32"], input=[40], attributes={"min": 0.75, "max": 0.25}),
+        Reason.VALUE,
+    ),
+    "clip_u64_as_signed": (
+        case(
+            "clip",
+            dtypes=["uint64"],
+            input=[4],
+            attributes={"max": 100},
+            generator={"fill": "data", "values": [1, 2**63 + 5, 200, 2**64 - 1]},
+        ),
+        Reason.VALUE,
+    ),
+    "rms_norm_ignores_stride_of_weight": (
+        case("rms_norm", dtypes=["float32"], input=[4, 5], weight=strided(5), attributes={"normalized_shape": [5]}),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "rms_norm_short_read": (
+        case("rms_norm", dtypes=["float32"], input=[4, 70], weight=[70], attributes=NORM),
+        Reason.VALUE,
+    ),
+    "rms_norm_ignores_eps": (
+        case("rms_norm", dtypes=["float32"], input=[4, 70], weight=[70], attributes=NORM),
+        Reason.VALUE,
+    ),
+    "layer_norm_dense_batches": (
+        case("layer_norm", dtypes=["float32"], **{**ROWS, "input": strided(4, 70)}, attributes=NORM),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "layer_norm_one_pass": (
+        case("layer_norm", dtypes=["float32"], **ROWS, attributes={**NORM, "statistics": True}, generator=FAR),
+        Reason.VALUE,
+    ),
+    "layer_norm_divides_by_n_less_1": (
+        case("layer_norm", dtypes=["float32"], **ROWS, attributes={**NORM, "statistics": True}),
+        Reason.VALUE,
+    ),
+    "layer_norm_eps_outside_root": (case("layer_norm", dtypes=["float32"], **ROWS, attributes=NORM), Reason.VALUE),
+    "layer_norm_ignores_bias": (case("layer_norm", dtypes=["float16"], **ROWS, attributes=NORM), Reason.VALUE),
+    "layer_norm_leaves_deviation": (case("layer_norm", dtypes=["float32"], **ROWS, attributes=NORM), Reason.UNWRITTEN),
+    "causal_softmax_ignores_batch_stride": (
+        case("causal_softmax", dtypes=["float32"], input={"shape": [2, 3, 4], "strides": [20, 4, 1]}),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "causal_softmax_mask_starts_at_column_0": (case("causal_softmax", dtypes=["float32"], input=[3, 7]), Reason.VALUE),
+    "causal_softmax_hides_diagonal": (case("causal_softmax", dtypes=["float32"], input=[3, 7]), Reason.VALUE),
+    "causal_softmax_multiplies_mask": (
+        case("causal_softmax", dtypes=["float32"], input=[2, 3], generator={"input": HIDDEN}),
+        Reason.NAN,
+    ),
+    "causal_softmax_leaves_hidden": (case("causal_softmax", dtypes=["float32"], input=[3, 7]), Reason.UNWRITTEN),
+    "rope_swaps_algorithms": (case("rope", dtypes=TURNED, **ROTATED), Reason.VALUE),
+    "rope_ignores_stride_of_heads": (
+        case("rope", dtypes=TURNED, **{**ROTATED, "input": HEADS}),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "rope_ignores_stride_of_positions": (
+        case(
+            "rope",
+            dtypes=TURNED,
+            **{**ROTATED, "position_ids": strided(4)},
+            generator={"position_ids": {"fill": "data", "values": [8, 1, 5, 2]}},
+        ),
+        Reason.RAISED,
+    ),
+    "rope_cosines_have_layout_of_sines": (
+        case("rope", dtypes=TURNED, **{**ROTATED, "sin": {"shape": [9, 3], "strides": [1, 9]}}),
+        Reason.VALUE,
+    ),
+    "conv_ignores_innermost_stride": (
+        case("conv2d", dtypes=["float32"], **{**IMAGE, "input": strided(1, 2, 8, 7)}),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "conv_ignores_dilation": (
+        case("conv2d", dtypes=["float32"], **IMAGE, attributes={"dilation": [2, 3]}),
+        Reason.VALUE,
+    ),
+    "conv_swaps_strides": (
+        case("conv2d", dtypes=["float32"], **{**IMAGE, "input": [1, 2, 9, 8]}, attributes={"stride": [1, 2]}),
+        Reason.VALUE,
+    ),
+    "conv_ignores_bias": (
+        case("conv1d", dtypes=["float32"], input=[1, 2, 9], weight=[3, 2, 3], bias=[3]),
+        Reason.VALUE,
+    ),
+    "conv_flips_kernel": (
+        case("conv3d", dtypes=["float32"], input=[1, 2, 4, 5, 6], weight=[3, 2, 2, 2, 3]),
+        Reason.VALUE,
+    ),
+    "conv_wraps_at_the_right_edge": (
+        case("conv2d", dtypes=["float32"], **IMAGE, attributes={"padding": [0, 1]}),
+        Reason.VALUE,
+    ),
+    "conv_adds_to_output": (case("conv2d", dtypes=["float32"], **IMAGE), Reason.UNWRITTEN),
+    "random_sample_ignores_stride": (
+        case("random_sample", dtypes=["float32"], logits=strided(37), attributes=DRAW),
+        Reason.READ_OUT_OF_BOUNDS,
+    ),
+    "random_sample_forgets_last": (
+        case(
+            "random_sample",
+            dtypes=["float32"],
+            logits=[9],
+            attributes=DRAW,
+            generator={"fill": "data", "values": [0.0] * 8 + [9.0]},
+        ),
+        Reason.VALUE,
+    ),
+    "random_sample_ignores_temperature": (
+        case("random_sample", dtypes=["float32"], logits=[65], attributes={**DRAW, "temperature": 0.25}),
+        Reason.VALUE,
+    ),
+    "random_sample_ignores_topk": (
+        case("random_sample", dtypes=["float32"], logits=[65], attributes={**DRAW, "top_k": 5}),
+        Reason.VALUE,
+    ),
+    "random_sample_writes_64_bits": (
+        case("random_sample", dtypes=["float32"], logits=[65], attributes={**DRAW, "dtype": "int16"}),
+        Reason.OUT_OF_BOUNDS,
+    ),
+    "rearrange_moves_at_most_4_bytes": (case("clone", dtypes=["float64"], input=[9]), Reason.UNWRITTEN),
+    "rearrange_negative_strides_are_0": (case("clone", dtypes=["int16"], input=strided(3, 4)), Reason.VALUE),
+    "zeros_leaves_last_element": (case("zeros_like", dtypes=["uint8"], input=[3, 4]), Reason.UNWRITTEN),
+    "ones_bf16_is_f16": (case("ones_like", dtypes=["bfloat16"], input=[3, 4]), Reason.VALUE),
+    "ones_fills_gaps": (
+        case("ones_like", dtypes=["float32"], input=[3, 4], out=layout(3, 4)),
+        Reason.OUT_OF_BOUNDS,
+    ),
+    "gemm_one_b_for_all_batches": (case("gemm", dtypes=["float32"], **BATCH), Reason.VALUE),
+    "gemm_forgets_beta_in_last_batch": (case("gemm", dtypes=["float32"], **BATCH), Reason.VALUE),
+}
+QUICK = (
+    "clip_min_wins",
+    "layer_norm_divides_by_n_less_1",
+    "layer_norm_leaves_deviation",
+    "rope_swaps_algorithms",
+    "conv_ignores_dilation",
+    "random_sample_ignores_topk",
+    "rearrange_moves_at_most_4_bytes",
+    "gemm_forgets_beta_in_last_batch",
+)
+"""One of each kind; the others are slow by their number alone."""
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in FAULTS]
+)
+def test_a_fault_is_told(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, reason = FAULTS[fault]
+    monkeypatch.setenv("INFINIOP_FAULT", fault)
+    (result,) = answered(tmp_path, [asked], library / "broken").results
+    assert result.reason is reason, result.verdict.message
+    if fault == "layer_norm_leaves_deviation":  # an output of C that the case did not ask for
+        assert "of output std " in result.verdict.message
+
+
+def test_without_their_faults_these_cases_pass(library: Path, tmp_path: Path) -> None:
+    outcome = answered(tmp_path, [asked for asked, _ in FAULTS.values()], library / "broken")
+    assert [(each.id, each.verdict.message) for each in outcome.results if each.status is not Status.PASSED] == []

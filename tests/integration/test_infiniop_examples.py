@@ -1,0 +1,62 @@
+"""The seed's three examples, as a user runs them, against the library of examples/c_library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.heavy,
+    pytest.mark.torch,
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("library") / "c_library"
+    shutil.copytree(EXAMPLES / "c_library", folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
+    subprocess.run(["make", "-s", "-j2", "CFLAGS=-O1"], cwd=folder, check=True, timeout=240)
+    return folder
+
+
+def ran(script: str, *arguments: str, root: Path | None) -> subprocess.CompletedProcess[str]:
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("INFINI")}
+    variables |= {"INFINI_ROOT": str(root), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "infiniop" / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
+
+
+def test_gemm(root: Path) -> None:
+    done = ran("gemm.py", "--debug", "--profile", "--num_iterations", "3", root=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gemm on CPU: 3 of 3 passed (seed 0)" in done.stdout
+    assert done.stdout.count("off: 0 of ") == 3
+    assert done.stdout.count(" library time: ") == done.stdout.count(" torch time: ") == 3
+
+
+def test_broadcast_add(root: Path) -> None:
+    done = ran("broadcast_add.py", root=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "off: 0 of 12 elements" in done.stdout
+
+
+def test_from_binary(root: Path) -> None:
+    done = ran("from_binary.py", root=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<TestTensor F16[1024x1024], binary>: C gets an address" in done.stdout
+
+
+def test_without_a_library_the_script_ends_with_a_sentence(tmp_path: Path) -> None:
+    done = ran("gemm.py", root=tmp_path)
+    assert done.returncode == 5
+    assert done.stderr.startswith("library infiniop is unavailable: it was looked for as")
+    assert "Traceback" not in done.stderr

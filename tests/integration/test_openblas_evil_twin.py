@@ -1,0 +1,128 @@
+"""A CBLAS that is wrong in one way at a time: a check finds each, and nothing where it is right."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api import checking
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status
+
+SOURCE = Path(__file__).parent / "evil_blas"
+
+pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+
+MANY = {
+    "gemm": ("sizes", "size-1", "squares", "pages", "threads", "dtypes", "accumulator"),
+    "matmul": ("sizes", "size-1", "squares", "pages", "threads", "dtypes", "accumulator"),
+}
+"""Sets of many cases, which few of the faults need."""
+
+MOST = 12
+"""A check ends with so many failures."""
+Results = list[CaseResult]
+
+FAULTS = {
+    "gemm_swaps_transpositions": ("gemm", Reason.READ_OUT_OF_BOUNDS),
+    "gemm_ignores_transb": ("gemm", Reason.READ_OUT_OF_BOUNDS),
+    "gemm_ignores_lda": ("gemm", Reason.READ_OUT_OF_BOUNDS),
+    "gemm_ignores_ldb": ("gemm", Reason.READ_OUT_OF_BOUNDS),
+    "gemm_ignores_ldc": ("gemm", Reason.OUT_OF_BOUNDS),
+    "gemm_ignores_alpha": ("gemm", Reason.VALUE),
+    "gemm_ignores_beta": ("gemm", Reason.VALUE),
+    "gemm_drops_tail_of_k": ("gemm", Reason.VALUE),
+    "gemm_drops_last_column": ("gemm", Reason.UNWRITTEN),
+    "gemm_adds_in_half": ("gemm", Reason.VALUE),
+    "gemm_reads_one_beyond_k": ("gemm", Reason.READ_OUT_OF_BOUNDS),
+    "gemm_reads_c_if_beta_is_0": ("gemm", Reason.NAN),
+    "gemm_writes_padding": ("gemm", Reason.OUT_OF_BOUNDS),
+    "gemm_writes_one_beyond": ("gemm", Reason.OUT_OF_BOUNDS),
+    "gemm_changes_a": ("gemm", Reason.INPUT_MUTATED),
+    "gemm_ignores_order": ("gemm", Reason.OUT_OF_BOUNDS),
+    "ger_overwrites": ("gemm", Reason.VALUE),
+    "ger_takes_lda_for_columns": ("gemm", Reason.OUT_OF_BOUNDS),
+    "gemv_ignores_incx": ("matmul", Reason.READ_OUT_OF_BOUNDS),
+    "gemv_ignores_incy": ("matmul", Reason.OUT_OF_BOUNDS),
+    "gemv_ignores_lda": ("matmul", Reason.READ_OUT_OF_BOUNDS),
+    "gemv_begins_at_the_pointer": ("matmul", Reason.READ_OUT_OF_BOUNDS),
+    "dot_ignores_incx": ("dot", Reason.READ_OUT_OF_BOUNDS),
+    "dot_takes_increments_absolute": ("dot", Reason.VALUE),
+    "dot_drops_tail": ("dot", Reason.VALUE),
+    "dot_remembers": ("dot", Reason.VALUE),
+    "dot_reads_behind": ("dot", Reason.READ_OUT_OF_BOUNDS),
+    "nrm2_overflows": ("norm", Reason.VALUE),
+    "nrm2_without_root": ("norm", Reason.VALUE),
+    "asum_ignores_incx": ("norm", Reason.READ_OUT_OF_BOUNDS),
+    "asum_without_abs": ("norm", Reason.VALUE),
+    "axpy_ignores_incx": ("add", Reason.READ_OUT_OF_BOUNDS),
+    "axpy_ignores_incy": ("add", Reason.OUT_OF_BOUNDS),
+    "axpy_skips_increment_0": ("add", Reason.VALUE),
+    "axpy_ignores_alpha": ("add", Reason.VALUE),
+    "axpy_overwrites": ("add", Reason.VALUE),
+    "axpy_writes_behind": ("add", Reason.OUT_OF_BOUNDS),
+    "geadd_takes_ldc_for_lda": ("add", Reason.READ_OUT_OF_BOUNDS),
+    "scal_scales_the_gaps": ("neg", Reason.OUT_OF_BOUNDS),
+    "scal_skips_the_last": ("neg", Reason.VALUE),
+    "copy_flushes_subnormals": ("reshape", Reason.VALUE),
+    "max_of_absolute_values": ("argmax", Reason.VALUE),
+    "max_counts_from_1": ("argmax", Reason.VALUE),
+    "omatcopy_ignores_ldb": ("transpose", Reason.OUT_OF_BOUNDS),
+    "omatcopy_never_transposes": ("transpose", Reason.VALUE),
+}
+QUICK = ("dot_takes_increments_absolute", "gemm_ignores_ldc", "nrm2_overflows", "scal_scales_the_gaps")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("blas") / "libevil.so"
+    source = str(SOURCE / "evil_blas.c")
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", str(file), source, "-lm"], check=True, timeout=60)
+    return file
+
+
+def asked(library: Path, tmp_path: Path, *operators: str, without: tuple[str, ...] = (), **further: Any) -> Results:
+    given = {
+        "backend": "ffi",
+        "mapping": "cblas",
+        "library": [str(library)],
+        "headers": [str(SOURCE)],
+        "op": operators,
+        "skip_tag": [f"set:{name}" for name in without],
+        "runs_dir": str(tmp_path),
+        **further,
+    }
+    return list(checking.check(given, stream=io.StringIO()).results)
+
+
+def test_every_fault_of_the_source_is_asked_for() -> None:
+    assert set(re.findall(r'evil\("(\w+)"\)', (SOURCE / "evil_blas.c").read_text())) == set(FAULTS)
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in FAULTS]
+)
+def test_a_fault_is_found(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    operator, reason = FAULTS[fault]
+    monkeypatch.setenv("EVIL_BLAS", fault)
+    results = asked(library, tmp_path, operator, without=MANY.get(operator, ("sizes", "pages")), maxfail=MOST)
+    reasons = {each.verdict.reason for each in results if each.status in BAD_STATUSES}
+    wanted = {reason, Reason.SIGNAL} if reason is Reason.READ_OUT_OF_BOUNDS else {reason}  # at a page it is a crash
+    assert reasons & wanted, f"{fault}: {sorted(map(str, reasons))}"
+
+
+@pytest.mark.parametrize(
+    "operators", [("dot", "norm"), pytest.param(("gemm", "matmul", "add"), marks=pytest.mark.heavy)]
+)
+def test_the_right_library_passes(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operators: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("EVIL_BLAS", raising=False)
+    results = asked(library, tmp_path, *operators)
+    assert [(each.id, each.verdict.message) for each in results if each.status in BAD_STATUSES] == []
+    assert sum(each.status is Status.PASSED for each in results) > 300

@@ -1,0 +1,205 @@
+"""What a user learns of a C library before its operators are run: missing, unreadable, drifted, covered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from optest.api.inspecting import as_json, as_text, inspect
+from optest.errors import UsageError
+
+pytestmark = [
+    pytest.mark.cxx,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc"),
+]
+
+HEADER = """
+typedef enum { MY_SUCCESS = 0, MY_BAD = 1 } myStatus_t;
+typedef enum { MY_F32 = 1, MY_F64 = 2 } myType_t;
+typedef struct MyHandle *myHandle_t;
+typedef struct MyTensor *myTensor_t;
+typedef struct MyOp *myOp_t;
+myStatus_t mySetDevice(int device, int id);
+myStatus_t mySync(void);
+myStatus_t myCreateHandle(myHandle_t *handle);
+myStatus_t myDestroyHandle(myHandle_t handle);
+myStatus_t myCreateTensor(myTensor_t *t, unsigned long n, const unsigned long *shape, const long *strides, myType_t e);
+myStatus_t myDestroyTensor(myTensor_t t);
+myStatus_t myCreateAddDescriptor(myHandle_t handle, myOp_t *op, myTensor_t c, myTensor_t a, myTensor_t b);
+myStatus_t myGetAddWorkspaceSize(myOp_t op, unsigned long *size);
+myStatus_t myAdd(myOp_t op, void *workspace, unsigned long size, void *c, const void *a, const void *b, void *stream);
+myStatus_t myDestroyAddDescriptor(myOp_t op);
+myStatus_t myCreateReluDescriptor(myHandle_t handle, myOp_t *op, myTensor_t y, myTensor_t x, float slope);
+myStatus_t myGetReluWorkspaceSize(myOp_t op, unsigned long *size);
+myStatus_t myRelu(myOp_t op, void *workspace, unsigned long size, void *y, const void *x, void *stream);
+myStatus_t myDestroyReluDescriptor(myOp_t op);
+myStatus_t myCreateTwistDescriptor(myHandle_t handle, myOp_t *op, myTensor_t y, myTensor_t x);
+myStatus_t myGetTwistWorkspaceSize(myOp_t op, unsigned long *size);
+myStatus_t myTwist(myOp_t op, void *workspace, unsigned long size, void *y, const void *x, void *stream);
+myStatus_t myDestroyTwistDescriptor(myOp_t op);
+myStatus_t myPromised(int count);
+myStatus_t myPrint(const char *format, ...);
+myStatus_t myOdd(unknown_t what);
+"""
+
+MAPPING = """
+version: 1
+name: mine
+library: [mine]
+status: myStatus_t
+devices: {cpu: 0}
+dtypes: {float32: MY_F32, float64: MY_F64}
+set_device: {function: mySetDevice, arguments: [device, device_id]}
+synchronize: {function: mySync, arguments: []}
+handle: {create: {function: myCreateHandle, arguments: [slot]}, destroy: myDestroyHandle}
+tensor:
+  create: {function: myCreateTensor, arguments: [slot, ndim, shape, strides, dtype]}
+  destroy: myDestroyTensor
+protocol:
+  create: "myCreate{name}Descriptor"
+  workspace: "myGet{name}WorkspaceSize"
+  run: "my{name}"
+  destroy: "myDestroy{name}Descriptor"
+operators:
+  add:
+    name: Add
+    create: [handle, slot, output:out, input:input, input:other]
+    run: [descriptor, workspace, workspace_size, output:out, input:input, input:other, stream]
+"""
+RELU = """
+  relu:
+    name: Relu
+    create: [handle, slot, output:out, input:input]
+    run: [descriptor, workspace, workspace_size, output:out, input:input, stream]
+"""
+TANH = """
+  tanh:
+    name: Tanh
+    create: [handle, slot, output:out, input:input]
+    run: [descriptor, workspace, workspace_size, output:out, input:input, stream]
+"""
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that lacks one function of its header and has one that the header lacks."""
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "include").mkdir()
+    (folder / "include" / "mine.h").write_text(HEADER)
+    left_out = ("myPromised", "myOdd")
+    names = [line.split("(")[0].split()[1] for line in HEADER.splitlines() if line.startswith("myStatus_t ")]
+    code = "".join(f"int {name}() {{ return 0; }}\n" for name in names if name not in left_out)
+    constructor = "#include <stdlib.h>\n__attribute__((constructor)) static void loaded(void) { exit(0); }\n"
+    (folder / "mine.c").write_text(constructor + code + "int myHidden() { return 0; }\nint myData = 3;\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", "libmine.so", "mine.c"], cwd=folder, check=True)
+    return folder
+
+
+def _mapping(folder: Path, text: str) -> str:
+    path = folder / "mapping.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def _text(folder: Path, mapping: str = "") -> str:
+    report = inspect([str(folder / "libmine.so")], [str(folder / "include")], mapping)
+    return "\n".join(as_text(report))
+
+
+def test_a_library_without_a_mapping(mine: Path) -> None:
+    """Its constructor calls exit(0), so this test would end with the process if the library were loaded."""
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")])
+    assert report.exit_status == 1
+    text = "\n".join(as_text(report))
+    assert "functions  21 declared, 18 can be called, 2 missing, 2 cannot be read or called, 1 exported" in text
+    assert "myPromised  (mine.h:25)" in text
+    assert "mine.h:26: myPrint cannot be used from Python: it takes a variable number of arguments" in text
+    assert "type unknown_t is not known; which header declares it?" in text
+    assert "myHidden" in text
+    assert "myData" not in text, "data is no function"
+    assert "3 operators, by the names of their functions\n  Add, Relu, Twist" in text
+
+
+def test_coverage_by_a_mapping(mine: Path, tmp_path: Path) -> None:
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING + TANH))
+    assert report.exit_status == 0, "what the mapping needs is there"
+    text = "\n".join(as_text(report))
+    assert "mapping mine: 1 operators can be called\n  add" in text
+    assert "mapping mine: 1 are not in this library\n  tanh" in text
+    assert "2 operators of the library are not in the mapping\n  Relu, Twist" in text
+
+
+def test_drift_names_the_argument(mine: Path, tmp_path: Path) -> None:
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING + RELU))
+    assert report.exit_status == 1
+    (line,) = report.drift
+    assert line.startswith(
+        "mapping mine, operators.relu.create has 4 arguments, but myCreateReluDescriptor should have 5"
+    )
+    assert "float slope" in line
+    assert "drift: the mapping is not what the headers say" in "\n".join(as_text(report))
+
+
+@pytest.mark.parametrize(
+    ("stated", "instead", "said"),
+    [
+        ("input:other, stream]", "input:other, workspace_size]", "argument 7 (stream) of myAdd is void * stream"),
+        ("MY_F64", "MY_F65", "dtypes.float64: MY_F65 is declared in no header; did you mean MY_F64?"),
+        ("status: myStatus_t", "status: myStatus", "status: unknown enum 'myStatus'; did you mean 'myStatus_t'?"),
+        ("function: mySync", "function: mySink", "synchronize: mySink is declared in no header; did you mean mySync?"),
+        ("destroy: myDestroyTensor", "destroy: myOdd", "tensor.destroy: myOdd cannot be called"),
+        ("myGet{name}WorkspaceSize", "myGot{name}WorkspaceSize", "operators.add.workspace: myGotAddWorkspaceSize is"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_drift(mine: Path, tmp_path: Path, stated: str, instead: str, said: str) -> None:
+    assert stated in MAPPING
+    report = inspect(
+        [str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING.replace(stated, instead))
+    )
+    assert report.exit_status == 1
+    assert any(said in line for line in report.drift), report.drift
+
+
+def test_json_holds_every_signature(mine: Path, tmp_path: Path) -> None:
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING))
+    found = json.loads(as_json(report))
+    assert found["functions"]["mySync"]["signature"] == "myStatus_t mySync(void)"
+    assert found["missing"].keys() == {"myPromised", "myOdd"}
+    assert found["refused"].keys() == {"myPrint", "myOdd"}
+    assert found["undeclared"] == ["myHidden"]
+    assert found["operators"][0] == {
+        "operator": "add",
+        "in_c": "Add",
+        "functions": ["myCreateAddDescriptor", "myGetAddWorkspaceSize", "myAdd", "myDestroyAddDescriptor"],
+        "missing": [],
+        "is_here": True,
+    }
+
+
+def test_signatures_on_request(mine: Path) -> None:
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")])
+    assert "myStatus_t mySync(void)" not in "\n".join(as_text(report))
+    assert "  myStatus_t mySync(void)" in list(as_text(report, signatures=True))
+
+
+def test_what_cannot_be_inspected(mine: Path, tmp_path: Path) -> None:
+    include, library = str(mine / "include"), str(mine / "libmine.so")
+    (tmp_path / "libtext.so").write_text("no library")
+    head = bytearray((mine / "libmine.so").read_bytes())
+    head[18] = 40  # e_machine: arm
+    (tmp_path / "libarm.so").write_bytes(bytes(head))
+    for libraries, headers, mapping, said in (
+        ([str(mine / "libmin.so")], [include], "", "did you mean"),
+        ([str(tmp_path / "libtext.so")], [include], "", "it is no ELF file"),
+        ([str(tmp_path / "libarm.so")], [include], "", "it is for arm"),
+        ([library], [str(mine / "headers")], "", "does not exist"),
+        ([library], [str(tmp_path)], "", "no header was found"),
+        ([library], [include], "infinop", "did you mean infiniop?"),
+        ([str(mine)], [include], "", "is a folder; name its shared objects"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            inspect(libraries, headers, mapping)

@@ -1,0 +1,50 @@
+"""A plan may ask for any report that `--report` knows, those of installed packages included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import optest.reporting
+from optest.api.asking import asked
+from optest.api.running import run
+from optest.errors import UnknownName
+from optest.reporting import reporters
+from optest.reporting.file_report import FileReporter
+
+PLAN = """\
+version: 1
+report: {{format: {form}, path: out.txt}}
+cases:
+  - {{op: relu, dtypes: {{input0: float32}}, shapes: {{input0: 2x3}}}}
+"""
+
+
+def make(*, stream: Any, path: Path | None, verbosity: int, color: bool | None) -> FileReporter:
+    """What a package has under its entry point."""
+    return FileReporter(
+        path, file_name="mine.txt", text_of=lambda _, results, __: f"mine: {len(list(results))}", stream=None
+    )
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(optest.reporting, "load_entry_points", lambda _: [("mine", f"{__name__}:make")])
+    monkeypatch.setattr(reporters, "_entries", dict(reporters._entries))
+    return tmp_path / "plan.yaml"
+
+
+def test_a_report_of_a_package(plan: Path) -> None:
+    plan.write_text(PLAN.format(form="mine"))
+    assert run({"plan": str(plan), "quiet": 2}).exit_status == 0
+    assert (plan.parent / "out.txt").read_text() == "mine: 1"
+
+
+def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Path) -> None:
+    plan.write_text(PLAN.format(form="jnit"))
+    with pytest.raises(UnknownName, match=r"unknown report 'jnit'; did you mean 'junit'") as caught:
+        asked({"plan": "plan.yaml"})
+    assert "at plan.yaml:2 $.report.format\n  known: github, json, junit, markdown, mine, terminal" in str(caught.value)

@@ -1,0 +1,286 @@
+"""The words of a C library's mapping: what is a role, what fits a prototype, and that anything else is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from handmade import case_of, spec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from optest.backends.c_library.mapping import mapping_path, read_mapping, unknown_names
+from optest.backends.c_library.operands import lack, made_inputs, outputs_of_c, values
+from optest.backends.c_library.roles import CALL_KINDS, ELEMENTS, NUMBERS, Role, drift, literal, wrong_role
+from optest.errors import UsageError
+from optest.ffi.signatures import CKind, CType, Parameter, Prototype
+from optest.operators import operators
+from optest.registry import load_object
+from optest.spec import TestCase
+
+PLAIN = ("handle", "slot", "null")
+BUILT_IN = mapping_path("infiniop", ".")
+
+INT = CType(kind=CKind.INT, size=4, spelling="int")
+SIZE = CType(kind=CKind.UINT, size=8, spelling="size_t")
+FLOAT = CType(kind=CKind.FLOAT, size=4, spelling="float")
+DOUBLE = CType(kind=CKind.FLOAT, size=8, spelling="double")
+VOID = CType(kind=CKind.VOID, size=0, spelling="void")
+
+
+def pointer(pointee: CType, **further: Any) -> CType:
+    return CType(kind=CKind.POINTER, size=8, spelling=f"{pointee.spelling} *", pointee=pointee, **further)
+
+
+def why(text: str, type_: CType, name: str = "x") -> str | None:
+    prototype = Prototype(name="f", result=INT, parameters=(Parameter(name=name, type=type_),), where="f.h:1")
+    return drift("mapping m, operators.a.run", [Role.parse(text)], prototype)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "handle",
+        "input:a",
+        "input:bias?",
+        "output:out",
+        "tensor:min",
+        "attribute:eps as float",
+        "attribute:padding as size_t[]",
+        "attribute:padding as ptrdiff_t[3]",
+        "scalar:alpha as double",
+        "count:padding",
+        "constant:0 as int",
+        "constant:-1.5e3 as float",
+        "constant:SOME_NAME as int",
+    ],
+)
+def test_words_that_are_roles(text: str) -> None:
+    assert wrong_role(text, PLAIN, CALL_KINDS) == ""
+    role = Role.parse(text)
+    assert str(role) in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hanlde", "did you mean handle?"),
+        ("inputs:a", "did you mean input?"),
+        ("input", "but should be one of"),
+        ("handle:a", "but should be one of"),
+        ("input:", "but should be one of"),
+        ("input:a as float", "only a number has a C type"),
+        ("output:out?", "only an input can be left out"),
+        ("input:a-b", "'a-b' should be a name"),
+        ("attribute:eps", "should say its C type"),
+        ("attribute:eps as flaot", "did you mean float?"),
+        ("attribute:eps as size_t", "should say its C type"),
+        ("attribute:pads as sizet[]", "did you mean size_t?"),
+        ("attribute:pads as size_t[0]", "one element or more"),
+        ("scalar:alpha as float[2]", "only an attribute can be an array"),
+        ("constant:1.5 as int", "should be a number, or the name of one"),
+        ("constant:0", "should say its C type"),
+    ],
+)
+def test_words_that_are_none_are_told(text: str, said: str) -> None:
+    assert said in wrong_role(text, PLAIN, CALL_KINDS)
+
+
+_PIECES = st.sampled_from(
+    [
+        *CALL_KINDS,
+        *PLAIN,
+        *NUMBERS,
+        *ELEMENTS,
+        ":",
+        "?",
+        " as ",
+        "[",
+        "]",
+        "[2]",
+        "[]",
+        "a",
+        "0",
+        "-1",
+        ".",
+        "\n",
+        "é",
+        "²",
+    ]
+)
+
+
+@given(st.one_of(st.lists(_PIECES, max_size=8).map("".join), st.text(max_size=30)))
+@settings(max_examples=400)
+def test_any_text_is_a_role_or_is_told(text: str) -> None:
+    said = wrong_role(text, PLAIN, CALL_KINDS)
+    assert isinstance(said, str)
+    if not said:
+        role = Role.parse(text)
+        assert role.kind in (*PLAIN, *CALL_KINDS)
+        assert (role.name != "") == (role.kind in CALL_KINDS)
+        assert role.key
+        assert not role.is_array or role.type in ELEMENTS
+        return
+    assert said.startswith(("which is no role here", "but"))
+
+
+_NODES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-3, 300), st.floats(allow_nan=False), st.text(max_size=8), _PIECES),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)),
+    max_leaves=6,
+)
+_NAMES = st.sampled_from(("input", "weight", "bias", "out", "std", "cos", "position_ids", "a", "c", "eps", "alpha"))
+_MORE_NAMES = st.one_of(_NAMES, st.sampled_from(("interleaved", "padding", "normalized_shape", "statistics", "dtype")))
+_VALUES = st.one_of(
+    st.booleans(),
+    st.integers(-3, 3),
+    st.floats(allow_nan=False),
+    st.sampled_from(("lowest", "highest", "input[-1]", "out[7]", "out.dtype", "float32", "same", "trans_a", "x")),
+    st.tuples(st.integers(-9, 9), st.integers(-9, 9)).map(list),
+)
+_LIKELY = st.dictionaries(
+    _MORE_NAMES,
+    st.one_of(
+        _VALUES,
+        st.lists(_VALUES, max_size=2),
+        st.dictionaries(st.one_of(st.booleans(), st.integers(0, 2), _MORE_NAMES), _VALUES, max_size=2),
+        st.fixed_dictionaries({"of": _NAMES, "dim": st.integers(-5, 5), "dtype": st.sampled_from(("int64", "int8"))}),
+    ),
+    min_size=1,
+    max_size=2,
+)
+"""What has the right form more often than not."""
+_KEYS = (
+    *("create", "run", "dtypes", "dtypes_of", "ranks", "in_place", "refuses", "choices", "left_out", "implied"),
+    *("always", "arange", "swapped", "starts_as", "broadcasts", "workspace", "output_layouts", "no_such_key"),
+)
+
+
+def asked(operator: str, *shapes: tuple[int, ...], **attributes: Any) -> TestCase:
+    descriptor = operators.get(operator)
+    specs = [spec("float32", *shape) for shape in shapes]
+    bound = descriptor.bind(attributes)
+    infer: Any = load_object(str(descriptor.infer))
+    padded = [*specs, *[None] * (len(descriptor.tensors.inputs) - len(specs))]
+    return case_of(descriptor, *specs, attributes=bound, outputs=tuple(infer(padded, bound)))
+
+
+CASES = {
+    "gemm": asked("gemm", (3, 5), (5, 4), (3, 4)),
+    "layer_norm": asked("layer_norm", (2, 5), (5,), (5,), normalized_shape=[5]),
+    "rope": asked("rope", (2, 3, 4), (3, 2), (3, 2)),
+    "conv2d": asked("conv2d", (1, 2, 5, 5), (3, 2, 2, 2), padding=1),
+}
+_FRAME = yaml.safe_load(BUILT_IN.read_text())
+
+
+@given(
+    key=st.sampled_from(_KEYS),
+    node=st.one_of(_NODES, _LIKELY, _LIKELY),
+    operator=st.sampled_from(("gemm", "layer_norm", "rope", "conv2d")),
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_mapping_is_read_or_is_told(tmp_path: Path, key: str, node: Any, operator: str) -> None:
+    """Never another exception; and an entry that is read can be held against the operator."""
+    changed = {**_FRAME, "operators": {operator: {**_FRAME["operators"][operator], key: node}}}
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump(changed, allow_unicode=True), encoding="utf-8")
+    read_mapping.cache_clear()
+    told = ""
+    try:
+        mapping = read_mapping(file)
+        entry = mapping.operators[operator]
+        if unknown_names(entry, operators.get(operator)):
+            return
+        case = CASES[operator]
+        if lack(case, mapping) is None:
+            arrays = {each.name: np.zeros(each.spec.shape, each.spec.dtype.name) for each in case.inputs}
+            made_inputs(case, entry, arrays, outputs_of_c(case, entry))
+            values(case, entry, arrays, lambda name: 0)
+    except UsageError as error:
+        told = str(error)
+    assert not told or str(file) in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("count:padding", "count:paddings", "operators.conv1d counts 'paddings', which no role passes as an array"),
+        ("choices: {interleaved:", "choices: {interleave:", "names 'interleave', which no role passes"),
+        ("left_out: {min: lowest,", "left_out: {mim: lowest,", "names 'mim', which no role passes"),
+        ("implied: {normalized_shape: ['input[-1]']}", "implied: {normalized_shape: ['input[last]']}", "'input[last]'"),
+        (
+            "arange: {position_ids: {of: input, dim: -2, dtype: int64}}",
+            "arange: {position_ids: {of: input, dim: -2, dtype: int65}}",
+            "did you mean int64?",
+        ),
+        ("output_layouts: any", "output_layouts: some", "output_layouts"),
+    ],
+)
+def test_data_that_nobody_reads_is_told(tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = BUILT_IN.read_text().replace("    name: Add\n", "    name: Add\n    output_layouts: any\n")
+    assert old in text
+    (tmp_path / "own.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(UsageError) as refused:
+        read_mapping(tmp_path / "own.yaml")
+    assert said in str(refused.value)
+    assert "own.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(read_mapping(BUILT_IN).operators))
+def test_the_built_in_mapping_names_what_operators_have(name: str) -> None:
+    assert unknown_names(read_mapping(BUILT_IN).operators[name], operators.get(name)) == []
+
+
+def test_names_that_an_operator_does_not_have_are_told_with_the_nearest() -> None:
+    entry = read_mapping(BUILT_IN).operators["rope"]
+    said = "\n".join(unknown_names(entry, operators.get("softmax")))
+    assert "softmax has no input 'position_ids'" in said
+    assert "softmax has no attribute 'interleaved'; it has dim" in said
+    conv = "\n".join(unknown_names(read_mapping(BUILT_IN).operators["conv1d"], operators.get("max_pool2d")))
+    assert "max_pool2d has no input 'weight'" in conv
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "said"),
+    [
+        ("attribute:n as int", INT, None),
+        ("attribute:n as int", SIZE, None),
+        ("attribute:n as int", FLOAT, "should be an integer"),
+        ("attribute:n as float", DOUBLE, "should be a float"),
+        ("scalar:n as double", DOUBLE, None),
+        ("scalar:n as float", INT, "should be a float"),
+        ("constant:1 as int", pointer(VOID), "should be an integer"),
+        ("count:n", SIZE, None),
+        ("count:n", FLOAT, "count:n should be an integer"),
+        ("tensor:min", pointer(VOID), None),
+        ("tensor:min", INT, "tensor:min should be a pointer"),
+        ("attribute:n as size_t[2]", pointer(VOID), None),
+        ("attribute:n as size_t[]", pointer(SIZE), None),
+        ("attribute:n as size_t[]", pointer(FLOAT), "should be an array of float"),
+        ("attribute:n as size_t[]", SIZE, "should be a pointer to size_t"),
+        ("input:a?", pointer(VOID), None),
+        ("input:a?", SIZE, "should be a pointer"),
+    ],
+)
+def test_drift_names_argument_and_role(text: str, type_: CType, said: str | None) -> None:
+    found = why(text, type_)
+    if said is None:
+        assert found is None
+        return
+    assert found is not None
+    assert said in found
+    assert "argument 1 (x) of f" in found
+    assert "f.h:1" in found
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(-(2**40), 2**40))
+def test_literals(number: float, whole: int) -> None:
+    assert literal(repr(number), "float") == number
+    assert literal(str(whole), "int") == whole
+    assert literal("NAME", "int") is None
+    assert literal("1.5", "int") is None

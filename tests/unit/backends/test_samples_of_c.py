@@ -1,0 +1,193 @@
+"""What a check asks of a C library: derived from an operator's own calls and from the mapping, nothing loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api.checking import checked
+from optest.backends import backend_manager
+from optest.backends.c_library.config import read_ffi_config
+from optest.core.schedule import executions
+from optest.errors import NothingSelected, Unavailable, UsageError
+from optest.spec import TestCase
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library"
+BUILT_IN = Path(__file__).parents[3] / "src" / "optest" / "backends" / "c_library" / "mappings" / "infiniop.yaml"
+ADDED = {"input-layouts", "output-layouts", "layouts-at-once", "size-1", "squares", "pages", "threads"}
+
+
+@lru_cache(maxsize=16)
+def cases_of(name: str) -> tuple[TestCase, ...]:
+    return tuple(asked(name))
+
+
+def asked(*names: str, **options: Any) -> list[TestCase]:
+    given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": names, **options}
+    return list(checked(given).asked.cases)
+
+
+def sets_of(cases: Iterable[TestCase]) -> Counter[str]:
+    return Counter(tag.removeprefix("set:") for case in cases for tag in case.tags if tag.startswith("set:"))
+
+
+@pytest.fixture(autouse=True)
+def no_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INFINI_ROOT", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu"])
+def test_every_set_is_asked_and_legal(name: str) -> None:
+    cases = cases_of(name)
+    found = sets_of(cases)
+    assert found.keys() >= ADDED | {"refused", "layouts", "sizes"}
+    driver = backend_manager.get("ffi")
+    own = [case for case in cases if not ADDED.isdisjoint(tag.removeprefix("set:") for tag in case.tags)]
+    assert [case.id for case in own if driver.unsupported(case)] == []
+    assert len({case.id for case in cases}) == len(cases)
+
+
+def test_output_layouts_are_asked_by_themselves_and_with_inputs() -> None:
+    cases = [case for case in cases_of("add") if "set:output-layouts" in case.tags]
+    laid = [read_ffi_config(case)[0] for case in cases]
+    strides = {config.layouts[0][1] for config in laid if config is not None}
+    assert {(1, 4), (-37, 1), (37, -1), (40, 1), (74, 2)} <= strides
+    assert all(argument.spec.is_dense for case in cases for argument in case.inputs)
+
+
+def calls_of(cases: Iterable[TestCase]) -> list[Any]:
+    found = [read_ffi_config(case) for case in cases if "set:refused" in case.tags]
+    assert [problems for _, problems in found if problems] == []
+    return [config.call for config, _ in found if config is not None]
+
+
+def test_what_must_be_refused_is_asked_of_every_tensor() -> None:
+    cases = cases_of("gemm")
+    assert all(case.expects_error is not None for case in cases if "set:refused" in case.tags)
+    calls = calls_of(cases)
+    assert {name for call in calls for name in call.null} >= {
+        "input:a",
+        "input:b",
+        "output:out",
+        "descriptor",
+        "handle",
+    }
+    assert {name for call in calls for name in call.null_descriptor} == {"input:a", "input:b", "output:out"}
+    assert any(call.short_workspace for call in calls)
+    assert {tuple(call.alias.items()) for call in calls} >= {(("output:out", "input:a"),), (("output:out", "input:b"),)}
+    assert {call.dtypes["output:out"].name for call in calls if call.dtypes} >= {"float64", "float16", "int32"}
+    assert {call.shapes["output:out"] for call in calls if call.shapes} >= {(6, 3), (5, 4), (5,), (3, 5)}
+    shapes = {tuple(each.spec.shape for each in case.inputs) for case in cases if "set:refused" in case.tags}
+    assert ((5, 8), (7, 3)) in {shape[:2] for shape in shapes}
+
+
+def test_an_output_is_every_input_that_it_may_be() -> None:
+    calls = [read_ffi_config(case)[0] for case in cases_of("swiglu") if "set:in-place" in case.tags]
+    pairs = {tuple(config.call.in_place.items()) for config in calls if config is not None}
+    assert pairs == {(("output:out", "input:up"),), (("output:out", "input:gate"),)}
+    assert "in-place" not in sets_of(cases_of("gemm"))
+
+
+def test_threads_have_something_to_do() -> None:
+    cases = [case for case in cases_of("softmax") if "set:threads" in case.tags]
+    assert all(case.inputs[0].spec.elements > 40_000 for case in cases)
+    assert {argument.spec.shape[0] > 1000 for case in cases for argument in case.inputs} == {True, False}
+
+
+def test_sizes_of_a_norm_change_with_the_attribute_that_lists_them() -> None:
+    cases = [case for case in cases_of("rms_norm") if "set:sizes" in case.tags]
+    assert {case.inputs[0].spec.shape[-1] for case in cases} >= {3, 8, 9, 63, 65, 129}
+
+
+def test_cases_that_differ_in_the_call_alone_share_nothing() -> None:
+    cases = [case for case in cases_of("relu") if not {"set:refused", "set:in-place"}.isdisjoint(case.tags)]
+    assert len({case.key for case in cases}) < len(cases) / 2
+    shared = [execution.cases for execution in executions(cases)]
+    assert all(len({repr(case.backend_config) for case in group}) == 1 for group in shared)
+    assert len(shared) == len({(case.key, repr(case.backend_config)) for case in cases})
+
+
+def test_a_library_that_promises_nothing_is_asked_for_no_refusals(tmp_path: Path) -> None:
+    text = BUILT_IN.read_text().replace("refuses: [", "refuses: []  # [", 1)
+    (tmp_path / "own.yaml").write_text(text)
+    cases = asked("relu", mapping=str(tmp_path / "own.yaml"))
+    assert not any("StatusError" in case.expects_error.type for case in cases if case.expects_error is not None)
+
+
+def test_numbers_that_c_takes_as_floats_are_asked_as_floats() -> None:
+    alphas = {case.attributes["alpha"] for case in cases_of("gemm") if "alpha" in case.attributes}
+    assert 0.1 not in alphas
+    assert 0.10000000149011612 in alphas
+
+
+def test_options_become_the_configuration_of_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLE.parent)
+    given = {"library": ("c_library",), "headers": ("c_library/include",), "device": "cpu", "threads": "1,2"}
+    case = asked("relu", guard="pages", **given)[0]
+    assert case.backend_config["ffi"] == {
+        "library": str(EXAMPLE),
+        "headers": str(EXAMPLE / "include"),
+        "mapping": "infiniop",
+        "device": "cpu",
+        "guard": "pages",
+        "threads": [1, 2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"mapping": None}, UsageError, "for example: --mapping infiniop"),
+        ({"mapping": "infinop"}, UsageError, "did you mean infiniop?"),
+        ({"library": ("nowhere",)}, Unavailable, "nowhere is unavailable: there is no such folder; --library names"),
+        ({"library": ()}, Unavailable, "neither --library nor INFINI_ROOT"),
+        ({"headers": ("nowhere",)}, Unavailable, "--headers names them"),
+        ({"threads": "two"}, UsageError, "--threads is two, but should be numbers such as 1,2"),
+        ({"device": "gpu"}, UsageError, "mapping infiniop has cpu, nvidia"),
+        ({"op": ("erf",)}, NothingSelected, "erf is not in mapping infiniop"),
+        ({"backend": "numpy"}, UsageError, "is not for backend numpy"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(options: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=r"(?s).*" + said.replace("?", r"\?")):
+        asked(*options.pop("op", ("relu",)), **options)
+
+
+def test_operators_that_the_mapping_does_not_name_are_one_line() -> None:
+    given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
+    assert checked(given).lacking == ("2 operators are not in mapping infiniop",)
+
+
+@pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu", "rope"])
+def test_no_two_cases_are_one_to_the_runner(name: str) -> None:
+    """Cases of one key and one configuration are run once: odd strides where the size is 1 were lost like that."""
+    cases = [case for case in cases_of(name) if "set:size-1" in case.tags]
+    assert len({(case.key, repr(case.backend_config)) for case in cases}) == len(cases)
+
+
+def test_eight_dimensions_and_sizes_of_0_are_asked() -> None:
+    cases = cases_of("relu")
+    assert {len(case.inputs[0].spec.shape) for case in cases if "set:ranks" in case.tags} == {8}
+    empty = {
+        case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags and not case.inputs[0].spec.elements
+    }
+    assert {(0, 37), (4, 0)} <= empty
+
+
+def test_the_last_row_that_an_index_reaches_is_asked() -> None:
+    cases = [case for case in cases_of("rope") if "set:indices" in case.tags]
+    rows = {case.inputs[3].spec.dtype.name: case.inputs[1].spec.shape[0] for case in cases}
+    assert rows["uint8"] == 256
+    assert rows["int8"] == 128
+    assert rows["int64"] > 256
+
+
+def test_an_output_that_begins_in_another_output_is_refused() -> None:
+    aliases = [call.alias for call in calls_of(cases_of("layer_norm"))]
+    assert {"output:out": "output:std"} in aliases
+    assert {"output:out": "input:input"} in aliases

@@ -1,0 +1,108 @@
+"""Layouts as increments and leading dimensions: what they say leads to the tensor's own elements, or is a gap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.backends.c_library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
+from optest.numerics import view
+from optest.spec import TensorSpec, contiguous_strides, dtype
+
+F32 = dtype("float32")
+
+
+def spec(shape: tuple[int, ...], strides: tuple[int, ...] | None = None, offset: int = 0) -> TensorSpec:
+    return TensorSpec(dtype=F32, shape=shape, strides=strides, offset=offset)
+
+
+sizes = st.integers(0, 4)
+steps = st.integers(-3, 9)
+
+
+@given(st.integers(0, 4), st.integers(0, 4), steps, steps, st.booleans())
+def test_a_matrix_is_where_its_leading_dimension_says(m: int, n: int, one: int, two: int, by_rows: bool) -> None:
+    offset = max(0, -one) * m + max(0, -two) * n
+    tensor = spec((m, n), (one, two), offset)
+    order = Order(by_rows=by_rows)
+    try:
+        found = matrix_of(*axes_of(tensor, ("m", "n")), order)
+    except Gap:
+        assert m > 1 or n > 1
+        return
+    storage = np.arange(tensor.storage_elements + 200, dtype=np.float32)
+    stored_rows, stored_columns = found.rows, found.columns
+    line = stored_columns if by_rows else stored_rows
+    assert found.leading >= max(1, line)
+    seen = np.empty((stored_rows, stored_columns), np.float32)
+    for i in range(stored_rows):
+        for j in range(stored_columns):
+            seen[i, j] = storage[offset + (i * found.leading + j if by_rows else j * found.leading + i)]
+    assert np.array_equal(seen.T if found.is_transposed else seen, view(storage, tensor))
+
+
+@given(st.lists(st.integers(0, 3), max_size=4).map(tuple), st.integers(1, 3))
+def test_dense_dimensions_are_one(shape: tuple[int, ...], gap: int) -> None:
+    strides = tuple(gap * each for each in contiguous_strides(shape))
+    (axis,) = axes_of(spec(shape, strides), ("n...",))
+    assert axis.size == int(np.prod(shape, dtype=int))
+    storage = np.arange(400, dtype=np.float32)
+    walked = storage[: axis.size * axis.stride : axis.stride] if axis.size else storage[:0]
+    assert np.array_equal(walked, view(storage, spec(shape, strides)).ravel())
+
+
+def test_one_dimension_of_others_is_taken_for_all_that_have_no_name() -> None:
+    assert axes_of(spec((2, 3, 5)), ("m...", "k")) == (Axis(size=6, stride=5), Axis(size=5, stride=1))
+    assert axes_of(spec((5,)), ("m...", "k")) == (Axis(size=1, stride=1), Axis(size=5, stride=1))
+    assert axes_of(spec((3, 5)), ("k", "m"), swapped=True) == (Axis(size=5, stride=1), Axis(size=3, stride=5))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dims", "said"),
+    [
+        (spec((2, 3)), ("n",), "has 2 dimensions, but should have 1"),
+        (spec(()), ("m...", "k"), "has 0 dimensions, but should have 1 or more"),
+        (spec((4, 5), (1, 4)), ("n...",), "has strides [1, 4], which one increment does not walk in order"),
+        (spec((4, 5), (7, 1)), ("n...",), "has strides [7, 1], which one increment does not walk in order"),
+    ],
+)
+def test_what_is_no_vector_says_why(tensor: TensorSpec, dims: tuple[str, ...], said: str) -> None:
+    with pytest.raises(Gap, match=said.replace("[", r"\[").replace("]", r"\]")):
+        axes_of(tensor, dims)
+
+
+@pytest.mark.parametrize(
+    ("strides", "said"),
+    [
+        ((10, 2), "one of them should be 1"),
+        ((0, 1), "at a distance of a line or more"),
+        ((4, 1), "at a distance of a line or more"),
+        ((-5, 1), "at a distance of a line or more"),
+    ],
+)
+def test_what_is_no_matrix_says_why(strides: tuple[int, int], said: str) -> None:
+    rows, columns = Axis(size=3, stride=strides[0]), Axis(size=5, stride=strides[1])
+    with pytest.raises(Gap, match=said):
+        matrix_of(rows, columns, Order())
+
+
+def test_a_single_row_has_the_least_leading_dimension_that_is_legal() -> None:
+    row = matrix_of(Axis(size=1, stride=-3), Axis(size=5, stride=1), Order())
+    assert row == Matrix(rows=1, columns=5, leading=5, is_transposed=False)
+    assert matrix_of(Axis(size=0, stride=1), Axis(size=0, stride=1), Order()).leading == 1
+
+
+@pytest.mark.parametrize(
+    ("stride", "allowed", "found"),
+    [(3, "positive", 3), (-2, "nonzero", -2), (0, "any", 0), (0, "positive", None), (-1, "positive", None)],
+)
+def test_increments_that_are_not_allowed_are_gaps(stride: int, allowed: str, found: int | None) -> None:
+    axis = Axis(size=4, stride=stride)
+    if found is None:
+        with pytest.raises(Gap, match=f"has the increment {stride}"):
+            increment_of(axis, allowed)
+        assert increment_of(Axis(size=1, stride=stride), allowed) == 1
+    else:
+        assert increment_of(axis, allowed) == found

@@ -1,0 +1,97 @@
+"""Cases that compute the same share an execution; the quick look at the keys alone groups them as the whole look."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.core.schedule import Execution, executions
+from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, Skip, TensorSpec, TestCase, dtype
+
+COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="nowhere:copy")
+ARGUMENT = Argument(
+    name="x", path="input0", spec=TensorSpec(dtype=dtype("float32"), shape=(2,)), fill=Fill(kind="randn")
+)
+PLAIN = TestCase(descriptor=COPY, inputs=(ARGUMENT,))
+
+CASES = st.builds(
+    lambda **changes: replace(PLAIN, **changes),
+    name=st.sampled_from(["", "a", "b"]),
+    seed=st.integers(0, 3),
+    reference=st.none() | st.just("m:f"),
+    backend=st.sampled_from([BackendTarget(name="numpy"), BackendTarget(name="numpy", chip="b")]),
+    backend_config=st.sampled_from([{}, {"numpy": {"x": 1}}, {"numpy": {"x": 2}}]),
+    timeout_s=st.none() | st.just(1.0),
+    base_dir=st.sampled_from(["", "elsewhere"]),
+    skip=st.none() | st.just(Skip(reason="no")),
+)
+
+
+def computes_the_same(one: TestCase, other: TestCase) -> bool:
+    if one is other:
+        return True
+    seen = [
+        (
+            each.signature(),
+            each.seed,
+            each.backend,
+            each.reference,
+            each.backend_config,
+            each.timeout_s,
+            each.base_dir,
+        )
+        for each in (one, other)
+    ]
+    return one.skip is None and other.skip is None and seen[0] == seen[1]
+
+
+def told_apart(cases: list[TestCase]) -> list[list[int]]:
+    """Every case compared with the first of each group; cases by their places."""
+    groups: list[list[int]] = []
+    for place, case in enumerate(cases):
+        found = next((group for group in groups if computes_the_same(cases[group[0]], case)), None)
+        if found is None:
+            groups.append([place])
+        else:
+            found.append(place)
+    return groups
+
+
+def by_place(planned: list[TestCase], found: list[Execution]) -> list[list[int]]:
+    places = {id(case): place for place, case in enumerate(planned)}
+    return [[places[id(case)] for case in execution.cases] for execution in found]
+
+
+@given(st.lists(CASES, max_size=8))
+def test_groups_are_those_of_comparing_every_case_with_every_other(cases: list[TestCase]) -> None:
+    planned = [replace(case) for case in cases]
+    assert by_place(planned, list(executions(planned))) == told_apart(planned)
+
+
+@given(st.lists(CASES, max_size=6, unique_by=lambda case: case.seed))
+def test_cases_with_keys_of_their_own_run_one_by_one(cases: list[TestCase]) -> None:
+    assert by_place(cases, list(executions(cases))) == told_apart(cases) == [[place] for place in range(len(cases))]
+
+
+def test_rounds_repeat_the_whole_plan() -> None:
+    cases = [replace(PLAIN, seed=seed, name=str(place)) for place, seed in enumerate((1, 2, 1))]
+    found = executions(cases, rounds=2)
+    assert [([case.name for case in each.cases], each.round_index) for each in found] == [
+        (["0", "2"], 0),
+        (["1"], 0),
+        (["0", "2"], 1),
+        (["1"], 1),
+    ]
+    assert [each.cases for each in executions(cases, dedupe=False)] == [(case,) for case in cases]
+
+
+def test_cases_may_come_one_at_a_time() -> None:
+    assert len(executions(iter([PLAIN, replace(PLAIN, seed=1)]))) == 2
+
+
+def test_collection_goes_on_afterwards() -> None:
+    executions([PLAIN])
+    assert gc.isenabled()

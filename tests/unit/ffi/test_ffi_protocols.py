@@ -1,0 +1,37 @@
+"""Operators found in a library by the names of their functions."""
+
+from __future__ import annotations
+
+from optest.ffi.protocols import find_operators
+
+
+def test_camel_and_snake_case() -> None:
+    camel = ["xCreateAddDescriptor", "xGetAddWorkspaceSize", "xAdd", "xDestroyAddDescriptor"]
+    snake = ["y_create_add_descriptor", "y_get_add_workspace_size", "y_add", "y_destroy_add_descriptor"]
+    assert find_operators(camel)["Add"].workspace == "xGetAddWorkspaceSize"
+    found = find_operators(snake)["add"]
+    assert (found.create, found.workspace, found.run, found.destroy) == tuple(snake)
+
+
+def test_an_operator_needs_a_run_and_an_end() -> None:
+    assert find_operators(["xCreateAddDescriptor", "xAdd"]) == {}
+    assert find_operators(["xCreateAddDescriptor", "xDestroyAddDescriptor"]) == {}
+    assert find_operators(["xCreateTensorDescriptor", "xDestroyTensorDescriptor", "xAdd"]) == {}
+
+
+def test_a_workspace_may_be_missing() -> None:
+    found = find_operators(["xCreateAddDescriptor", "xAdd", "xDestroyAddDescriptor"])
+    assert found["Add"].workspace == ""
+
+
+def test_stated_patterns() -> None:
+    patterns = {"create": "new{name}", "workspace": "{name}Bytes", "run": "run{name}", "destroy": "end{name}"}
+    names = ["newAdd", "runAdd", "endAdd", "AddBytes", "newSub", "runSub", "endSub", "new", "newMul", "runMul"]
+    found = find_operators(names, patterns)
+    assert list(found) == ["Add", "Sub"]
+    assert found["Add"].workspace == "AddBytes"
+    assert found["Sub"].workspace == ""
+
+
+def test_other_words_for_run() -> None:
+    assert find_operators(["xCreateAddDesc", "xExecuteAdd", "xDestroyAddDesc"])["Add"].run == "xExecuteAdd"

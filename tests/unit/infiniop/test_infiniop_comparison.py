@@ -1,0 +1,205 @@
+"""debug, debug_all, print_discrepancy, get_tolerance: optest's comparator under a stated tolerance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.errors import UnknownName, UsageError
+from optest.infiniop import (
+    InfiniDeviceEnum,
+    InfiniDtype,
+    TestTensor,
+    debug,
+    debug_all,
+    get_tolerance,
+    print_discrepancy,
+    rearrange_tensor,
+)
+from optest.infiniop.comparison import Discrepancy
+
+INF, NAN = float("inf"), float("nan")
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("actual", "desired", "right"),
+    [
+        (1.0, 1.005, True),
+        (1.0, 1.02, False),
+        (INF, INF, True),
+        (5.0, INF, False),
+        (INF, 5.0, False),
+        (INF, -INF, False),
+        (NAN, 1.0, False),
+        (1.0, NAN, False),
+        (-0.0, 0.0, True),
+    ],
+)
+def test_one_element(actual: float, desired: float, right: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    indices = print_discrepancy(f32(0, actual), f32(0, desired), atol=0, rtol=1e-2)
+    assert indices.tolist() == ([] if right else [[1]])
+    assert f"off: {len(indices)} of 2 elements" in capsys.readouterr().out
+    if right:
+        debug(f32(0, actual), f32(0, desired), verbose=False)
+    else:
+        with pytest.raises(Discrepancy, match="1 of 2 elements is"):
+            debug(f32(0, actual), f32(0, desired), verbose=False)
+
+
+@given(
+    st.lists(st.tuples(st.floats(width=32), st.floats(width=32)), min_size=1, max_size=8),
+    st.sampled_from([0.0, 1e-2, 1.0]),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_the_table_and_the_verdict_agree(pairs: list[tuple[float, float]], atol: float, rtol: float) -> None:
+    actual, desired = f32(*[a for a, _ in pairs]), f32(*[d for _, d in pairs])
+    off = len(print_discrepancy(actual, desired, atol, rtol, equal_nan=True, verbose=False))
+    try:
+        debug(actual, desired, atol, rtol, equal_nan=True, verbose=False)
+    except Discrepancy:
+        assert off > 0
+    else:
+        assert off == 0
+
+
+def test_nan_on_both_sides_counts_only_with_equal_nan() -> None:
+    debug(f32(NAN), f32(NAN), equal_nan=True, verbose=False)
+    with pytest.raises(Discrepancy, match="1 of 1 elements are NaN on both sides"):
+        debug(f32(NAN), f32(NAN), verbose=False)
+    assert len(print_discrepancy(f32(NAN), f32(NAN), equal_nan=False, verbose=False)) == 1
+
+
+def test_empty_tensors_are_compared_to_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    debug(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))
+    assert "off: 0 of 0 elements\n" in capsys.readouterr().out
+    with pytest.raises(Discrepancy, match="the shape is 0x3, but should be 0x4"):
+        debug(np.zeros((0, 3), np.float32), np.zeros((0, 4), np.float32), verbose=False)
+
+
+def test_no_broadcast_and_no_silent_cast() -> None:
+    with pytest.raises(Discrepancy, match="the shape is 1, but should be 2"):
+        debug(f32(1), f32(1, 1), verbose=False)
+    with pytest.raises(UsageError, match="shapes are 1 and 2"):
+        print_discrepancy(f32(1), f32(1, 1))
+    with pytest.raises(Discrepancy, match="the dtype is int32, but should be float32"):
+        debug(np.array([1], np.int32), f32(1), verbose=False)
+    with pytest.raises(UsageError, match="dtypes are int32 and float32"):
+        print_discrepancy(np.array([1], np.int32), f32(1))
+    with pytest.raises(UsageError, match="value is a list"):
+        debug([1.0], f32(1))
+
+
+def test_a_reference_in_higher_precision_is_taken_at_its_value() -> None:
+    half = np.array([1 + 2**-10], np.float16)
+    debug(half, np.array([1 + 2**-11 + 2**-12]), rtol=2**-11, verbose=False)
+    with pytest.raises(Discrepancy):
+        debug(half, np.array([1 + 2**-11 - 2**-13]), rtol=2**-12, verbose=False)
+
+
+def test_integers_are_compared_without_wrapping(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Discrepancy):
+        debug(np.array([0], np.uint64), np.array([2**64 - 1], np.uint64), atol=1, rtol=0)
+    assert "delta -18446744073709551615" in capsys.readouterr().out
+
+
+def test_the_table_names_index_values_and_delta(capsys: pytest.CaptureFixture[str]) -> None:
+    actual, expected = f32(1, 2, 3, 4).reshape(2, 2), f32(1, 2, 5, 4).reshape(2, 2)
+    assert print_discrepancy(actual, expected, rtol=0.1).tolist() == [[1, 0]]
+    out = capsys.readouterr().out
+    assert " > index [1, 0]" in out
+    assert "actual 3.0" in out
+    assert "expected 5.0" in out
+    assert "delta -2.0" in out
+    assert "\033" not in out, "no colours where nobody sees them"
+    many = print_discrepancy(np.zeros(80), np.ones(80))
+    assert len(many) == 80
+    assert "and 30 more" in capsys.readouterr().out
+
+
+def test_debug_all_joins_by_and_or_or() -> None:
+    right, wrong = (f32(1), f32(1)), (f32(5), f32(INF))
+    debug_all([right[0], wrong[0]], [right[1], wrong[1]], "or", verbose=False)
+    with pytest.raises(Discrepancy):
+        debug_all([right[0], wrong[0]], [right[1], wrong[1]], "and", verbose=False)
+    with pytest.raises(Discrepancy):
+        debug_all([wrong[0]], [wrong[1]], "or", verbose=False)
+    with pytest.raises(UsageError, match="condition is 'xor'"):
+        debug_all([right[0]], [right[1]], "xor")
+    with pytest.raises(UsageError, match="pairs are needed"):
+        debug_all([], [], "and")
+
+
+def test_the_message_is_a_verdict_with_its_rule() -> None:
+    with pytest.raises(Discrepancy) as caught:
+        debug(f32(1, 3), f32(1, 2), atol=0.5, rtol=0, verbose=False)
+    assert "worst at [1]: got 3, but should be 2 ± 0.5" in str(caught.value)
+    assert "atol=0.5" in str(caught.value)
+
+
+def test_tolerances_come_in_one_order_and_exact_types_are_exact() -> None:
+    stated = {InfiniDtype.F16: {"rtol": 1e-2, "atol": 1e-3}, "bfloat16": {"atol": 5e-2}}
+    assert get_tolerance(stated, InfiniDtype.F16) == (1e-3, 1e-2)
+    assert get_tolerance(stated, InfiniDtype.BF16) == (5e-2, 0.0)
+    assert get_tolerance(stated, InfiniDtype.F32, 1e-5, 1e-4) == (1e-5, 1e-4)
+    for exact in (InfiniDtype.I8, InfiniDtype.BOOL, InfiniDtype.BYTE, InfiniDtype.U64):
+        assert get_tolerance(stated, exact) == (0.0, 0.0)
+    with pytest.raises(UnknownName):
+        get_tolerance({InfiniDtype.F16: {"rtoll": 1}}, InfiniDtype.F16)
+
+
+def test_test_tensors_are_compared_as_c_left_them() -> None:
+    tensor = TestTensor((2, 3), (-3, 1), InfiniDtype.C32, InfiniDeviceEnum.CPU)
+    debug(tensor, tensor.logical_array(), rtol=0, verbose=False)
+
+
+def test_rearranged_gaps_are_poisoned() -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    arranged = rearrange_tensor(values, (-5, 1))
+    assert arranged.strides == (-20, 4)
+    assert np.array_equal(arranged, values)
+    assert np.isnan(np.lib.stride_tricks.as_strided(arranged[1, 2:], (2,), (4,))[1])
+    with pytest.raises(UsageError, match="differ between elements that share memory"):
+        rearrange_tensor(values, (0, 1))
+    with pytest.raises(UsageError, match="strides"):
+        rearrange_tensor(values, (1,))
+    assert rearrange_tensor(np.float32(3), ()).shape == ()
+
+
+@pytest.mark.torch
+class TestWithTorch:
+    @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "complex64", "bool", "int8"])
+    def test_torch_tensors(self, name: str) -> None:
+        import torch
+
+        tensor = torch.tensor([0, 1, 1]).to(getattr(torch, name))
+        debug(tensor, tensor.clone(), atol=0, rtol=0, verbose=False)
+        with pytest.raises(Discrepancy):
+            debug(tensor, torch.tensor([0, 1, 0]).to(getattr(torch, name)), atol=0, rtol=0, verbose=False)
+
+    def test_half_complex_numbers_are_numbers(self) -> None:
+        values = np.full(2, 1e-3 + 1e-3j, np.complex64)
+        zeros, small = (
+            TestTensor((2,), None, InfiniDtype.C32, 0, mode="manual", set_tensor=each) for each in (0 * values, values)
+        )
+        debug(zeros.actual_tensor(), small.actual_tensor(), atol=1e-2, verbose=False)
+        with pytest.raises(Discrepancy):
+            debug(zeros.actual_tensor(), small.actual_tensor(), atol=1e-4, rtol=0, verbose=False)
+
+    def test_rearranged_torch_tensors(self) -> None:
+        import torch
+
+        values = torch.arange(6.0).reshape(2, 3)
+        arranged = rearrange_tensor(values, (1, 4))
+        assert arranged.stride() == (1, 4)
+        assert torch.equal(arranged, values)
+        assert torch.isnan(arranged.as_strided((9,), (1,))).sum() == 4
+        repeated = rearrange_tensor(torch.ones(2, 3).bfloat16(), (0, 1))
+        assert repeated.stride() == (0, 1)
+        with pytest.raises(UsageError, match="torch has no negative ones"):
+            rearrange_tensor(values, (-3, 1))

@@ -1,0 +1,255 @@
+"""LIBINFINIOP: opened when used, signatures from the header, registrations held against it, descriptors counted."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from optest.errors import Unavailable, UsageError
+from optest.ffi import libraries
+from optest.ffi.calls import BadCall
+from optest.ffi.handles import HandleError
+from optest.ffi.libraries import file_name, find_library
+from optest.ffi.registration import Drift
+from optest.ffi.statuses import StatusError
+from optest.infiniop import (
+    LIBINFINIOP,
+    CTensor,
+    InfiniDtype,
+    InfiniLib,
+    OpRegister,
+    check_error,
+    create_handle,
+    destroy_handle,
+    infiniopHandle_t,
+    infiniopOperatorDescriptor_t,
+    infiniopTensorDescriptor_t,
+    open_lib,
+)
+from optest.infiniop.functions import UncheckedSignature
+from optest.infiniop.status import Status
+
+pytestmark = pytest.mark.cxx
+
+
+def twice(handle: object, *tensors: CTensor) -> object:
+    descriptor = infiniopOperatorDescriptor_t()
+    check_error(
+        LIBINFINIOP.infiniopCreateTwiceDescriptor(
+            handle, ctypes.byref(descriptor), *[each.descriptor for each in tensors]
+        )
+    )
+    return descriptor
+
+
+def test_importing_loads_neither_library_nor_torch_nor_parser() -> None:
+    code = (
+        "import sys\nfrom optest.infiniop import *\nfrom optest.infiniop.utils import *\n"
+        "print(repr(LIBINFINIOP), [m for m in ('torch', 'pycparser') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "<LIBINFINIOP, not opened yet> []\n"
+
+
+def test_a_missing_library_is_unavailable_in_words() -> None:
+    with pytest.raises(Unavailable, match=r"library infini(op|rt) is unavailable: it was looked for as .*nothing/lib/"):
+        LIBINFINIOP.infiniopAdd  # noqa: B018 - asking is what fails
+
+
+def test_the_default_library_is_opened_at_first_use(tiny_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFINI_ROOT", str(tiny_root))
+    assert LIBINFINIOP.aliveNow() == 0
+    assert repr(LIBINFINIOP) == f"<InfiniLib of {tiny_root}>"
+
+
+def test_operators_come_before_the_runtime(lib: InfiniLib) -> None:
+    assert lib.both() == 0, "libinfiniop.so's, which succeeds, and not libinfinirt.so's"
+    assert lib.infinirtSetDevice(0, 0) == 0, "only the runtime has it"
+    assert lib.libop._name.endswith("libinfiniop.so")
+    assert lib.librt._name.endswith("libinfinirt.so")
+
+
+def test_two_opened_objects_make_a_library(lib: InfiniLib, tiny_root: Path) -> None:
+    own = InfiniLib(ctypes.CDLL(lib.librt._name), ctypes.CDLL(lib.libop._name), headers=[tiny_root / "include"])
+    assert own.infinirtSetDevice(0, 0) == 0
+
+
+def test_windows_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Windows:
+        platform = "win32"
+
+    monkeypatch.setattr(libraries, "sys", Windows)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "infiniop.dll").touch()
+    assert file_name("infiniop") == "infiniop.dll"
+    assert find_library("infiniop", root=tmp_path) == str(tmp_path / "bin" / "infiniop.dll")
+
+
+def test_every_operator_of_the_header_is_callable_without_registration(lib: InfiniLib) -> None:
+    assert lib.infiniopTwice.argtypes == (ctypes.c_void_p, *lib.infiniopTwice.argtypes[1:])
+    assert "infiniopTwice(infiniopTwiceDescriptor_t desc" in repr(lib.infiniopTwice)
+
+
+def test_a_missing_symbol_breaks_its_operator_alone(lib: InfiniLib) -> None:
+    @OpRegister.operator
+    def absent_(each):
+        each.infiniopAbsent.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t] + [ctypes.c_void_p] * 3
+
+    @OpRegister.operator
+    def unheard_of_(each):
+        each.infiniopTwyce.argtypes = [ctypes.c_void_p]
+
+    assert lib.infiniopTwice is lib.infiniopTwice
+    assert not hasattr(lib, "infiniopTwyce")
+    with pytest.raises(Unavailable, match=r"symbol infiniopAbsent is unavailable"):
+        lib.infiniopAbsent(None)
+    with pytest.raises(AttributeError, match=r"did you mean infiniopTwice\?"):
+        lib.infiniopTwyce  # noqa: B018
+
+
+def test_drift_of_a_registration_names_the_argument_when_its_operator_is_called(lib: InfiniLib) -> None:
+    @OpRegister.operator
+    def twice_(each):
+        pointer = ctypes.c_void_p
+        each.infiniopTwice.argtypes = [pointer, pointer, ctypes.c_int, pointer, pointer, pointer]
+
+    with pytest.raises(Drift, match=r"infiniopTwice: argument 3 \(workspace_size\) is declared c_int, .* says size_t"):
+        lib.infiniopTwice(None, None, 0, None, None, None)
+    with pytest.raises(Drift, match="workspace_size"):
+        OpRegister.register_lib(lib)
+    assert lib.infinirtSetDevice(0, 0) == 0, "no other function is concerned"
+
+
+def test_drift_of_a_signature_that_is_set_on_the_function(lib: InfiniLib) -> None:
+    with pytest.raises(Drift, match="declared with 1 arguments, but the header has 6; missing at the end"):
+        lib.infiniopTwice.argtypes = [ctypes.c_void_p]
+    lib.infinirtSetDevice.argtypes = [ctypes.c_int, ctypes.c_int]
+    with pytest.raises(Drift, match="the result is declared c_double"):
+        lib.infinirtSetDevice.restype = ctypes.c_double
+
+
+def test_what_no_header_declares_needs_a_registration(lib: InfiniLib) -> None:
+    with pytest.raises(UsageError, match=r"infiniopHidden has no signature: .*write @OpRegister.operator"):
+        lib.infiniopHidden(2)
+
+    @OpRegister.operator
+    def hidden_(each):
+        each.infiniopHidden.argtypes = [ctypes.c_int]
+
+    with pytest.warns(UncheckedSignature, match="declares infiniopHidden"):
+        status = lib.infiniopHidden(2)
+    assert (status, repr(status)) == (2, "2 (INFINI_STATUS_NOT_IMPLEMENTED)")
+    with pytest.raises(UsageError, match="given 2 arguments, but should be given 1"):
+        lib.infiniopHidden(2, 3)
+
+
+def test_a_library_without_headers_still_makes_tensors(tiny_root: Path, tmp_path: Path) -> None:
+    lib = open_lib(tiny_root, headers=[])
+    assert lib.header is None
+    tensor = CTensor(InfiniDtype.F32, (2, 3), None)
+    assert tensor.descriptor
+    tensor.destroy_desc()
+    with pytest.raises(StatusError, match=r"infiniopCreateTensorDescriptor returned 10 \(INFINI_STATUS_BAD_TENSOR_D"):
+        CTensor(InfiniDtype.BF16, (2,), None).descriptor  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((None, None, 4, None, None), "given 5 arguments, but should be given 6; missing: stream"),
+        ((None, None, -1, None, None, None), r"argument 3 \(workspace_size\) is -1, but should be from 0"),
+        ((None, None, 4, 1.5, None, None), r"argument 4 \(y\) is 1.5 \(float\), but should be a pointer"),
+    ],
+)
+def test_arguments_are_checked_before_c_is_called(lib: InfiniLib, arguments: tuple[object, ...], said: str) -> None:
+    with pytest.raises(BadCall, match=said):
+        lib.infiniopTwice(*arguments)
+
+
+def test_a_tensor_descriptor_is_no_handle(lib: InfiniLib) -> None:
+    tensor = CTensor(InfiniDtype.F32, (2,), None)
+    with pytest.raises(BadCall, match="is a handle of InfiniopTensorDescriptor, but should be infiniopHandle_t"):
+        twice(tensor.descriptor, tensor, tensor)
+    with pytest.raises(HandleError, match="tensor descriptor is given to infiniopDestroyHandle, but should be to"):
+        lib.infiniopDestroyHandle(tensor.descriptor)
+    tensor.destroy_desc()
+
+
+def test_statuses_have_the_names_of_the_librarys_own_header(lib: InfiniLib) -> None:
+    assert lib.codes.name(77) == "INFINI_STATUS_OF_THIS_LIBRARY"
+    with pytest.raises(StatusError, match=r"infinirtSetDevice returned 5 \(INFINI_STATUS_DEVICE_TYPE_NOT_SUPPORTED\)"):
+        check_error(lib.infinirtSetDevice(1, 0))
+    with pytest.raises(StatusError, match=r"returned 4 \(INFINI_STATUS_NULL_POINTER\)"):
+        check_error(4)
+    check_error(0)
+
+
+def test_a_status_knows_whether_anybody_looked(lib: InfiniLib) -> None:
+    lib.infinirtSetDevice(1, 0)
+    looked = lib.infinirtSetDevice(1, 0)
+    assert looked != 0
+    (left,) = lib.take_unseen()
+    assert isinstance(left, Status)
+    assert left.function == "infinirtSetDevice"
+    assert lib.take_unseen() == []
+
+
+def test_destroying_a_descriptor_twice_is_harmless_and_counted_once(lib: InfiniLib) -> None:
+    before = lib.aliveNow()
+    tensor = CTensor(InfiniDtype.F32, (2, 3), (3, 1))
+    assert isinstance(tensor.descriptor, infiniopTensorDescriptor_t)
+    assert lib.aliveNow() == before + 1
+    tensor.destroy_desc()
+    tensor.destroy_desc()
+    assert tensor.descriptor is None
+    assert lib.aliveNow() == before
+    assert lib.leaks() == ()
+
+
+def test_a_descriptor_that_is_forgotten_is_destroyed_and_counted(lib: InfiniLib) -> None:
+    before = lib.aliveNow()
+    tensor = CTensor(InfiniDtype.F32, (2, 3), None)
+    assert tensor.descriptor
+    del tensor
+    gc.collect()
+    assert lib.aliveNow() == before
+    (leak,) = lib.leaks()
+    assert leak.what == "tensor descriptor"
+    assert leak.made_at.startswith(__file__)
+    assert "forgotten" in leak.why
+
+
+def test_descriptors_of_operators_are_counted_and_never_freed_twice(lib: InfiniLib) -> None:
+    handle = create_handle()
+    assert isinstance(handle, infiniopHandle_t)
+    descriptor = twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (2,), None))
+    assert {leak.what for leak in lib.leaks()} >= {"handle", "Twice descriptor"}
+    assert lib.infiniopDestroyTwiceDescriptor(descriptor) == 0
+    with pytest.raises(HandleError, match="was destroyed already"):
+        lib.infiniopDestroyTwiceDescriptor(descriptor)
+    destroy_handle(handle)
+    assert not {leak.what for leak in lib.leaks()} & {"handle", "Twice descriptor"}
+    with pytest.raises(HandleError):
+        destroy_handle(handle)
+
+
+def test_a_refused_creation_leaves_nothing(lib: InfiniLib) -> None:
+    handle = create_handle()
+    with pytest.raises(StatusError, match="BAD_TENSOR_SHAPE"):
+        twice(handle, CTensor(InfiniDtype.F32, (2,), None), CTensor(InfiniDtype.F32, (3,), None))
+    assert "Twice descriptor" not in {leak.what for leak in lib.leaks()}
+    destroy_handle(handle)
+
+
+def test_without_a_parser_the_headers_are_unavailable_in_words(tiny_root: Path) -> None:
+    code = (
+        "import sys; sys.modules['pycparser'] = None\n"
+        f"from optest.infiniop import *; open_lib({str(tiny_root)!r}).infinirtSetDevice(0, 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert "Unavailable: pycparser is unavailable: C headers cannot be read without it; pip install" in done.stderr

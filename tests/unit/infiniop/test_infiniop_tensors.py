@@ -1,0 +1,334 @@
+"""TestTensor: every mode, dtype and layout on NumPy memory; guards, gaps, seeds; torch and DLPack where they are."""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.errors import Unavailable, UnknownName, UsageError
+from optest.ffi.regions import Placement
+from optest.infiniop import InfiniDeviceEnum, InfiniDtype, TestTensor, TestWorkspace, set_seed, torch_bridge
+from optest.infiniop.datatypes import element_of
+from optest.infiniop.values import GIVEN_MODES, MODES
+from optest.numerics import numpy_dtype, widen
+from optest.spec import Fault, Reason
+
+CPU = InfiniDeviceEnum.CPU
+F32 = InfiniDtype.F32
+DTYPES = [dt for dt in InfiniDtype if dt is not InfiniDtype.INVALID]
+DRAWN = [mode for mode in MODES if mode not in (*GIVEN_MODES, "empty")]
+LAYOUTS = [
+    ((3, 4), None),
+    ((3, 4), (1, 3)),
+    ((3, 4), (9, 2)),
+    ((3, 4), (0, 1)),
+    ((3, 4), (-4, -1)),
+    ((4, 4), (1, 1)),
+    ((3, 1), (1, 77)),
+    ((), None),
+    ((), ()),
+    ((0, 3), None),
+    ((2, 0, 3), (-5, 2, 9)),
+]
+
+
+def holds(dt: InfiniDtype, mode: str) -> bool:
+    return mode != "float8_e4m3fn" or (element_of(dt).bits == 8 and dt is not InfiniDtype.BOOL) or "F" in dt.name
+
+
+@pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
+@pytest.mark.parametrize("mode", DRAWN)
+def test_every_mode_draws_every_dtype_in_every_layout(dt: InfiniDtype, mode: str) -> None:
+    if not holds(dt, mode) and dt not in (InfiniDtype.C16, InfiniDtype.C32):
+        with pytest.raises(UsageError, match="holds no float8"):
+            TestTensor((3, 4), None, dt, CPU, mode=mode)
+        return
+    if mode == "float8_e4m3fn" and dt in (InfiniDtype.C16, InfiniDtype.C32, InfiniDtype.C64, InfiniDtype.C128):
+        return
+    for shape, strides in LAYOUTS:
+        tensor = TestTensor(shape, strides, dt, CPU, mode=mode)
+        tensor.check_unchanged()
+        logical, actual = tensor.logical_array(), tensor.actual_array()
+        assert logical.shape == actual.shape == tuple(shape)
+        assert np.ascontiguousarray(actual).tobytes() == logical.tobytes()
+
+
+@pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
+def test_ones_and_zeros_are_what_they_say(dt: InfiniDtype) -> None:
+    for mode, value in (("ones", 1), ("zeros", 0)):
+        drawn = TestTensor((2, 3), None, dt, CPU, mode=mode).logical_array()
+        wanted = value + value * 1j if drawn.dtype.kind == "c" and mode == "ones" and dt in _PACKED else value
+        assert np.all(widen(drawn) == wanted)
+
+
+_PACKED = (InfiniDtype.C16, InfiniDtype.C32)
+
+
+@given(
+    shape=st.lists(st.integers(0, 4), max_size=3),
+    data=st.data(),
+    dt=st.sampled_from(DTYPES),
+)
+def test_logical_and_physical_agree_for_any_strides(shape: list[int], data: st.DataObject, dt: InfiniDtype) -> None:
+    strides = [data.draw(st.integers(-6, 6)) for _ in shape]
+    tensor = TestTensor(shape, strides, dt, CPU)
+    tensor.check_unchanged()
+    assert tensor.is_broadcast() == (0 in strides)
+    assert np.ascontiguousarray(tensor.actual_array()).tobytes() == tensor.logical_array().tobytes()
+
+
+def test_what_is_no_element_is_poisoned_with_nan_and_not_zero() -> None:
+    tensor = TestTensor((3, 4), (9, 2), F32, CPU, mode="ones", offset=2)
+    storage = tensor._memory.buffer.region
+    everything = storage.memory[storage.start : storage.end].view(np.float32)
+    assert np.isnan(everything).sum() == everything.size - 12
+    assert np.nansum(everything) == 12
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [(-1, "1 byte before the start of"), (1, r"in a gap between the elements .* behind element \[0, 0\]")],
+)
+def test_a_write_outside_the_elements_is_found(place: int, said: str) -> None:
+    tensor = TestTensor((3, 4), (9, 2), F32, CPU)
+    tensor.check_guards()
+    buffer = tensor._memory.buffer
+    start = buffer.region.start + 4 * place
+    buffer.region.memory[start : start + 4] = 0
+    with pytest.raises(Fault, match=said) as caught:
+        tensor.check_guards()
+    assert caught.value.reason is Reason.OUT_OF_BOUNDS
+
+
+def test_an_input_that_changed_is_found() -> None:
+    tensor = TestTensor((3, 4), (1, 3), F32, CPU)
+    tensor.actual_array()[2, 1] = 7
+    with pytest.raises(Fault, match=r"element \[2, 1\]") as caught:
+        tensor.check_unchanged()
+    assert caught.value.reason is Reason.INPUT_MUTATED
+
+
+def test_an_output_that_was_not_written_is_found() -> None:
+    tensor = TestTensor((2, 3), (5, 1), InfiniDtype.F16, CPU, mode="empty")
+    tensor.actual_array()[...] = 1
+    tensor.check_written()
+    again = TestTensor((2, 3), (5, 1), InfiniDtype.F16, CPU, mode="empty")
+    again.actual_array()[0] = 1
+    with pytest.raises(Fault, match=r"3 of 6 elements were never written; the first at \[1, 0\]"):
+        again.check_written()
+    with pytest.raises(UsageError, match="no logical values"):
+        again.logical_array()
+
+
+def test_values_follow_from_the_seed() -> None:
+    def bits(count: int = 2) -> list[bytes]:
+        return [TestTensor((5, 5), None, F32, CPU).logical_array().tobytes() for _ in range(count)]
+
+    set_seed(3)
+    first = bits()
+    set_seed(3)
+    assert bits() == first
+    set_seed(4)
+    assert bits() != first
+    assert first[0] != first[1], "two tensors of one shape hold different values"
+    one, other = (TestTensor((5,), None, F32, CPU, seed=9).logical_array() for _ in range(2))
+    assert one.tobytes() == other.tobytes()
+
+
+def test_committed_bits_of_a_seed() -> None:
+    drawn = TestTensor((4,), None, F32, CPU, seed=0).logical_array()
+    assert [float(each).hex() for each in drawn] == GOLDEN
+
+
+GOLDEN = ["0x1.ef75360000000p-3", "0x1.a9a1b80000000p-1", "0x1.3e5b6a0000000p-1", "-0x1.9e9b620000000p-1"]
+
+
+def test_random_values_are_of_both_signs_and_use_all_bits_of_integers() -> None:
+    floats = TestTensor((1000,), None, F32, CPU, seed=1).logical_array()
+    assert floats.min() < -0.9
+    assert floats.max() > 0.9
+    for dt in (InfiniDtype.I8, InfiniDtype.U16, InfiniDtype.I64, InfiniDtype.U64):
+        drawn = TestTensor((2000,), None, dt, CPU, seed=1).logical_array()
+        assert int(drawn.max()) > np.iinfo(drawn.dtype).max // 4
+        assert np.iinfo(drawn.dtype).min == 0 or int(drawn.min()) < np.iinfo(drawn.dtype).min // 4
+    special = TestTensor((1000,), None, InfiniDtype.F16, CPU, mode="special", seed=1).logical_array()
+    assert np.isnan(special).any()
+    assert np.isinf(special).any()
+
+
+def test_randint_has_its_bounds_and_scale_and_bias_come_after() -> None:
+    drawn = TestTensor(
+        (200,), None, InfiniDtype.I32, CPU, mode="randint", randint_low=-2, randint_high=3
+    ).logical_array()
+    assert set(drawn.tolist()) == {-2, -1, 0, 1, 2}
+    assert (
+        TestTensor((2,), None, F32, CPU, mode="ones", scale=0.1, bias=2).logical_array().tolist()
+        == [float(np.float32(2.1))] * 2
+    )
+    assert (
+        TestTensor((2,), None, InfiniDtype.I64, CPU, mode="ones", scale=2**62, bias=-1).logical_array().tolist()
+        == [2**62 - 1] * 2
+    )
+    assert TestTensor((1,), None, InfiniDtype.C32, CPU, mode="zeros", bias=1 + 2j).logical_array()[0] == 1 + 2j
+    with pytest.raises(UsageError, match="leave the range of U8"):
+        TestTensor((2,), None, InfiniDtype.U8, CPU, mode="ones", bias=255)
+    with pytest.raises(UsageError, match="needs whole numbers"):
+        TestTensor((2,), None, InfiniDtype.I8, CPU, mode="ones", scale=0.5)
+
+
+def test_float8_values_in_bytes_and_in_wider_floats() -> None:
+    eight = TestTensor((50,), None, InfiniDtype.F8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
+    codes = TestTensor((50,), None, InfiniDtype.U8, CPU, mode="float8_e4m3fn", seed=2).logical_array()
+    wide = TestTensor((50,), None, F32, CPU, mode="float8_e4m3fn", seed=2).logical_array()
+    assert eight.tobytes() == codes.tobytes()
+    assert np.array_equal(widen(eight), wide)
+
+
+def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
+    values = np.array([[np.nan, -0.0], [np.inf, 1.5]], np.float32)
+    tensor = TestTensor((2, 2), (1, 2), F32, CPU, mode="manual", set_tensor=values)
+    assert tensor.logical_array().tobytes() == values.tobytes()
+    rounded = TestTensor((2,), None, InfiniDtype.BF16, CPU, mode="manual", set_tensor=[1.00390625, 3]).logical_array()
+    assert widen(rounded).tolist() == [1.0, 3.0], "a tie goes to even"
+    repeated = TestTensor((3, 2), (1, 0), F32, CPU, mode="manual", set_tensor=values[:1, :1])
+    assert np.isnan(repeated.logical_array()).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "dt", "given", "said"),
+    [
+        ((2,), None, F32, np.ones(2), "values are float64, but should be float32 for F32"),
+        ((2,), None, F32, np.ones(3, np.float32), "values have the shape 3, but should have 2"),
+        ((2, 2), (0, 1), F32, np.arange(4, dtype=np.float32).reshape(2, 2), "differ between elements that share"),
+        ((2,), None, InfiniDtype.U8, [1, 256], "values reach from 1 to 256, which U8 does not hold"),
+        ((2,), None, InfiniDtype.I8, [1, 0.5], "values have fractions"),
+        ((2,), None, F32, None, "set_tensor has no values"),
+        ((2,), (1, 1), F32, [1.0], "strides .* have 2 entries, but should have 1"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(shape, strides, dt, given, said) -> None:
+    with pytest.raises(UsageError, match=said):
+        TestTensor(shape, strides, dt, CPU, mode="manual", set_tensor=given)
+
+
+def test_an_offset_that_begins_before_the_storage_is_refused() -> None:
+    with pytest.raises(UsageError, match="before the storage, but offset should be at least 3"):
+        TestTensor((4,), (-1,), F32, CPU, offset=1)
+    with pytest.raises(UnknownName, match=r"unknown mode 'randon'; did you mean 'random'\?"):
+        TestTensor((4,), None, F32, CPU, mode="randon")
+    with pytest.raises(UnknownName, match="unknown InfiniDtype '99'"):
+        TestTensor((4,), None, 99, CPU)
+    with pytest.raises(UsageError, match="dtype is INVALID"):
+        TestTensor((4,), None, 0, CPU)
+
+
+@pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
+def test_a_binary_file_is_the_storage(dt: InfiniDtype, tmp_path: Path) -> None:
+    source = TestTensor((12,), None, dt, CPU, seed=5)
+    file = tmp_path / "tensor.bin"
+    file.write_bytes(source._memory.buffer.array.tobytes())
+    tensor = TestTensor.from_binary(file, (3, 4), (4, 1), dt, CPU)
+    assert tensor.mode == "binary"
+    assert tensor.logical_array().tobytes() == source.logical_array().tobytes()
+    with pytest.raises(UsageError, match="bytes, but should have"):
+        TestTensor.from_binary(file, (3, 5), None, dt, CPU)
+    with pytest.raises(UsageError, match="cannot be read"):
+        TestTensor.from_binary(tmp_path / "none.bin", (3, 4), None, dt, CPU)
+
+
+def test_numpy_arrays_keep_strides_of_any_sign() -> None:
+    base = np.arange(24, dtype=np.int16).reshape(4, 6)
+    tensor = TestTensor.from_numpy(base[::-1, ::2], InfiniDtype.I16, CPU)
+    assert tensor.strides == [-6, 2]
+    assert tensor.logical_array().tolist() == base[::-1, ::2].tolist()
+    expanded = TestTensor.from_numpy(np.broadcast_to(np.float32(2), (3, 2)), F32, CPU)
+    assert expanded.is_broadcast()
+    assert TestTensor.from_dlpack(base).dt is InfiniDtype.I16
+
+
+def test_setting_values_again_leaves_gaps_and_guards_alone() -> None:
+    tensor = TestTensor((2, 3), (5, 1), F32, CPU)
+    tensor.set_tensor(np.full((2, 3), 4, np.float32))
+    assert (tensor.actual_array() == 4).all()
+    tensor.update_torch_tensor(np.full((2, 3), 8, np.float32))
+    assert (tensor.logical_array() == 8).all()
+    assert (tensor.actual_array() == 4).all()
+    tensor.check_guards()
+
+
+def test_a_workspace_is_full_and_guarded() -> None:
+    workspace = TestWorkspace(10, CPU)
+    assert workspace.size().value == 10
+    assert workspace.data() % 256 == 0
+    assert workspace.tensor is not None
+    assert workspace.tensor.logical_array().tolist() == [255] * 10
+    region = workspace.tensor._memory.buffer.region
+    region.memory[region.end] ^= 1
+    with pytest.raises(Fault, match="0 bytes behind the end of workspace ") as caught:
+        workspace.check_guards()
+    assert caught.value.reason is Reason.WORKSPACE
+    empty = TestWorkspace(0, CPU)
+    assert (empty.data(), empty.tensor, empty.size().value) == (None, None, 0)
+    empty.check_guards()
+
+
+def test_numpy_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> object:
+        raise Unavailable("torch", "pip install optest[torch]")
+
+    monkeypatch.setattr(torch_bridge, "loaded_torch", absent)
+    tensor = TestTensor((2, 2), (-2, 1), InfiniDtype.BF16, CPU)
+    assert tensor.data()
+    assert tensor.actual_array().dtype == numpy_dtype(element_of(InfiniDtype.BF16))
+    with pytest.raises(Unavailable, match=r"pip install optest\[torch\]"):
+        tensor.torch_tensor()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs mprotect")
+def test_a_tensor_can_lie_against_a_page_that_nobody_may_touch() -> None:
+    tensor = TestTensor((3, 5), None, InfiniDtype.I16, CPU, placement=Placement.PAGES_END)
+    assert (tensor.data() + 30) % mmap.PAGESIZE == 0
+    tensor.check_unchanged()
+    shifted = TestTensor((3,), None, F32, CPU, alignment=256, shift=1)
+    assert shifted.data() % 256 == 4
+
+
+@pytest.mark.torch
+class TestWithTorch:
+    @pytest.mark.parametrize("dt", [dt for dt in DTYPES if dt is not InfiniDtype.C16], ids=lambda dt: dt.name)
+    def test_torch_sees_the_same_bits(self, dt: InfiniDtype) -> None:
+        for shape, strides in LAYOUTS:
+            tensor = TestTensor(shape, strides, dt, CPU, mode="random")
+            logical, actual = tensor.torch_tensor(), tensor.actual_tensor()
+            assert tuple(logical.shape) == tuple(actual.shape) == tuple(shape)
+            assert logical.dtype == actual.dtype
+            again = TestTensor.from_torch(actual, dt, CPU)
+            assert again.logical_array().tobytes() == tensor.logical_array().tobytes()
+
+    def test_the_logical_tensor_is_one_and_apart_from_the_memory(self) -> None:
+        tensor = TestTensor((2, 3), (1, 2), F32, CPU, mode="zeros")
+        tensor.torch_tensor().fill_(3)
+        assert tensor.torch_tensor().sum() == 18
+        assert (tensor.actual_array() == 0).all()
+        tensor.actual_tensor().fill_(5)
+        assert (tensor.actual_array() == 5).all()
+
+    def test_an_expanded_tensor_is_taken_over(self) -> None:
+        import torch
+
+        tensor = TestTensor.from_torch(torch.arange(3.0).expand(4, 3), F32, CPU)
+        assert tensor.strides == [0, 1]
+        assert torch.equal(tensor.torch_tensor(), torch.arange(3.0).expand(4, 3))
+        assert torch.equal(TestTensor.from_dlpack(torch.arange(3)).torch_tensor(), torch.arange(3))
+        with pytest.raises(UsageError, match="values are float32, but should be float16 for F16"):
+            TestTensor.from_torch(torch.ones(3), InfiniDtype.F16, CPU)
+
+    def test_c16_has_no_torch_tensor(self) -> None:
+        with pytest.raises(UsageError, match="C16 is two float8"):
+            TestTensor((2,), None, InfiniDtype.C16, CPU).torch_tensor()

@@ -1,0 +1,261 @@
+"""test_operator: to the end, with a reason for every failure, and nothing passes that was not shown."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.errors import NothingSelected, UsageError
+from optest.ffi.statuses import StatusError
+from optest.infiniop import (
+    LIBINFINIOP,
+    InfiniDeviceEnum,
+    InfiniDtype,
+    InfiniLib,
+    TestTensor,
+    TestWorkspace,
+    check_error,
+    debug,
+    filter_tensor_dtypes_by_device,
+    get_args,
+    infiniopOperatorDescriptor_t,
+    profile_operation,
+)
+from optest.infiniop import test_operator as run_operator
+from optest.infiniop.testing import OperatorReport, OperatorTestFailed
+from optest.spec import Reason, Status
+
+pytestmark = pytest.mark.cxx
+
+CPU, F32 = InfiniDeviceEnum.CPU, InfiniDtype.F32
+
+
+def asked(function: str, *, judge: bool = True, status: bool = True) -> Any:
+    """A test function over one of the tiny library's operators; y = 2 x is right."""
+
+    def test_twice(handle, device, size, tensor_dtype, sync):
+        x = TestTensor((size,), None, tensor_dtype, device)
+        y = TestTensor((size,), None, tensor_dtype, device, mode="zeros")
+        descriptor = infiniopOperatorDescriptor_t()
+        create = LIBINFINIOP.infiniopCreateTwiceDescriptor
+        check_error(create(handle, ctypes.byref(descriptor), y.descriptor, x.descriptor))
+        needed = ctypes.c_size_t()
+        check_error(LIBINFINIOP.infiniopGetTwiceWorkspaceSize(descriptor, ctypes.byref(needed)))
+        workspace = TestWorkspace(needed.value, device)
+        code = getattr(LIBINFINIOP, function)(descriptor, workspace.data(), workspace.size(), y.data(), x.data(), None)
+        if status:
+            check_error(code)
+        if judge:
+            debug(y, 2 * x.logical_array(), rtol=0, verbose=False)
+        check_error(LIBINFINIOP.infiniopDestroyTwiceDescriptor(descriptor))
+
+    return test_twice
+
+
+def reported(
+    test: Any, cases: list[tuple[Any, ...]], dtypes: list[Any] | None = None, **options: Any
+) -> OperatorReport:
+    return run_operator(CPU, test, cases, dtypes or [F32], raise_at_end=False, **options)
+
+
+def reason_of(function: str, **options: Any) -> Reason | None:
+    (result,) = reported(asked(function, **options), [(5,)]).results
+    return result.reason
+
+
+def test_a_right_operator_passes(lib: InfiniLib, capsys: pytest.CaptureFixture[str]) -> None:
+    report = run_operator(CPU, asked("infiniopTwice"), [(5,), (0,), (1,)], [F32])
+    assert report.is_well
+    assert report.count(Status.PASSED) == 3
+    assert report.leaks == ()
+    out = capsys.readouterr().out
+    assert "PASSED  twice[F32](5)  infiniop:cpu" in out
+    assert "twice on CPU: 3 of 3 passed (seed 0)" in out
+    assert lib.aliveNow() == 0, "tensor descriptors that the test leaves to Python are destroyed with its case"
+
+
+def test_what_is_wrong_has_its_reason(lib: InfiniLib) -> None:
+    assert reason_of("infiniopThrice") is Reason.VALUE
+    assert reason_of("infiniopOverrun") is Reason.OUT_OF_BOUNDS
+    assert reason_of("infiniopScratch") is Reason.WORKSPACE
+    assert reason_of("infiniopMutate") is Reason.INPUT_MUTATED
+    assert reason_of("infiniopLacking") is Reason.UNSUPPORTED
+    assert reason_of("infiniopLacking", status=False, judge=False) is Reason.RAISED
+    assert reason_of("infiniopTwice") is None
+
+
+def test_a_failure_ends_no_other_case_and_explains_itself(lib: InfiniLib, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, right = asked("infiniopThrice"), asked("infiniopTwice")
+
+    def test_some(handle, device, size, *further):
+        (wrong if size == 7 else right)(handle, device, size, *further)
+
+    with pytest.raises(OperatorTestFailed) as caught:
+        run_operator(CPU, test_some, [(3,), (7,), (4,)], [F32], seed=11)
+    assert [result.status for result in caught.value.report.results] == [Status.PASSED, Status.FAILED, Status.PASSED]
+    out = capsys.readouterr().out
+    assert "FAILED  some[F32](7)  infiniop:cpu" in out
+    assert "  out: all 7 elements are off; worst at [" in out
+    assert "  again: test_operator(…, seed=11, only=1)" in out
+    assert str(caught.value) == "some on CPU: 2 of 3 passed, 1 wrong (seed 11)"
+
+
+def test_the_seeds_way_is_to_stop_at_the_first(lib: InfiniLib) -> None:
+    report = reported(asked("infiniopThrice"), [(3,), (7,)], stop_at_first=True)
+    assert len(report.results) == 1
+    assert not report.is_well
+
+
+def test_one_case_alone_draws_what_it_drew_among_all(lib: InfiniLib) -> None:
+    drawn: list[bytes] = []
+
+    def test_drawn(handle, device, size, tensor_dtype, sync):
+        drawn.append(TestTensor((size,), None, tensor_dtype, device).logical_array().tobytes())
+        LIBINFINIOP.aliveNow()
+
+    reported(test_drawn, [(3,), (4,)], [F32, InfiniDtype.F16], seed=5)
+    reported(test_drawn, [(3,), (4,)], [F32, InfiniDtype.F16], seed=5, only=2)
+    reported(test_drawn, [(3,), (4,)], [F32, InfiniDtype.F16], seed=6, only=2)
+    assert len(drawn) == 6
+    assert drawn[4] == drawn[2]
+    assert drawn[5] != drawn[2]
+    with pytest.raises(UsageError, match="only is 4, but should be from 0 to 3"):
+        reported(test_drawn, [(3,), (4,)], [F32, InfiniDtype.F16], only=4)
+
+
+def test_the_command_line_says_which_case_and_gets_a_status(
+    lib: InfiniLib, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["twice.py", "--seed", "9", "--only", "1"])
+    get_args()
+    with pytest.raises(SystemExit) as ended:
+        run_operator(CPU, asked("infiniopThrice"), [(3,), (7,)], [F32])
+    assert ended.value.code == 1
+    out = capsys.readouterr().out
+    assert "FAILED  twice[F32](7)" in out
+    assert "again: python twice.py --cpu --seed 9 --only twice:1 --debug" in out
+    assert "0 of 1 passed, 1 wrong, 1 not run (seed 9)" in out
+    with pytest.raises(SystemExit) as ended:
+        run_operator(CPU, asked("infiniopLacking"), [(3,), (7,)], [F32])
+    assert ended.value.code == 5
+    assert "nothing was shown" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        run_operator(InfiniDeviceEnum.NVIDIA, asked("infiniopTwice"), [(3,), (7,)], [F32])
+    assert ended.value.code == 3
+    assert "infinirtSetDevice returned 5" in capsys.readouterr().err
+
+
+def test_only_one_test_of_a_script_is_run(
+    lib: InfiniLib, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["twice.py", "--only", "twice:1"])
+    get_args()
+
+    def test_other(handle, device, size, tensor_dtype, sync):
+        raise AssertionError
+
+    assert reported(test_other, [(1,)]).results == ()
+    assert len(reported(asked("infiniopTwice"), [(3,), (7,)]).results) == 1
+    assert "other: left out by --only twice:1\n" in capsys.readouterr().out
+
+
+def test_a_fault_of_memory_names_the_tensor_as_c_does(lib: InfiniLib) -> None:
+    (result,) = reported(asked("infiniopOverrun"), [(5,)]).results
+    assert "0 bytes behind the end of y (tensor1)" in result.verdict.message
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "status"),
+    [
+        (AssertionError("too far off"), Reason.VALUE, Status.FAILED),
+        (ValueError("bad"), Reason.RAISED, Status.ERROR),
+        (SystemExit(0), Reason.RAISED, Status.ERROR),
+        (MemoryError(), Reason.OUT_OF_MEMORY, Status.ERROR),
+    ],
+)
+def test_whatever_a_test_raises_is_a_result(lib: InfiniLib, error, reason, status) -> None:
+    def test_raising(handle, device, tensor_dtype, sync):
+        raise error
+
+    (result,) = reported(test_raising, [()]).results
+    assert (result.reason, result.status) == (reason, status)
+
+
+def test_an_interruption_is_the_users(lib: InfiniLib) -> None:
+    def test_interrupted(handle, device, tensor_dtype, sync):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reported(test_interrupted, [()])
+    assert lib.aliveNow() == 0, "the handle is destroyed all the same"
+
+
+def test_a_test_that_calls_nothing_shows_nothing(lib: InfiniLib) -> None:
+    def test_idle(handle, device, tensor_dtype, sync):
+        TestTensor((2,), None, tensor_dtype, device).descriptor  # noqa: B018
+
+    (result,) = reported(test_idle, [()]).results
+    assert result.reason is Reason.NOTHING_COMPARED
+    with pytest.raises(NothingSelected, match="nothing was shown: idle on CPU: 0 of 0 passed"):
+        run_operator(CPU, test_idle, [], [F32])
+    with pytest.raises(NothingSelected, match="1 skipped"):
+        run_operator(CPU, asked("infiniopLacking"), [(3,)], [F32])
+
+
+def test_a_device_that_cannot_be_selected_ends_the_run(lib: InfiniLib) -> None:
+    with pytest.raises(StatusError, match="infinirtSetDevice returned 5"):
+        run_operator(InfiniDeviceEnum.NVIDIA, asked("infiniopTwice"), [(3,)], [F32])
+
+
+def test_descriptors_that_a_passing_test_leaves_are_told_and_destroyed(
+    lib: InfiniLib, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def test_leaving(handle, device, tensor_dtype, sync):
+        x = TestTensor((2,), None, tensor_dtype, device)
+        made = infiniopOperatorDescriptor_t()
+        create = LIBINFINIOP.infiniopCreateTwiceDescriptor
+        check_error(create(handle, ctypes.byref(made), x.descriptor, x.descriptor))
+
+    report = reported(test_leaving, [()])
+    assert report.is_well
+    (leak,) = report.leaks
+    assert leak.what == "Twice descriptor"
+    assert f"not destroyed by the test: Twice descriptor made at {__file__}:" in capsys.readouterr().out
+    assert lib.aliveNow() == 0
+
+
+def test_timed_calls_are_not_watched(lib: InfiniLib) -> None:
+    def test_profiled(handle, device, tensor_dtype, sync):
+        x = TestTensor((2,), None, tensor_dtype, device)
+        y = TestTensor((2,), None, tensor_dtype, device, mode="empty")
+        made = infiniopOperatorDescriptor_t()
+        create = LIBINFINIOP.infiniopCreateTwiceDescriptor
+        check_error(create(handle, ctypes.byref(made), y.descriptor, x.descriptor))
+        before = x.logical_array().copy()
+
+        def mutate() -> None:
+            check_error(LIBINFINIOP.infiniopMutate(made, None, 0, y.data(), x.data(), None))
+
+        profile_operation("mutate", mutate, device, 0, 2)
+        assert not np.array_equal(x.actual_array(), before)
+        check_error(LIBINFINIOP.infiniopDestroyTwiceDescriptor(made))
+
+    assert reported(test_profiled, [()]).is_well
+
+
+def test_bfloat16_is_left_out_where_the_device_has_none() -> None:
+    dtypes = [InfiniDtype.F16, InfiniDtype.BF16, 19, "torch.bfloat16"]
+    assert filter_tensor_dtypes_by_device(InfiniDeviceEnum.MOORE, dtypes) == [InfiniDtype.F16]
+    assert filter_tensor_dtypes_by_device(InfiniDeviceEnum.NVIDIA, dtypes) == dtypes
+
+
+def test_a_function_that_is_only_called_test_has_the_name_of_its_file(lib: InfiniLib) -> None:
+    def test(handle, device, layout, tensor_dtype, sync):
+        LIBINFINIOP.aliveNow()
+
+    (result,) = reported(test, [(InfiniDtype.I8,)]).results
+    assert result.id == "test_infiniop_testing[F32](I8)"

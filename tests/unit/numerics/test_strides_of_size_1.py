@@ -1,0 +1,44 @@
+"""Strides where the size is 1 reach no element, but a library is told them: they stay what a case says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from optest.api import bootstrap
+from optest.api.checking import cases_asked
+from optest.numerics import private_copy, view
+from optest.spec import Argument, Fill, TensorSpec, dtype
+
+ODD = [(13, 1), (0, 1), (-3, 1)]
+
+
+def spec(strides: tuple[int, ...] | None) -> TensorSpec:
+    return TensorSpec(dtype=dtype("float32"), shape=(1, 5), strides=strides)
+
+
+@pytest.mark.parametrize("strides", ODD)
+def test_a_private_copy_keeps_them(strides: tuple[int, ...]) -> None:
+    array = view(np.arange(5, dtype=np.float32), spec(strides))
+    copy = private_copy(array)
+    assert copy.strides == array.strides == tuple(4 * stride for stride in strides)
+    assert copy.tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
+    assert not np.shares_memory(copy, array)
+
+
+def test_they_are_part_of_what_a_case_is() -> None:
+    """Cases of one key are run once: with these left out, none but the dense one ran."""
+    bootstrap()
+    case = cases_asked("relu")[0]
+
+    def key(strides: tuple[int, ...] | None) -> str:
+        argument = Argument(name="input", path="input0", spec=spec(strides), fill=Fill(kind="randn"))
+        return dataclasses.replace(case, inputs=(argument,)).key
+
+    assert len({key(each) for each in (None, *ODD)}) == 4
+    assert key((5, 1)) == key(None)
+    assert spec((13, 1)).is_dense
+    assert not spec((13, 1)).is_plain
+    assert "strides [13, 1]" in str(spec((13, 1)))
