@@ -1,0 +1,53 @@
+"""The page over which a worker says what it is doing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from itertools import cycle
+from pathlib import Path
+
+from optest.core.phase_page import PhasePage
+from optest.core.runner import Phase
+
+_LOOKS = 300_000
+
+
+def _write_for_ever(path: Path) -> None:
+    with PhasePage(path) as page:
+        for phase in cycle((Phase.RUN, Phase.COMPARE)):
+            page.write(phase)
+
+
+def test_the_other_side_reads_what_was_written(tmp_path: Path) -> None:
+    with PhasePage(tmp_path / "page", create=True) as ours, PhasePage(tmp_path / "page") as theirs:
+        assert ours.read()[0] is Phase.IDLE
+        began = time.monotonic()
+        theirs.write(Phase.BENCHMARK)
+        phase, since = ours.read()
+        assert phase is Phase.BENCHMARK
+        assert began - 1e-6 <= since <= time.monotonic() + 1e-6
+
+
+def test_it_can_be_closed_twice(tmp_path: Path) -> None:
+    page = PhasePage(tmp_path / "page", create=True)
+    page.close()
+    page.close()
+
+
+def test_a_reader_never_sees_half_of_what_is_being_written(tmp_path: Path) -> None:
+    """A worker was once killed as hung, since its parent read a phase that began when the machine did."""
+    path = tmp_path / "page"
+    with PhasePage(path, create=True) as page:
+        page.write(Phase.COMPARE)
+        began = time.monotonic()
+        writer = multiprocessing.get_context("spawn").Process(target=_write_for_ever, args=(path,), daemon=True)
+        writer.start()
+        try:
+            while page.read()[1] < began + 1e-3:  # until the writer is at work
+                assert writer.is_alive()
+            seen = {(phase, since > began) for phase, since in (page.read() for _ in range(_LOOKS))}
+        finally:
+            writer.kill()
+            writer.join()
+    assert seen == {(Phase.RUN, True), (Phase.COMPARE, True)}
