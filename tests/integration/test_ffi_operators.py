@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from optest.api.running import RunOutcome, run
-from optest.backends.c_library.mapping import mapping_path, read_mapping
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.spec import Reason, Status
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c_library"

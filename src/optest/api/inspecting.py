@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.c_library.mapped import drift_of_mapping, functions_of_operators, functions_of_whole
-from optest.backends.c_library.mapping import LibraryMapping, mapping_path, read_mapping
+from optest.backends.c_library.mapping import LibraryMapping
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.backends.c_library.session import header_of
 from optest.errors import Unavailable, UsageError, nearest
 from optest.ffi.inspection import Inspection, inspect_files

@@ -8,7 +8,7 @@ import pytest
 
 from optest.backends.c_library.direct_binding import bind_case
 from optest.backends.c_library.layouts import Gap
-from optest.backends.c_library.mapping import read_mapping
+from optest.backends.c_library.mapping_file import read_mapping
 from optest.errors import UsageError
 from optest.spec import TensorSpec, dtype
 

@@ -12,7 +12,8 @@ from handmade import case_of, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optest.backends.c_library.mapping import mapping_path, read_mapping, unknown_names
+from optest.backends.c_library.mapping import unknown_names
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.backends.c_library.operands import lack, made_inputs, outputs_of_c, values
 from optest.backends.c_library.roles import CALL_KINDS, ELEMENTS, NUMBERS, Role, drift, literal, wrong_role
 from optest.errors import UsageError

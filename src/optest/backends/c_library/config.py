@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.c_library.direct_cases import names_unknown
-from optest.backends.c_library.mapping import LibraryMapping, mapping_path, read_mapping, unknown_names
+from optest.backends.c_library.mapping import LibraryMapping, unknown_names
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.backends.c_library.requests import NO_REQUEST, CallRequest, read_call
 from optest.backends.sections import SectionReader
 from optest.errors import UsageError

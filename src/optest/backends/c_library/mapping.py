@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-import yaml
 
-from optest.backends import wrong_numerics
-from optest.backends.c_library.direct import DirectCall, problems_of
-from optest.backends.c_library.roles import CALL_KINDS, Role, StartsAs, wrong_role
-from optest.errors import UsageError, nearest
+from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.roles import Role, StartsAs
+from optest.errors import nearest
 from optest.spec import OperatorDescriptor, UnfitArguments
 
 __all__ = [
+    "NOTHING_MADE",
+    "NO_CALL",
+    "NO_PROTOCOL",
     "REFUSALS",
     "SIZE",
     "Call",
     "LibraryMapping",
+    "Made",
     "OperatorMapping",
-    "mapping_path",
-    "read_mapping",
+    "Protocol",
     "unknown_names",
 ]
 
@@ -41,16 +41,6 @@ REFUSALS = {
 """Kinds of wrong calls."""
 SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")
 """A size of a tensor, or its dtype."""
-_FOLDER = Path(__file__).parent / "mappings"
-_PLAIN = {
-    "set_device": ("device", "device_id"),
-    "handle": ("slot", "null"),
-    "tensor": ("slot", "ndim", "shape", "strides", "dtype"),
-    "create": ("handle", "slot", "null"),
-    "run": ("descriptor", "workspace", "workspace_size", "stream", "null"),
-    "get_device": ("device_slot", "device_id_slot"),
-    "synchronize": ("stream", "null"),
-}
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,14 +129,9 @@ def _parsed(roles: tuple[str, ...]) -> tuple[Role, ...]:
     return tuple(map(Role.parse, roles))
 
 
-_NO_CALL = Call(function="", arguments=())
-_NOTHING_MADE = Made(create=_NO_CALL, destroy="")
-_NO_PROTOCOL = Protocol(create="", workspace="", run="", destroy="")
-_OF_DESCRIPTORS = ("status", "set_device", "handle", "tensor", "protocol")
-
-
-_MOST_ALIGNED = 4096
-"""Bytes of a page."""
+NO_CALL = Call(function="", arguments=())
+NOTHING_MADE = Made(create=NO_CALL, destroy="")
+NO_PROTOCOL = Protocol(create="", workspace="", run="", destroy="")
 
 
 class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,10 +157,10 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     status: str = ""
     dtypes: Mapping[str, str] = {}
     devices: Mapping[str, int] = msgspec.field(default_factory=lambda: {"cpu": 0})
-    set_device: Call = _NO_CALL
-    handle: Made = _NOTHING_MADE
-    tensor: Made = _NOTHING_MADE
-    protocol: Protocol = _NO_PROTOCOL
+    set_device: Call = NO_CALL
+    handle: Made = NOTHING_MADE
+    tensor: Made = NOTHING_MADE
+    protocol: Protocol = NO_PROTOCOL
     operators: Mapping[str, OperatorMapping] = {}
     direct: Mapping[str, tuple[DirectCall, ...]] = {}
     negative_increments: Literal["first", "lowest"] = "first"
@@ -204,237 +189,6 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def names(self) -> tuple[str, ...]:
         """The operators that can be called, in either way."""
         return (*self.operators, *self.direct)
-
-
-_LISTS_OF_WORDS = ("call", "create", "run", "arguments", "refuses")
-
-
-def mapping_path(name: str, base_dir: str) -> Path:
-    """The file of a built-in mapping (``infiniop``), or of one of the user's, relative to the plan."""
-    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
-        return Path(base_dir, name)
-    return _FOLDER / f"{name}.yaml"
-
-
-@lru_cache(maxsize=16)
-def read_mapping(path: Path) -> LibraryMapping:
-    """Read a file and check everything that needs no library.
-
-    Raises:
-        UsageError: naming the file and the key.
-    """
-    if not path.is_file():
-        raise UsageError(_no_such_mapping(path))
-    try:
-        data = yaml.load(path.read_bytes(), _Loader)
-        mapping = msgspec.convert(_with_direct(_with_words(data)), LibraryMapping)
-    except yaml.YAMLError as error:
-        raise UsageError(f"mapping {path} is no YAML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise UsageError(f"mapping {path}: {_located(str(error), data)}") from None
-    problems = list(_problems(mapping))
-    if problems:
-        raise UsageError("\n".join(f"mapping {path}: {problem}" for problem in problems))
-    return mapping
-
-
-def _with_words(data: Any) -> Any:
-    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes."""
-    if isinstance(data, list):
-        return [_with_words(each) for each in data]
-    if not isinstance(data, dict):
-        return data
-    return {
-        key: ["null" if each is None else each for each in value]
-        if key in _LISTS_OF_WORDS and isinstance(value, list)
-        else _with_words(value)
-        for key, value in data.items()
-    }
-
-
-def _located(said: str, data: Any) -> str:
-    """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
-    for where, entry, kind in _entries(_with_direct(_with_words(data))):
-        try:
-            msgspec.convert(entry, kind)
-        except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
-            return f"{where}: {error}" + _known_keys(entry, kind)
-    return said
-
-
-def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
-    if not isinstance(read, dict):
-        return
-    if isinstance(read.get("operators"), dict):
-        yield from ((f"operators.{name}", each, OperatorMapping) for name, each in read["operators"].items())
-    for name, alternatives in read.get("direct", {}).items():
-        for index, each in enumerate(alternatives):
-            yield f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else ""), each, DirectCall
-
-
-def _known_keys(entry: Any, kind: Any) -> str:
-    fields = kind.__struct_fields__
-    unknown = [key for key in entry if key not in fields] if isinstance(entry, dict) else []
-    if not unknown:
-        return ""
-    near = nearest(str(unknown[0]), fields)
-    return f"; {f'did you mean {near}? ' if near else ''}known: {', '.join(fields)}"
-
-
-def _with_direct(data: Any) -> Any:
-    """The operators that are one function apart from those that a descriptor is made for."""
-    stated = data.get("operators") if isinstance(data, dict) else None
-    if not isinstance(stated, dict):
-        return data
-    direct = {
-        name: each if isinstance(each, list) else [each]
-        for name, each in stated.items()
-        if isinstance(each, list) or (isinstance(each, dict) and ("call" in each or "functions" in each))
-    }
-    others = {name: each for name, each in stated.items() if name not in direct}
-    return {**data, "operators": others, **({"direct": direct} if direct else {})}
-
-
-def _no_such_mapping(path: Path) -> str:
-    built_in = sorted(each.stem for each in _FOLDER.glob("*.yaml"))
-    if path.parent != _FOLDER:
-        return f"there is no mapping {path}; built in: {', '.join(built_in)}"
-    near = nearest(path.stem, built_in)
-    return (
-        f"there is no built-in mapping {path.stem!r}; "
-        + (f"did you mean {near}? " if near else "")
-        + (f"built in: {', '.join(built_in)}; a file of yours ends in .yaml")
-    )
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which no key may stand twice."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
-        return dict(super().construct_mapping(node, deep))
-
-
-def _problems(mapping: LibraryMapping) -> Iterable[str]:
-    """What a schema cannot say: unknown roles, patterns without a name."""
-    yield from _problems_of_numerics(mapping)
-    yield from _problems_of_alignment(mapping.alignment)
-    yield from _wrong_roles(
-        "handle.create.arguments", mapping.handle.create.arguments, _PLAIN["handle"], named=("constant",)
-    )
-    if mapping.handle == _NOTHING_MADE:
-        for name, alternatives in mapping.direct.items():
-            if any("handle" in entry.call for entry in alternatives):
-                yield f"operators.{name}.call has handle, so the file should say how it is made, under handle"
-                break
-    for name, alternatives in mapping.direct.items():
-        for index, direct in enumerate(alternatives):
-            yield from problems_of(f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else ""), direct)
-    if mapping.operators or not mapping.direct:
-        yield from _problems_of_descriptors(mapping)
-
-
-def _problems_of_alignment(alignment: int) -> Iterable[str]:
-    if not 1 <= alignment <= _MOST_ALIGNED or alignment & (alignment - 1):
-        yield f"alignment is {alignment}, but should be a power of two from 1 to {_MOST_ALIGNED}"
-
-
-def _problems_of_numerics(mapping: LibraryMapping) -> Iterable[str]:
-    for device, stated in mapping.numerics.items():
-        if device not in mapping.devices:
-            yield f"numerics.{device} is no device of this file; it has {', '.join(mapping.devices)}"
-        wrong = wrong_numerics(stated)
-        if wrong is not None:
-            yield f"numerics.{device} has {wrong}"
-
-
-def _problems_of_descriptors(mapping: LibraryMapping) -> Iterable[str]:
-    missing = [
-        name for name in _OF_DESCRIPTORS if getattr(mapping, name) in ("", _NO_CALL, _NOTHING_MADE, _NO_PROTOCOL)
-    ]
-    if missing:
-        yield f"{', '.join(missing)} missing; operators that descriptors are made for need them"
-        return
-    for field, call in (
-        ("set_device", mapping.set_device),
-        ("tensor", mapping.tensor.create),
-    ):
-        yield from _wrong_roles(f"{field}.arguments", call.arguments, _PLAIN[field], named=())
-    for field in ("synchronize", "get_device"):
-        call = getattr(mapping, field)
-        if call is not None:
-            yield from _wrong_roles(f"{field}.arguments", call.arguments, _PLAIN[field], named=())
-    for field in Protocol.__struct_fields__:
-        if "{name}" not in getattr(mapping.protocol, field):
-            yield f"protocol.{field} is {getattr(mapping.protocol, field)!r}, but should contain {{name}}"
-    for name, operator in mapping.operators.items():
-        wrong = [*_wrong_calls(f"operators.{name}", operator)]
-        yield from wrong
-        yield from _wrong_dtypes(f"operators.{name}", operator, mapping.dtypes)
-        yield from _wrong_words(f"operators.{name}.refuses", operator.refuses or ())
-        if not wrong:
-            yield from _wrong_data(f"operators.{name}", operator, mapping.dtypes)
-    yield from _wrong_words("refuses", mapping.refuses)
-
-
-def _wrong_calls(where: str, operator: OperatorMapping) -> Iterable[str]:
-    for field in ("create", "run"):
-        yield from _wrong_roles(f"{where}.{field}", getattr(operator, field), _PLAIN[field], named=CALL_KINDS)
-
-
-def _wrong_words(where: str, words: Sequence[str]) -> Iterable[str]:
-    for each in words:
-        if each not in REFUSALS:
-            near = nearest(each, REFUSALS)
-            hint = f"did you mean {near}? " if near else ""
-            yield f"{where} has {each!r}; {hint}known: {', '.join(REFUSALS)}"
-
-
-def _wrong_data(where: str, operator: OperatorMapping, dtypes: Iterable[str]) -> Iterable[str]:
-    """What of the further keys nobody reads, or nobody could."""
-    roles = operator.roles()
-    passed = [role.name for role in roles if role.kind in ("attribute", "tensor")]
-    arrays = [role.name for role in roles if role.is_array]
-    for role in roles:
-        if role.kind == "count" and role.name not in arrays:
-            yield f"{where} counts {role.name!r}, which no role passes as an array; arrays: {_listed(arrays)}"
-    for key in ("choices", "left_out"):
-        for name in getattr(operator, key):
-            if name not in passed:
-                yield f"{where}.{key} names {name!r}, which no role passes; attributes that are: {_listed(passed)}"
-    for name, rule in operator.implied.items():
-        for size in rule if isinstance(rule, (list, tuple)) else (rule,):
-            if isinstance(size, str) and ("[" in size or "." in size) and not SIZE.fullmatch(size):
-                yield f"{where}.implied.{name} has {size!r}, but should look like 'input[-1]' or 'out.dtype'"
-    for name, counting in operator.arange.items():
-        if counting.dtype not in dtypes:
-            near = nearest(counting.dtype, list(dtypes))
-            hint = f"did you mean {near}?" if near else "see the file's dtypes"
-            yield f"{where}.arange.{name}.dtype is {counting.dtype!r}; {hint}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(names)) or "none"
-
-
-def _wrong_dtypes(where: str, operator: OperatorMapping, known: Iterable[str]) -> Iterable[str]:
-    stated = {"dtypes": operator.dtypes, **{f"dtypes_of.{name}": each for name, each in operator.dtypes_of.items()}}
-    for key, names in stated.items():
-        allowed = [*known, *(["same"] if key != "dtypes" else [])]
-        for name in names:
-            if name not in allowed:
-                near = nearest(name, allowed)
-                yield f"{where}.{key} has {name!r}; " + (f"did you mean {near}?" if near else "see the file's dtypes")
-
-
-def _wrong_roles(where: str, roles: Sequence[str], plain: Sequence[str], *, named: Sequence[str]) -> Iterable[str]:
-    for index, text in enumerate(roles):
-        why = wrong_role(text, plain, named)
-        if why:
-            yield f"{where}[{index}] is {text!r}, {why}"
 
 
 def unknown_names(operator: OperatorMapping, descriptor: OperatorDescriptor) -> list[str]:
@@ -479,4 +233,4 @@ def _unknown(operator: str, kind: str, name: str, known: Sequence[str]) -> str:
     near = nearest(name, known)
     hint = f"did you mean {near}? " if near else ""
     what = "attribute" if kind == "tensor" and not known else kind
-    return f"{operator} has no {what} {name!r}; {hint}it has {_listed(known)}"
+    return f"{operator} has no {what} {name!r}; {hint}it has {', '.join(dict.fromkeys(known)) or 'none'}"

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.c_library.config import is_shared_object
-from optest.backends.c_library.mapping import LibraryMapping, mapping_path, read_mapping
+from optest.backends.c_library.mapping import LibraryMapping
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.errors import Unavailable, UsageError
 from optest.settings import infini_root
 
