@@ -25,6 +25,7 @@ from optest.spec import (
     TensorSpec,
     Terms,
     TestCase,
+    Unrounded,
     undeclared_output_dtype,
 )
 from optest.spec.construct import constructor
@@ -126,10 +127,11 @@ def _read_only_copy(array: Array) -> Array:
     return copy
 
 
-def _arrays(values: Any) -> list[Array]:
-    arrays = [np.asarray(value) for value in _sequence(values)]
+def _arrays(values: Any) -> list[Any]:
+    arrays = [value if isinstance(value, Unrounded) else np.asarray(value) for value in _sequence(values)]
     for array in arrays:
-        dtype_of(array.dtype)  # which refuses what no operator yields
+        if not isinstance(array, Unrounded):
+            dtype_of(array.dtype)  # which refuses what no operator yields
     return arrays
 
 
@@ -211,7 +213,11 @@ def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | Non
     ]
 
 
-def _one(name: str, value: Array, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
+def _one(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
+    if isinstance(value, Unrounded):
+        value, kind = value
+        if spec is None:
+            return new_expected(name=name, dtype=kind, shape=value.shape, value=value, terms=terms)
     if spec is None:
         entry = undeclared_output_dtype(dtype_of(value.dtype), case.dtypes)
         return new_expected(name=name, dtype=entry, shape=value.shape, value=value, terms=terms)

@@ -28,6 +28,7 @@ from optest.spec.operator import (
     Signature,
     Terms,
     UnfitArguments,
+    Unrounded,
     undeclared_output_dtype,
 )
 from optest.spec.outcome import (
@@ -95,6 +96,7 @@ __all__ = [
     "Tolerance",
     "ToleranceLayer",
     "UnfitArguments",
+    "Unrounded",
     "Verdict",
     "Xfail",
     "contiguous_strides",

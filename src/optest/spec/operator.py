@@ -25,6 +25,7 @@ __all__ = [
     "Signature",
     "Terms",
     "UnfitArguments",
+    "Unrounded",
     "undeclared_output_dtype",
 ]
 
@@ -72,6 +73,16 @@ class ErrorBudget(NamedTuple):
 
     worst: Any
     variance: Any | None = None
+
+
+class Unrounded(NamedTuple):
+    """An expected output before its rounding: float64 values, and the dtype that the output has.
+
+    For references whose outputs are of other dtypes than the first inexact input.
+    """
+
+    values: Any
+    dtype: DType
 
 
 class RuleClass(str, Enum):

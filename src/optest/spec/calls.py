@@ -1,0 +1,258 @@
+"""A Python call as text and as values: ``torch.sum(input0, [2, 3], keepdim=True, dtype=torch.float32)``.
+
+The text is Python's own syntax, so that it can be read and pasted; it is parsed, never evaluated. ``1``, ``1.0``,
+``"1"``, a list and a tuple stay apart, which makes the text part of a case's identity.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Call", "Device", "NotLiteral", "TensorRef", "TorchName", "call_text", "parse_call", "parse_value", "text_of"]
+
+_MOST_CHARACTERS = 100_000
+
+
+class NotLiteral(ValueError):
+    """A text that is more than a value; the message says which part of it, and what may stand there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """The tensor input of this number."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchName:
+    """A constant of torch by its name, for example ``torch.float16`` or ``torch.channels_last``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device by its name, for example ``cuda:0``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by its dotted name, positional and keyword arguments.
+
+    Values are None, bool, numbers, str, Ellipsis, slice, list, tuple and the above.
+    """
+
+    function: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def values(self) -> Iterator[Any]:
+        """Every value, those in lists, tuples and slices too."""
+        for value in (*self.args, *self.kwargs.values()):
+            yield from _within(value)
+
+    def tensors(self) -> list[int]:
+        """The numbers of the tensors in the order of the call."""
+        return [value.index for value in self.values() if isinstance(value, TensorRef)]
+
+    def mapped(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments with ``change`` applied to all that is no list, tuple or slice."""
+        return (
+            [_mapped(value, change) for value in self.args],
+            {name: _mapped(value, change) for name, value in self.kwargs.items()},
+        )
+
+
+def _within(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _within(each)
+    elif isinstance(value, slice):
+        yield from (value.start, value.stop, value.step)
+    else:
+        yield value
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, list):
+        return [_mapped(each, change) for each in value]
+    if isinstance(value, tuple):
+        return tuple([_mapped(each, change) for each in value])
+    if isinstance(value, slice):
+        return slice(*[_mapped(each, change) for each in (value.start, value.stop, value.step)])
+    return change(value)
+
+
+def call_text(call: Call) -> str:
+    """The call as :func:`parse_call` reads it."""
+    words = [*map(text_of, call.args), *(f"{name}={text_of(value)}" for name, value in call.kwargs.items())]
+    return f"{call.function}({', '.join(words)})"
+
+
+def text_of(value: Any) -> str:
+    """One value as text.
+
+    Raises:
+        TypeError: for a value of a type that no call may hold.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return repr(value)
+    if kind is float:
+        return repr(value) if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if kind is complex:
+        return repr(value)
+    if value is Ellipsis:
+        return "..."
+    if kind is list:
+        return f"[{', '.join(map(text_of, value))}]"
+    if kind is tuple:
+        return f"({', '.join(map(text_of, value))}{',' * (len(value) == 1)})"
+    if kind is slice:
+        return f"slice({text_of(value.start)}, {text_of(value.stop)}, {text_of(value.step)})"
+    if kind is TensorRef:
+        return f"input{value.index}"
+    if kind is TorchName:
+        return str(value.name)
+    if kind is Device:
+        return f"device({value.name!r})"
+    raise TypeError(f"{value!r} is no value of a call")
+
+
+def parse_call(text: str) -> Call:
+    """Read a call.
+
+    Raises:
+        NotLiteral: for what is no call, or whose arguments are more than values.
+    """
+    tree = _parsed(text)
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Name, ast.Attribute)):
+        raise NotLiteral(f"{_cut(text)} is no call")
+    kwargs: dict[str, Any] = {}
+    for keyword in tree.keywords:
+        if keyword.arg is None:
+            raise NotLiteral("** stands in the call, but every argument should be written out")
+        kwargs[keyword.arg] = _value(keyword.value)
+    return Call(_dotted(tree.func), tuple([_value(each) for each in tree.args]), kwargs)
+
+
+def parse_value(text: str) -> Any:
+    """Read one value: numbers, strings, None, True, False, ``...`` or Ellipsis, inf, nan, lists, tuples, ``slice()``.
+
+    Raises:
+        NotLiteral: for anything else; nothing is computed, whatever stands there.
+    """
+    return _value(_parsed(text.strip()))
+
+
+def _parsed(text: str) -> ast.expr:
+    if len(text) > _MOST_CHARACTERS:
+        raise NotLiteral(f"{len(text)} characters are more than the {_MOST_CHARACTERS} that a value may have")
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise NotLiteral(f"{_cut(text)} is no Python value: {getattr(error, 'msg', error)}") from None
+
+
+_NAMES: Mapping[str, Any] = {"inf": math.inf, "nan": math.nan, "Ellipsis": Ellipsis}
+_ALLOWED = "numbers, strings, None, True, False, Ellipsis, inf, nan, slice(), lists and tuples may stand there"
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Constant(value=value) if not isinstance(value, bytes):
+            return value
+        case ast.List(elts=elements):
+            return [_value(each) for each in elements]
+        case ast.Tuple(elts=elements):
+            return tuple([_value(each) for each in elements])
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
+            number = _value(operand)
+            if isinstance(number, bool) or not isinstance(number, (int, float, complex)):
+                raise NotLiteral(f"{_source(node)} has a sign before what is no number")
+            return -number if isinstance(sign, ast.USub) else number
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as sign, right=ast.Constant(value=complex() as imaginary)):
+            real = _value(left)
+            if isinstance(real, bool) or not isinstance(real, (int, float)):
+                raise NotLiteral(f"{_source(node)} is computed; {_ALLOWED}")
+            return real + imaginary if isinstance(sign, ast.Add) else real - imaginary
+        case ast.Name(id=name) if name in _NAMES:
+            return _NAMES[name]
+        case ast.Name(id=name) if name.startswith("input") and name[5:].isdecimal() and len(name) < 10:
+            return TensorRef(int(name[5:]))
+        case ast.Attribute():
+            return _torch_name(node)
+        case ast.Call(func=ast.Name(id="slice"), args=bounds, keywords=[]) if 1 <= len(bounds) <= 3:
+            return slice(*[_bound(each) for each in bounds])
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
+            return _float(word)
+        case ast.Call(
+            func=ast.Name(id="device") | ast.Attribute(value=ast.Name(id="torch"), attr="device"),
+            args=[ast.Constant(value=str() as name)],
+            keywords=[],
+        ):
+            return Device(name)
+    raise NotLiteral(f"{_source(node)} is {_what(node)}; {_ALLOWED}")
+
+
+def _bound(node: ast.expr) -> Any:
+    value = _value(node)
+    if value is None or isinstance(value, TensorRef) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise NotLiteral(f"{_source(node)} bounds a slice, but should be an integer or None")
+
+
+def _float(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise NotLiteral(f"float({word!r}) is no number") from None
+
+
+def _dotted(node: ast.expr) -> str:
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        raise NotLiteral(f"{_source(node)} stands where a name should")
+    return ".".join([node.id, *reversed(names)])
+
+
+def _torch_name(node: ast.Attribute) -> TorchName:
+    name = _dotted(node)
+    first, *others = name.split(".")
+    if first != "torch" or any(each.startswith("_") for each in others):
+        raise NotLiteral(f"{_source(node)} is an attribute; of torch's names alone dtypes and the like may stand there")
+    return TorchName(name)
+
+
+_WORDS: Mapping[type[ast.expr], str] = {
+    ast.Lambda: "a function",
+    ast.Call: "a call",
+    ast.BinOp: "computed",
+    ast.Name: "a name",
+    ast.Subscript: "a subscript",
+    ast.Dict: "a dict",
+    ast.Set: "a set",
+    ast.JoinedStr: "an f-string",
+}
+
+
+def _what(node: ast.expr) -> str:
+    return next((word for kind, word in _WORDS.items() if isinstance(node, kind)), "no value")
+
+
+def _source(node: ast.expr) -> str:
+    return _cut(ast.unparse(node))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
