@@ -246,6 +246,10 @@ REASONS = {
 }
 
 
+FACTS = {"prints": ["printed"], "rounds_upward": ["float_mode"]}
+"""What tells whoever reads the failure what to try."""
+
+
 @pytest.mark.parametrize("name", REASONS)
 def test_a_fault_has_its_reason(objects: list[str], fault: Any, name: str) -> None:
     reason, words = REASONS[name]
@@ -253,6 +257,7 @@ def test_a_fault_has_its_reason(objects: list[str], fault: Any, name: str) -> No
     found = verdict(objects)
     assert (found.status, found.reason) == (Status.FAILED, reason), found.message
     assert words in found.message
+    assert set(FACTS.get(name, ())) <= found.details.keys()
     fault("right")
     assert verdict(objects).status is Status.PASSED
 

@@ -13,6 +13,7 @@ import yaml
 
 from optest.api.running import RunOutcome, run
 from optest.errors import OptestError
+from optest.reporting.explain import explain
 from optest.spec import CaseResult, CheckState, Reason, Status
 
 SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
@@ -212,6 +213,9 @@ def test_a_hang_a_crash_and_refusals_of_other_objects(library: Path, tmp_path: P
     )
     assert "returned 2 (INFINI_STATUS_NOT_IMPLEMENTED)" in results[2].verdict.message
     assert "returned 12 (INFINI_STATUS_BAD_TENSOR_STRIDES)" in results[3].verdict.message
+    told = "\n".join(explain(results[3]))
+    assert "return INFINI_STATUS_BAD_TENSOR_STRIDES" in told
+    assert "frames" not in told
 
 
 def test_what_is_missing_is_unavailable_for_its_case_alone(library: Path, tmp_path: Path) -> None:
@@ -301,6 +305,10 @@ def test_a_mapping_that_drifted_from_the_header_names_the_argument(
     assert result.reason is Reason.BAD_CASE
     assert said in result.verdict.message
     assert ".h:" in result.verdict.message
+    stated = next(number for number, line in enumerate(BUILT_IN.read_text().splitlines(), 1) if old in line)
+    place = f"{tmp_path / 'own.yaml'}:{stated}"
+    assert f"stated in {place}" in result.verdict.message
+    assert f"Make {place} what the header declares" in "\n".join(explain(result))
 
 
 def test_untrusted_plans_load_no_library(tmp_path: Path) -> None:

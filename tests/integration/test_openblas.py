@@ -158,6 +158,7 @@ def told_of(folder: Path, mapping: str) -> str:
     except OptestError as error:
         return str(error)
     assert result.verdict.reason is Reason.BAD_CASE
+    assert f"stated in {mapping}:" in result.verdict.message
     return result.verdict.message
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
+from optest.reporting.remedies import remedy_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings
 
@@ -32,12 +33,23 @@ _SHOWN_OUTPUTS = 6
 _SHOWN_DETAILS = 8
 _MESSAGE_LINES = 12
 _TAIL_LINES = 15
+_FIRST_LINES = 8
+"""Of as many lines as that of a process's last output: the cause is often said first, and the end of it last."""
+_OWN_FRAME = re.compile(
+    r'^ *File "(?:.*[/\\]optest[/\\](?:api|backends|cli|compare|core|ffi|numerics|operators|process)[/\\].*\.py'
+    r'|<frozen runpy>)", line [0-9]+ in ',
+)
+"""Of optest, in what Python's faulthandler writes when a process dies."""
+_EXTENSIONS = re.compile(r"^(?:Extension modules: .*\(total: [0-9]+\)|<truncated rest of calls>)$")
 _TAIL_WIDTH = 240
 
 _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
 _TOLD_ELSEWHERE = frozenset(
-    {"command", "stderr_tail", "stdout_tail", "traceback_tail", "strays", "exception", "exception_types", "timeout_s"}
+    {
+        *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays"),
+        *("exception", "exception_types", "timeout_s", "printed"),
+    }
 )
 
 
@@ -50,7 +62,7 @@ def explain(result: CaseResult) -> list[str]:
         lines += _message(result)
     lines += told
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
-    lines += _details(verdict.details, verdict.message)
+    lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
     lines += _meaning(result)
     if result.repro:
@@ -227,17 +239,19 @@ def _went_wrong(check: Check) -> bool:
     return check.state in (CheckState.FAILED, CheckState.INCONCLUSIVE)
 
 
-def _details(details: Mapping[str, Any], message: str) -> list[str]:
+def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> list[str]:
     """Facts that the message does not say yet, then what the process and the exception said."""
     lines = [f"  {name.replace('_', ' ')}: {value}" for name, value in _facts(details, message)]
     if command := details.get("command"):
         lines.append(f"  command: {printable(_command(command))}")
-    if (exception := details.get("exception")) and str(exception) not in message:
+    exception = str(details.get("exception") or "")
+    if exception and exception not in message and (exception.partition(": ")[2] or exception) not in message:
         lines += _quoted("exception", exception)
     lines += _quoted("traceback", _MARKS.sub("", str(details.get("traceback_tail") or "")))
-    lines += _quoted("stderr ends", details.get("stderr_tail"))
-    if not str(details.get("stderr_tail") or "").strip():
-        lines += _quoted("stdout ends", details.get("stdout_tail"))
+    said = str(details.get("stderr_tail") or "")
+    lines += _both_ends("stderr", said if all_frames else _without_own_frames(said))
+    if not said.strip():
+        lines += _both_ends("stdout", details.get("stdout_tail"))
     if strays := details.get("strays"):
         listed = ", ".join(map(str, strays)) if isinstance(strays, (list, tuple)) else str(strays)
         lines.append(f"  left behind and killed: {clip(printable(listed), _TAIL_WIDTH)}")
@@ -261,16 +275,54 @@ def _command(command: Any) -> str:
 
 def _quoted(title: str, text: Any) -> list[str]:
     """The end of a longer text, indented under its title."""
-    all_lines = [line.rstrip() for line in printable(str(text or "")).split("\n")]
-    while all_lines and not all_lines[-1]:
-        all_lines.pop()
-    while all_lines and not all_lines[0]:
-        all_lines.pop(0)
+    all_lines = _lines(text)
     if not all_lines:
         return []
     left = max(0, len(all_lines) - _TAIL_LINES)
-    shown = [f"    {clip(line, _TAIL_WIDTH)}".rstrip() for line in all_lines[left:]]
-    return [f"  {title}:", *([f"    … {plural(left, 'line')} before"] if left else []), *shown]
+    return [f"  {title}:", *([f"    … {plural(left, 'line')} before"] if left else []), *_indented(all_lines[left:])]
+
+
+def _both_ends(title: str, text: Any) -> list[str]:
+    """What a process said at last; of many lines the first and the last."""
+    all_lines = _lines(text)
+    if not all_lines:
+        return []
+    left = len(all_lines) - _TAIL_LINES
+    if left <= 0:
+        return [f"  {title} ends:", *_indented(all_lines)]
+    first, last = all_lines[:_FIRST_LINES], all_lines[_FIRST_LINES + left :]
+    between = f"    … {plural(left, 'line')} between"
+    return [f"  {title}, first and last lines:", *_indented(first), between, *_indented(last)]
+
+
+def _lines(text: Any) -> list[str]:
+    """Without empty ones at both ends."""
+    found = [line.rstrip() for line in printable(str(text or "")).split("\n")]
+    while found and not found[-1]:
+        found.pop()
+    while found and not found[0]:
+        found.pop(0)
+    return found
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"    {clip(line, _TAIL_WIDTH)}".rstrip() for line in lines]
+
+
+def _without_own_frames(said: str) -> str:
+    """A dying process's own words with optest's frames counted, which show nothing of what it ran."""
+    kept: list[str] = []
+    frames = 0
+    for line in [*said.split("\n"), ""]:
+        if _OWN_FRAME.match(line):
+            frames += 1
+            continue
+        if frames:
+            kept.append(f"  … {plural(frames, 'frame')} of optest")
+            frames = 0
+        if not _EXTENSIONS.match(line):
+            kept.append(line)
+    return "\n".join(kept)
 
 
 def _history(result: CaseResult) -> list[str]:
@@ -291,7 +343,7 @@ def _meaning(result: CaseResult) -> list[str]:
         return []
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {found.remedy}"]
-    return [f"  {result.reason.value}: {found.remedy}"]
+    return [f"  {result.reason.value}: {remedy_of(result.reason, result.verdict.details)}"]
 
 
 def _meaning_of(result: CaseResult) -> Meaning | None:

@@ -29,6 +29,18 @@ RAISED = {
     "exception_types": ["ValueError", "Exception"],
     "traceback_tail": '  File "my_backend.py", line 12, in run\n    launch(x)',
 }
+DUMP = """\
+mine.c:12: add: Assertion `n % 8 == 0' failed.
+Fatal Python error: Aborted
+
+Current thread 0x00007fd4f65bcb80 (most recent call first):
+  File "/home/me/mine.py", line 376 in launch
+  File "/opt/lib/optest/ffi/calls.py", line 60 in __call__
+  File "/opt/lib/optest/backends/c_library/driver.py", line 140 in run
+  File "<frozen runpy>", line 88 in _run_code
+
+Extension modules: numpy._core._multiarray_umath, msgspec._core (total: 2)
+"""
 COMMAND = {"command": ["./run.sh", "-r", "cpu", "two words"], "phase": "run"}
 
 
@@ -158,6 +170,34 @@ def blocks(result: Make, measure: Make) -> dict[str, CaseResult]:
         message="the backend raised RuntimeError: first\n" + "\n".join(f"line {number}" for number in range(20)),
         details={"stderr_tail": "\n".join(f"err {number}" for number in range(30))},
     )
+    found["STATE of a library that prints"] = result(
+        reason=Reason.STATE,
+        message="every call printed to standard output: 'tanh: done'",
+        details={"printed": "tanh: done"},
+    )
+    found["EXIT_CODE of a library"] = result(
+        reason=Reason.EXIT_CODE,
+        status=Status.CRASHED,
+        message="the backend ended its process with exit status 0",
+        details={"exit_code": 0, "phase": "run", "stderr_tail": ""},
+    )
+    found["RAISED for a status"] = result(
+        reason=Reason.RAISED,
+        message="the library refused: xAdd returned 12 (X_BAD_STRIDES)",
+        details={"exception": "StatusError: xAdd returned 12 (X_BAD_STRIDES)", "function": "xAdd",
+                 "status": "X_BAD_STRIDES"},
+    )  # fmt: skip
+    found["BAD_CASE of a mapping"] = result(
+        reason=Reason.BAD_CASE,
+        message="mapping mine, operators.add.create has 5 arguments, but xCreateAdd should have 6\n"
+        "  at x.h:10: void xCreateAdd(void * handle)\n  stated in mine.yaml:12",
+        details={"mapping": "mine.yaml:12"},
+    )
+    found["SIGNAL of a library, with the frames of optest"] = result(
+        reason=Reason.SIGNAL,
+        message="the backend died of SIGABRT",
+        details={"signal": "SIGABRT", "phase": "run", "stderr_tail": DUMP},
+    )
     return found
 
 
@@ -168,6 +208,20 @@ def text_of(found: dict[str, CaseResult]) -> str:
 def test_every_block_reads_as_it_did(result: Make, measure: Make) -> None:
     """To change the words: write ``text_of(...)`` to the file and read it."""
     assert text_of(blocks(result, measure)) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_long_end_shows_its_first_and_its_last_lines(result: Make, measure: Make) -> None:
+    """The cause of a crash is often the first that is said, and what came of it the last."""
+    lines = explain(blocks(result, measure)["RAISED, with much to say"])
+    start = lines.index("  stderr, first and last lines:")
+    assert lines[start + 1] == "    err 0"
+    assert lines[start + 9] == "    … 15 lines between"
+    assert lines[start + 16] == "    err 29"
+
+
+def test_of_optest_itself_all_frames_are_shown(result: Make) -> None:
+    lines = explain(result(reason=Reason.INTERNAL, message="x", details={"stderr_tail": DUMP}))
+    assert any("optest/ffi/calls.py" in line for line in lines)
 
 
 def test_the_block_of_the_design(result: Make, measure: Make) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from optest.backends.c_library.direct import Argument, DirectCall
 from optest.backends.c_library.roles import ELEMENTS
 from optest.ffi.matching import ctype_matches, element_matches
@@ -21,13 +23,25 @@ def drift_of_direct(
     shown = f"\n  at {prototype.where}: {prototype}"
     arguments = entry.arguments()
     if len(arguments) != len(prototype.parameters):
-        return f"{where} has {len(arguments)} arguments, but should have {len(prototype.parameters)}{shown}"
+        said = f"{where} has {len(arguments)} arguments, but should have {len(prototype.parameters)}"
+        return f"{said}{_where_it_begins(arguments, prototype, element, header)}{shown}"
     for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=True)):
         why = _misfit(argument, parameter, element, header)
         if why:
             return f"{where}: {prototype.label(index)} is {parameter}, but {argument.key} {why}{shown}"
     why = _misfit_of_result(prototype.result, entry.returns, has_status=has_status)
     return f"{where} {why}{shown}" if why else None
+
+
+def _where_it_begins(arguments: Sequence[Argument], prototype: Prototype, element: DType, header: Header) -> str:
+    """The first of two lists of unequal length that does not fit, else the first that has no counterpart."""
+    for index, (argument, parameter) in enumerate(zip(arguments, prototype.parameters, strict=False)):
+        why = _misfit(argument, parameter, element, header)
+        if why:
+            return f"; {prototype.label(index)} is {parameter}, but {argument.key} {why}"
+    if len(arguments) < len(prototype.parameters):
+        return f"; nothing is passed for {prototype.label(len(arguments))}, {prototype.parameters[len(arguments)]}"
+    return f"; nothing takes {arguments[len(prototype.parameters)].key}"
 
 
 def _misfit(argument: Argument, parameter: Parameter, element: DType, header: Header) -> str:

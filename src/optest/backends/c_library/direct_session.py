@@ -12,6 +12,7 @@ from optest.backends.c_library.config import FfiConfig
 from optest.backends.c_library.direct import Argument, DirectCall
 from optest.backends.c_library.direct_binding import BoundCase
 from optest.backends.c_library.direct_drift import drift_of_direct
+from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.opaque import take_handle
 from optest.backends.c_library.roles import ELEMENTS
 from optest.backends.c_library.session import header_of, opened
@@ -22,7 +23,7 @@ from optest.ffi.preprocessor import find_header
 from optest.ffi.signatures import CType, Header, Parameter, Prototype
 from optest.ffi.statuses import StatusCodes
 from optest.numerics import numpy_dtype
-from optest.spec import DType, Fault, Reason, dtype
+from optest.spec import DType, dtype
 
 __all__ = ["DirectSession"]
 
@@ -82,6 +83,7 @@ class DirectSession:
             Unavailable: for a library or header that is not there.
         """
         self._mapping = config.mapping
+        self._mapping_file = config.mapping_file
         self._library = opened(config)
         self._header: Header = header_of(config.headers or [str(find_header(each)) for each in config.mapping.headers])
         self._codes = self._status_codes()
@@ -148,7 +150,8 @@ class DirectSession:
         if name not in self._header.constants:
             near = nearest(name, self._header.constants)
             hint = f"; did you mean {near}?" if near else ""
-            raise Fault(Reason.BAD_CASE, f"mapping {self._mapping.name}: {name} is declared in no header{hint}")
+            said = f"mapping {self._mapping.name}: {name} is declared in no header{hint}"
+            raise drifted(said, self._mapping_file, "operators")
         return self._header.constants[name]
 
     def _taken_handle(self) -> Handle:
@@ -159,7 +162,9 @@ class DirectSession:
         """
         if self._handle is None:
             where = f"mapping {self._mapping.name}, handle"
-            self._handle = take_handle(self._ledger, self._mapping.handle, where, self._opaque, self._constant)
+            self._handle = take_handle(
+                self._ledger, self._mapping.handle, where, self._opaque, self._constant, file=self._mapping_file
+            )
         return self._handle
 
     def _opaque(self, name: str) -> Function:
@@ -179,7 +184,8 @@ class DirectSession:
         try:
             return StatusCodes.of(self._header.enum(self._mapping.status))
         except UsageError as error:
-            raise Fault(Reason.BAD_CASE, f"mapping {self._mapping.name}, status: {error}") from None
+            said = f"mapping {self._mapping.name}, status: {error}"
+            raise drifted(said, self._mapping_file, "status") from None
 
     def _function(self, entry: DirectCall, name: str, element: DType) -> Function:
         """Bound once for each entry that calls it, since the arguments are held against that."""
@@ -198,7 +204,17 @@ class DirectSession:
             where, entry, function.prototype, element, self._header, has_status=self._codes is not None
         )
         if why is not None:
-            raise Fault(Reason.BAD_CASE, why)
+            raise drifted(why, self._mapping_file, "operators", *self._place_of(entry), "call")
+
+    def _place_of(self, entry: DirectCall) -> tuple[str | int, ...]:
+        """The operator that an entry is of, and which of its alternatives it is."""
+        places = (
+            (name, index)
+            for name, alternatives in self._mapping.direct.items()
+            for index, each in enumerate(alternatives)
+            if each is entry
+        )
+        return next(places, ())
 
 
 def _pointer(buffer: Any, behind: int) -> Any:

@@ -58,7 +58,8 @@ class Manners:
         self._size = size
         left = self._float.changed()
         if left:
-            raise Fault(Reason.STATE, f"the library left the processor in another mode: {left}; it was put back")
+            said = f"the library left the processor in another mode: {left}; it was put back"
+            raise Fault(Reason.STATE, said, details={"float_mode": left})
 
     @property
     def has_printed(self) -> bool:
@@ -71,7 +72,9 @@ class Manners:
             Fault: STATE for a library that prints in every call.
         """
         if self._text and self._printing_calls == self._calls:
-            raise Fault(Reason.STATE, f"every call printed to standard output: {self._text.strip()[:200]!r}")
+            printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
+            said = f"every call printed to standard output: {printed!r}"
+            raise Fault(Reason.STATE, said, details={"printed": printed})
         mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
         return (
             Check(name="floating-point mode", state=mode),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from optest.backends.c_library.mapping import Made
+from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.roles import Role, drift, literal
 from optest.ffi.calls import Function
 from optest.ffi.handles import Handle, HandleError, Ledger
@@ -15,9 +17,16 @@ __all__ = ["take_handle"]
 
 
 def take_handle(
-    ledger: Ledger, made: Made, where: str, function: Callable[[str], Function], constant: Callable[[str], int]
+    ledger: Ledger,
+    made: Made,
+    where: str,
+    function: Callable[[str], Function],
+    constant: Callable[[str], int],
+    *,
+    file: Path,
 ) -> Handle:
-    """A handle that lives in ``ledger``. ``function`` binds by name, ``constant`` gives the value of a header's name.
+    """A handle that lives in ``ledger``. ``function`` binds by name, ``constant`` gives the value of a header's name;
+    ``file`` is the mapping's.
 
     Raises:
         StatusError: if the library refuses.
@@ -27,7 +36,7 @@ def take_handle(
     roles = tuple(map(Role.parse, made.create.arguments))
     why = drift(where, roles, create.prototype)
     if why is not None:
-        raise Fault(Reason.BAD_CASE, why)
+        raise drifted(why, file, "handle", "create", "arguments")
     values = {role.key: _value(role, constant) for role in roles if role.kind != "slot"}
     try:
         if any(role.kind == "slot" for role in roles):

@@ -179,14 +179,24 @@ def drift(where: str, roles: Sequence[Role], prototype: Prototype) -> str | None
     """Why the header's prototype is not what the roles say, naming the argument; None if they agree."""
     shown = f"\n  at {prototype.where}: {prototype}"
     if len(roles) != len(prototype.parameters):
-        return (
-            f"{where} has {len(roles)} arguments, but {prototype.name} should have {len(prototype.parameters)}{shown}"
-        )
+        said = f"{where} has {len(roles)} arguments, but {prototype.name} should have {len(prototype.parameters)}"
+        return f"{said}{_where_it_begins(roles, prototype)}{shown}"
     for index, (role, parameter) in enumerate(zip(roles, prototype.parameters, strict=True)):
         why = _misfit(role, parameter)
         if why:
             return f"{where}: {prototype.label(index)} of {prototype.name} is {parameter}, but {role} {why}{shown}"
     return None
+
+
+def _where_it_begins(roles: Sequence[Role], prototype: Prototype) -> str:
+    """The first of two lists of unequal length that does not fit, else the first that has no counterpart."""
+    for index, (role, parameter) in enumerate(zip(roles, prototype.parameters, strict=False)):
+        why = _misfit(role, parameter)
+        if why:
+            return f"; {prototype.label(index)} is {parameter}, but {role} {why}"
+    if len(roles) < len(prototype.parameters):
+        return f"; nothing is passed for {prototype.label(len(roles))}, {prototype.parameters[len(roles)]}"
+    return f"; nothing takes {roles[len(prototype.parameters)]}"
 
 
 def _misfit(role: Role, parameter: Parameter) -> str:

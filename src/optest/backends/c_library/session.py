@@ -10,6 +10,7 @@ from typing import Any
 from optest.backends.c_library.bound import BoundCall, BoundOperator
 from optest.backends.c_library.config import FfiConfig
 from optest.backends.c_library.mapping import LibraryMapping
+from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.opaque import take_handle
 from optest.backends.c_library.recipes import Made, Recipe, TensorFunctions
 from optest.backends.c_library.roles import Role, drift
@@ -39,9 +40,10 @@ class Session:
             Fault: BAD_CASE where the mapping is not what the headers say.
         """
         self.mapping: LibraryMapping = config.mapping
+        self._mapping_file = config.mapping_file
         self._library = opened(config)
         self._header = header_of(config.headers)
-        self._codes = StatusCodes.of(_enum(self._header, self.mapping))
+        self._codes = StatusCodes.of(self._statuses())
         self._ledger = Ledger()
         self._operators: dict[str, BoundOperator] = {}
         self._synchronize: BoundCall | None = None
@@ -113,8 +115,17 @@ class Session:
         if name not in self._header.constants:
             near = nearest(name, self._header.constants)
             hint = f"; did you mean {near}?" if near else ""
-            raise Fault(Reason.BAD_CASE, f"mapping {self.mapping.name}: {name} is declared in no header{hint}")
+            said = f"mapping {self.mapping.name}: {name} is declared in no header{hint}"
+            key = next((key for key, constant in self.mapping.dtypes.items() if constant == name), "")
+            raise drifted(said, self._mapping_file, *(("dtypes", key) if key else ("operators",)))
         return self._header.constants[name]
+
+    def _statuses(self) -> Mapping[str, int]:
+        try:
+            return self._header.enum(self.mapping.status)
+        except UsageError as error:
+            said = f"mapping {self.mapping.name}, status: {error}"
+            raise drifted(said, self._mapping_file, "status") from None
 
     def _select(self, config: FfiConfig) -> None:
         call = self._call("set_device", self.mapping.set_device.function, self.mapping.set_device.arguments)
@@ -142,7 +153,8 @@ class Session:
                 if after != before:
                     self._select(config)
                     detail = f"device {before[0]}:{before[1]} was selected, and then {after[0]}:{after[1]}"
-                    raise Fault(Reason.STATE, f"a device that was refused stays selected: {detail}; {error}") from None
+                    said = f"a device that was refused stays selected: {detail}; {error}"
+                    raise Fault(Reason.STATE, said, details={"selected_device": detail}) from None
         self._select(config)
 
     def _selected(self, asked: BoundCall) -> tuple[int, int]:
@@ -152,7 +164,9 @@ class Session:
 
     def _take_handle(self) -> Handle:
         where = f"mapping {self.mapping.name}, handle"
-        return take_handle(self._ledger, self.mapping.handle, where, self._function, self.constant)
+        return take_handle(
+            self._ledger, self.mapping.handle, where, self._function, self.constant, file=self._mapping_file
+        )
 
     def _bound(self, name: str) -> BoundOperator:
         entry = self.mapping.operators[name]
@@ -173,7 +187,7 @@ class Session:
         roles = tuple(map(Role.parse, arguments))
         why = drift(f"mapping {self.mapping.name}, {where}", roles, function.prototype)
         if why is not None:
-            raise Fault(Reason.BAD_CASE, why)
+            raise drifted(why, self._mapping_file, *where.split("."))
         return BoundCall(function=function, roles=roles, keys=tuple(role.key for role in roles))
 
     def _function(self, name: str) -> Function:
@@ -201,10 +215,3 @@ def header_of(headers: Sequence[str]) -> Header:
         return read_headers([Path(each) for each in headers])
     except UsageError as error:
         raise Unavailable("what the library declares", str(error)) from None
-
-
-def _enum(header: Header, mapping: LibraryMapping) -> Mapping[str, int]:
-    try:
-        return header.enum(mapping.status)
-    except UsageError as error:
-        raise Fault(Reason.BAD_CASE, f"mapping {mapping.name}, status: {error}") from None

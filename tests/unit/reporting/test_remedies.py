@@ -1,0 +1,62 @@
+"""What to try is told by the facts of a failure, where they say more than its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from optest.reporting.explain import explain
+from optest.reporting.meanings import MEANINGS
+from optest.reporting.remedies import NARROWER, remedy_of
+from optest.spec import Reason
+
+FACTS: list[tuple[Reason, dict[str, Any], str]] = [
+    (Reason.STATE, {"printed": "tanh: done"}, "take the printing out of the call"),
+    (Reason.STATE, {"float_mode": "rounding upward"}, "put them back on every way out"),
+    (Reason.STATE, {"selected_device": "device 0:0 was selected, and then 0:9"}, "select the device only after"),
+    (Reason.EXIT_CODE, {"exit_code": 0, "phase": "run"}, "look for exit, _exit and quick_exit"),
+    (
+        Reason.RAISED,
+        {"function": "xAdd", "status": "X_BAD_STRIDES"},
+        "look for what makes xAdd return X_BAD_STRIDES: operator and mapping allow this call",
+    ),
+    (Reason.RAISED, {}, "the line below raises it again"),
+    (Reason.BAD_CASE, {"mapping": "mine.yaml:12"}, "Make mine.yaml:12 what the header declares"),
+    (Reason.BAD_CASE, {"built_in_mapping": "infiniop.yaml:47"}, "Copy its file"),
+]
+
+
+@pytest.mark.parametrize(("reason", "facts", "said"), FACTS)
+def test_facts_tell_what_to_try(result: Callable[..., Any], reason: Reason, facts: dict[str, Any], said: str) -> None:
+    assert said in remedy_of(reason, facts)
+    last = explain(result(reason=reason, message="something", details=facts))[-2]
+    assert last == f"  {reason.value}: {remedy_of(reason, facts)}"
+
+
+def test_every_one_is_told_for_some_facts() -> None:
+    told = {remedy_of(reason, facts) for reason, facts, _ in FACTS}
+    assert len(told) == len(NARROWER) == len(FACTS)
+    for each in NARROWER:
+        assert not each.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("reason", "facts"),
+    [
+        (Reason.STATE, {}),
+        (Reason.EXIT_CODE, {"exit_code": 3, "command": ["./run.sh"]}),
+        (Reason.RAISED, {"traceback_tail": 'File "mine.py", line 3'}),
+        (Reason.BAD_CASE, {"input": "a"}),
+        (Reason.VALUE, {"mapping": "mine.yaml:12"}),
+    ],
+)
+def test_without_such_facts_the_reason_tells_it(reason: Reason, facts: dict[str, Any]) -> None:
+    assert remedy_of(reason, facts) == MEANINGS[reason].remedy
+
+
+def test_facts_of_foreign_code_steer_no_terminal() -> None:
+    facts = {"function": "x\x1b[31m", "status": "{nothing}\x00"}
+    assert "\x1b" not in remedy_of(Reason.RAISED, facts)
+    assert "{nothing}" in remedy_of(Reason.RAISED, facts)
