@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.backends.c_library.mapped import drift_of_mapping, functions_of_operators, functions_of_whole
+from optest.backends.c_library.mapped import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
 from optest.backends.c_library.mapping import LibraryMapping
 from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+from optest.backends.c_library.mapping_lines import named_place
 from optest.backends.c_library.session import header_of
 from optest.errors import Unavailable, UsageError, nearest
 from optest.ffi.inspection import Inspection, inspect_files
@@ -28,7 +29,7 @@ class OperatorEntry:
     """An operator of the mapping (``operator``), of the library (``in_c``), or of both.
 
     ``missing`` are functions that it needs and the library does not have; an operator of the mapping that lacks all of
-    them ``is_here`` not.
+    them ``is_here`` not. ``drifted`` are functions whose prototype is not what the mapping says of them.
     """
 
     operator: str
@@ -36,6 +37,11 @@ class OperatorEntry:
     functions: tuple[str, ...]
     missing: tuple[str, ...] = ()
     is_here: bool = True
+    drifted: tuple[str, ...] = ()
+
+    @property
+    def can_be_called(self) -> bool:
+        return self.is_here and not self.missing and not self.drifted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,17 +85,23 @@ def inspect(libraries: Sequence[str], headers: Sequence[str], mapping: str = "")
         inspection = inspect_files(paths, header)
     except Unavailable as error:
         raise UsageError(str(error)) from None
-    operators, unmapped = _operators(inspection, stated)
+    drift = () if stated is None else drift_of_mapping(stated, header)
+    operators, unmapped = _operators(inspection, stated, drift)
+    file = mapping_path(mapping, ".") if mapping else None
     return LibraryReport(
         paths=paths,
         header=header,
         inspection=inspection,
         mapping=stated,
-        mapping_file=str(mapping_path(mapping, ".")) if mapping else "",
+        mapping_file=str(file or ""),
         operators=operators,
         unmapped=unmapped,
-        drift=() if stated is None else drift_of_mapping(stated, header),
+        drift=tuple(_with_place(each, file) for each in drift if file is not None),
     )
+
+
+def _with_place(drift: Drift, file: Path) -> str:
+    return f"{drift.words}\n  stated in {named_place(file, *drift.keys)}"
 
 
 def _paths(libraries: Sequence[str], mapping: LibraryMapping | None) -> tuple[str, ...]:
@@ -116,7 +128,7 @@ def _header(headers: Sequence[str]) -> Header:
 
 
 def _operators(
-    inspection: Inspection, mapping: LibraryMapping | None
+    inspection: Inspection, mapping: LibraryMapping | None, drift: Sequence[Drift]
 ) -> tuple[tuple[OperatorEntry, ...], tuple[str, ...]]:
     """Those of the mapping, then those of the library that it does not have; and the functions of none of them."""
     callable_ = inspection.callable
@@ -124,7 +136,7 @@ def _operators(
         found = find_operators(callable_)
         return tuple(_entry_in_c(each) for each in found.values()), ()
     needed = functions_of_operators(mapping)
-    mapped = [_mapped(name, functions, inspection, mapping) for name, functions in needed.items()]
+    mapped = [_mapped(name, functions, inspection, mapping, drift) for name, functions in needed.items()]
     used = {each for functions in needed.values() for each in functions} | {*functions_of_whole(mapping)}
     found = find_operators(callable_, _patterns(mapping)) if mapping.protocol.create else {}
     others = [each for each in found.values() if each.run not in used]
@@ -141,7 +153,10 @@ def _entry_in_c(found: OperatorFunctions) -> OperatorEntry:
     return OperatorEntry(operator="", in_c=found.name, functions=functions)
 
 
-def _mapped(name: str, functions: tuple[str, ...], inspection: Inspection, mapping: LibraryMapping) -> OperatorEntry:
+def _mapped(
+    name: str, functions: tuple[str, ...], inspection: Inspection, mapping: LibraryMapping, drift: Sequence[Drift]
+) -> OperatorEntry:
+    drifted = (each.function or str(each.keys[0]) for each in drift if each.concerns(name, mapping))
     missing = tuple(each for each in functions if each not in inspection.callable)
     entry = mapping.operators.get(name)
     return OperatorEntry(
@@ -150,6 +165,7 @@ def _mapped(name: str, functions: tuple[str, ...], inspection: Inspection, mappi
         functions=functions,
         missing=missing,
         is_here=len(missing) < len(functions),
+        drifted=tuple(dict.fromkeys(drifted)),
     )
 
 
@@ -174,6 +190,7 @@ def as_json(report: LibraryReport) -> str:
                 "functions": list(each.functions),
                 "missing": list(each.missing),
                 "is_here": each.is_here,
+                "drifted": list(each.drifted),
             }
             for each in report.operators
         ],
@@ -257,19 +274,31 @@ def _operators_text(report: LibraryReport) -> Iterator[str]:
             yield from _names(f"{len(rest)} other functions", rest)
         return
     mapped = [each for each in report.operators if each.operator]
-    here = [each for each in mapped if each.is_here and not each.missing]
+    here = [each for each in mapped if each.can_be_called]
+    drifted = [each for each in mapped if each.is_here and not each.missing and each.drifted]
     broken = [f"{each.operator}: without {', '.join(each.missing)}" for each in mapped if each.is_here and each.missing]
     absent = [each for each in mapped if not each.is_here]
     others = [each.in_c for each in report.operators if not each.operator]
     name = f"mapping {mapping.name}"
     yield from _names(f"{name}: {len(here)} operators can be called", map(_both_names, here))
     yield from _section(f"{name}: {len(broken)} lack a function", broken)
+    yield from _drifted(name, drifted)
     yield from _names(f"{name}: {len(absent)} are not in this library", [each.operator for each in absent])
     yield from _section(f"{name}: perhaps under another name", list(_perhaps(absent, report.unmapped)))
     yield from _names(f"{len(others)} operators of the library are not in the mapping", others)
     in_others = {each for entry in report.operators if not entry.operator for each in entry.functions}
     rest = [each for each in report.unmapped if each not in in_others]
     yield from _names(f"{len(rest)} other functions can be called, and the mapping has no use for them", rest)
+
+
+def _drifted(name: str, operators: Sequence[OperatorEntry]) -> Iterator[str]:
+    """Those that cannot be called before mapping and headers agree; one line where all drifted for one reason."""
+    shared = {each.drifted for each in operators}
+    if len(operators) > 1 and len(shared) == 1:
+        lines = [", ".join(map(_both_names, operators)), f"for {', '.join(next(iter(shared)))}"]
+    else:
+        lines = [f"{_both_names(each)}: {', '.join(each.drifted)}" for each in operators]
+    yield from _section(f"{name}: {len(operators)} cannot be called, since the headers say otherwise", lines)
 
 
 def _perhaps(absent: Sequence[OperatorEntry], unmapped: Sequence[str]) -> Iterator[str]:

@@ -141,7 +141,39 @@ def test_drift_names_the_argument(mine: Path, tmp_path: Path) -> None:
         "mapping mine, operators.relu.create has 4 arguments, but myCreateReluDescriptor should have 5"
     )
     assert "float slope" in line
-    assert "drift: the mapping is not what the headers say" in "\n".join(as_text(report))
+    text = "\n".join(as_text(report))
+    assert "drift: the mapping is not what the headers say" in text
+    line_of_create = (MAPPING + RELU).splitlines().index("    create: [handle, slot, output:out, input:input]") + 1
+    assert f"stated in {tmp_path / 'mapping.yaml'}:{line_of_create}" in line
+
+
+def test_what_drifted_is_not_counted_as_callable(mine: Path, tmp_path: Path) -> None:
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING + RELU))
+    text = "\n".join(as_text(report))
+    assert "mapping mine: 1 operators can be called\n  add" in text
+    assert "mapping mine: 1 cannot be called, since the headers say otherwise\n  relu: myCreateReluDescriptor" in text
+    assert [(each.operator, each.can_be_called) for each in report.operators if each.operator] == [
+        ("add", True),
+        ("relu", False),
+    ]
+    found = json.loads(as_json(report))
+    assert [each["drifted"] for each in found["operators"][:2]] == [[], ["myCreateReluDescriptor"]]
+
+
+def test_a_drift_of_what_all_need_leaves_none_to_be_called(mine: Path, tmp_path: Path) -> None:
+    mapping = MAPPING.replace("arguments: [slot, ndim, shape, strides, dtype]", "arguments: [slot, ndim, shape, dtype]")
+    report = inspect([str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, mapping))
+    text = "\n".join(as_text(report))
+    assert "operators can be called" not in text
+    assert "add: myCreateTensor" in text
+
+
+def test_a_dtype_that_drifted_leaves_the_others(mine: Path, tmp_path: Path) -> None:
+    report = inspect(
+        [str(mine / "libmine.so")], [str(mine / "include")], _mapping(tmp_path, MAPPING.replace("MY_F64", "MY_F65"))
+    )
+    assert report.exit_status == 1
+    assert "mapping mine: 1 operators can be called\n  add" in "\n".join(as_text(report))
 
 
 @pytest.mark.parametrize(
@@ -177,6 +209,7 @@ def test_json_holds_every_signature(mine: Path, tmp_path: Path) -> None:
         "functions": ["myCreateAddDescriptor", "myGetAddWorkspaceSize", "myAdd", "myDestroyAddDescriptor"],
         "missing": [],
         "is_here": True,
+        "drifted": [],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from optest.backends.c_library.direct_drift import drift_of_direct
 from optest.backends.c_library.mapping import LibraryMapping
@@ -11,9 +12,29 @@ from optest.errors import UsageError, nearest
 from optest.ffi.signatures import Header
 from optest.spec import dtype
 
-__all__ = ["drift_of_mapping", "functions_of_operators", "functions_of_whole"]
+__all__ = ["Drift", "drift_of_mapping", "functions_of_operators", "functions_of_whole"]
 
 PARTS = ("create", "workspace", "run", "destroy")
+_OF_EVERY_DESCRIPTOR = ("set_device", "get_device", "handle", "tensor", "status")
+"""What every operator with a descriptor needs; what was drifted may be stated below one of these keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """One difference between a mapping and the headers.
+
+    ``keys`` lead to it in the mapping's file; ``function`` is the C function, where it is one.
+    """
+
+    words: str
+    keys: tuple[str | int, ...]
+    function: str = ""
+
+    def concerns(self, operator: str, mapping: LibraryMapping) -> bool:
+        """Whether it stands between one of optest's operators and its call."""
+        if self.keys[0] == "operators":
+            return self.keys[1] == operator
+        return operator in mapping.operators and self.keys[0] in _OF_EVERY_DESCRIPTOR
 
 
 def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]]:
@@ -35,7 +56,9 @@ def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
     """The C functions that belong to no operator: device, handle, tensor descriptors."""
     named = (
         mapping.set_device.function,
+        mapping.get_device.function if mapping.get_device else "",
         mapping.synchronize.function if mapping.synchronize else "",
+        *mapping.threads.functions,
         mapping.handle.create.function,
         mapping.handle.destroy,
         mapping.tensor.create.function,
@@ -44,8 +67,8 @@ def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
     return tuple(filter(None, named))
 
 
-def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[str, ...]:
-    """Every difference between the mapping and the headers, in words.
+def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Drift, ...]:
+    """Every difference between the mapping and the headers.
 
     An operator of which the headers declare nothing is no difference: the library does not have it.
     """
@@ -62,24 +85,26 @@ def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[str, ...]
     return tuple(dict.fromkeys(found))
 
 
-def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[str]:
+def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[Drift]:
     if mapping.status:
         try:
             header.enum(mapping.status)
         except UsageError as error:
-            yield f"mapping {mapping.name}, status: {_first_line(error)}"
+            yield Drift(words=f"mapping {mapping.name}, status: {_first_line(error)}", keys=("status",))
     for name, constant in mapping.dtypes.items():
         if constant not in header.constants:
             near = nearest(constant, header.constants)
             hint = f"; did you mean {near}?" if near else ""
-            yield f"mapping {mapping.name}, dtypes.{name}: {constant} is declared in no header{hint}"
+            said = f"mapping {mapping.name}, dtypes.{name}: {constant} is declared in no header{hint}"
+            yield Drift(words=said, keys=("dtypes", name))
 
 
-def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[str]:
+def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[Drift]:
     """Of the calls with roles; of the functions without any, only whether they are declared."""
     calls: dict[str, tuple[str, tuple[str, ...]]] = {}
     for where, call in (
         ("set_device", mapping.set_device),
+        ("get_device", mapping.get_device),
         ("synchronize", mapping.synchronize),
         ("handle", mapping.handle.create),
         ("tensor", mapping.tensor.create),
@@ -97,35 +122,36 @@ def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[
         if entry.workspace:
             plain[f"operators.{name}.workspace"] = functions["workspace"]
     for where, (function, arguments) in calls.items():
-        yield from _drift_of_call(f"mapping {mapping.name}, {where}", function, arguments, header)
+        why = _drift_of_call(f"mapping {mapping.name}, {where}", function, arguments, header)
+        if why is not None:
+            yield Drift(words=why, keys=tuple(where.split(".")), function=function)
     for where, function in plain.items():
         if function and function not in header.prototypes:
-            yield f"mapping {mapping.name}, {where}: {_why_undeclared(function, header)}"
+            said = f"mapping {mapping.name}, {where}: {_why_undeclared(function, header)}"
+            yield Drift(words=said, keys=tuple(where.split(".")), function=function)
 
 
-def _drift_of_call(where: str, function: str, arguments: tuple[str, ...], header: Header) -> Iterator[str]:
+def _drift_of_call(where: str, function: str, arguments: tuple[str, ...], header: Header) -> str | None:
     if function not in header.prototypes:
-        yield f"{where}: {_why_undeclared(function, header)}"
-        return
-    why = drift(where, tuple(map(Role.parse, arguments)), header.prototypes[function])
-    if why is not None:
-        yield why
+        return f"{where}: {_why_undeclared(function, header)}"
+    return drift(where, tuple(map(Role.parse, arguments)), header.prototypes[function])
 
 
-def _drift_of_direct(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[str]:
+def _drift_of_direct(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[Drift]:
     for name, alternatives in mapping.direct.items():
-        for entry in () if name in absent else alternatives:
+        for index, entry in enumerate(() if name in absent else alternatives):
             for element, function in entry.functions.items():
                 where = f"mapping {mapping.name}, operators.{name}"
                 if function not in header.prototypes:
-                    yield f"{where}: {_why_undeclared(function, header)}"
+                    said = f"{where}: {_why_undeclared(function, header)}"
+                    yield Drift(words=said, keys=("operators", name, index, "functions", element), function=function)
                     continue
                 prototype = header.prototypes[function]
                 why = drift_of_direct(
                     f"{where}, {function}", entry, prototype, dtype(element), header, has_status=bool(mapping.status)
                 )
                 if why is not None:
-                    yield why
+                    yield Drift(words=why, keys=("operators", name, index, "call"), function=function)
 
 
 def _why_undeclared(function: str, header: Header) -> str:
