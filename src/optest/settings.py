@@ -146,6 +146,14 @@ OPTIONS: tuple[Option, ...] = (
         help="Device of the torch backend: cpu, cuda, npu, xpu, mps, with an index if wanted. [cpu]",
     ),
     Option(
+        name="compile_backend",
+        flags=("--compile-backend",),
+        group="Who is asked",
+        repro=True,
+        metavar="NAME",
+        help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
+    ),
+    Option(
         name="library",
         flags=("--library",),
         repeat=True,

@@ -11,6 +11,9 @@ import torch
 
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
+from optest.backends.torch_calls.answering import answer, why_no_operator
+from optest.backends.torch_calls.compiled import require_compiler
+from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
 from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch, torch_dtype
@@ -46,15 +49,16 @@ _DEVICE_LOST = (
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
-    options = ("torch_device",)
+    options = ("torch_device", "compile_backend")
     name = "torch"
     kind = "torch"
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
+        self._compiler: str | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
-        """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …
+        """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
 
         Raises:
             UnknownName: for a device type that neither torch nor a known vendor module has.
@@ -63,6 +67,10 @@ class TorchBackend(BackendDriver):
         wanted = options.get("torch_device")
         if wanted:
             self._device = _open_device(str(wanted))
+        compiler = options.get("compile_backend")
+        if compiler and compiler != "eager":
+            require_compiler(str(compiler))
+            self._compiler = str(compiler)
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
@@ -74,10 +82,12 @@ class TorchBackend(BackendDriver):
         return Numerics(operands=_operand_precision(self._device.type), overflow=overflow)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        if case.descriptor.category == CATEGORY:
+            return self._call(case, inputs)
         operator = TORCH_OPERATORS.get(case.descriptor.name)
         if operator is None:
             raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
-        try:
+        with _faults_of_torch():
             tensors = [
                 to_torch(array, self._device, offset=argument.spec.offset)
                 for argument, array in zip(case.inputs, inputs, strict=True)
@@ -87,15 +97,17 @@ class TorchBackend(BackendDriver):
             self._synchronize()
             outputs = output if isinstance(output, (tuple, list)) else (output,)
             return [self._received(each) for each in outputs]
-        except Inexpressible as error:
-            raise Fault(Reason.UNSUPPORTED, str(error)) from error
-        except NotImplementedError as error:
-            raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
-        except RuntimeError as error:
-            reason = _reason_of(error)
-            if reason is None:
-                raise
-            raise Fault(reason, f"torch: {_first_line(error)}") from error
+
+    def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Make a case that is a call of torch's own."""
+
+        def place(index: int, array: Any) -> torch.Tensor:
+            return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
+
+        if case.expects_error is not None:
+            return answer(case, inputs, place, self._device, self._compiler, self._synchronize)
+        with _faults_of_torch():
+            return answer(case, inputs, place, self._device, self._compiler, self._synchronize)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
@@ -172,6 +184,8 @@ class TorchBackend(BackendDriver):
         return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
 
     def unsupported(self, case: TestCase) -> str | None:
+        if case.descriptor.category == CATEGORY:
+            return why_no_operator(case)
         if case.descriptor.name not in TORCH_OPERATORS:
             return _no_such_operator(case.descriptor.name)
         return None
@@ -222,6 +236,22 @@ class TorchBackend(BackendDriver):
             module.synchronize(self._device)
         else:
             module.synchronize()
+
+
+@contextmanager
+def _faults_of_torch() -> Iterator[None]:
+    """What torch says of itself: that it has no such kernel, no memory, no device any more."""
+    try:
+        yield
+    except Inexpressible as error:
+        raise Fault(Reason.UNSUPPORTED, str(error)) from error
+    except NotImplementedError as error:
+        raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
+    except RuntimeError as error:
+        reason = _reason_of(error)
+        if reason is None:
+            raise
+        raise Fault(reason, f"torch: {_first_line(error)}") from error
 
 
 def _open_device(wanted: str) -> torch.device:

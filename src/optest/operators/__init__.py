@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.registry import Registry, load_object
@@ -13,11 +13,16 @@ __all__ = ["OperatorRegistry", "operators", "override", "register"]
 
 
 class OperatorRegistry:
-    """Operator descriptors by name and alias."""
+    """Operator descriptors by name and alias.
 
-    def __init__(self, builtins: str | None = None) -> None:
+    ``families`` are descriptors that are made when they are asked for: a dotted path to ``name -> descriptor`` for
+    all names that begin so, of which no list exists.
+    """
+
+    def __init__(self, builtins: str | None = None, families: Mapping[str, str] | None = None) -> None:
         self._registry: Registry[OperatorDescriptor] = Registry("operator")
         self._builtins = builtins
+        self._families = families or {}
 
     def register(self, descriptor: OperatorDescriptor, *, replace: bool = False) -> OperatorDescriptor:
         """Add an operator and return it.
@@ -38,12 +43,17 @@ class OperatorRegistry:
         return self.register(dataclasses.replace(self.get(name), **changes), replace=True)
 
     def get(self, name: str) -> OperatorDescriptor:
-        """Return the operator called ``name`` or an alias of it.
+        """Return the operator called ``name`` or an alias of it; a name such as ``torch.add`` is torch's own.
 
         Raises:
             UnknownName: with the nearest known name.
         """
         self._load_builtins()
+        if name not in self._registry:
+            for prefix, path in self._families.items():
+                if name.startswith(prefix):
+                    made: OperatorDescriptor = load_object(path)(name)
+                    return made
         return self._registry.get(name)
 
     def names(self) -> tuple[str, ...]:
@@ -65,6 +75,9 @@ class OperatorRegistry:
             self.register(descriptor)
 
 
-operators = OperatorRegistry(builtins="optest.operators.catalogue:DESCRIPTORS")
+operators = OperatorRegistry(
+    builtins="optest.operators.catalogue:DESCRIPTORS",
+    families={"torch.": "optest.backends.torch_calls.descriptors:descriptor_of"},
+)
 register = operators.register
 override = operators.override

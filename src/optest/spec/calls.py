@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Call", "Device", "NotLiteral", "TensorRef", "TorchName", "call_text", "parse_call", "parse_value", "text_of"]
+__all__ = [
+    "Call",
+    "Device",
+    "NotLiteral",
+    "TensorRef",
+    "TorchName",
+    "call_text",
+    "parse_call",
+    "parse_value",
+    "text_of",
+]
 
 _MOST_CHARACTERS = 100_000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import call, in_every_layout, integer_exact, refused, standard, variations
+from optest.operators.samples import LARGE_SIZE, call, in_every_layout, integer_exact, refused, standard, variations
 from optest.operators.variants import FLOATS
 from optest.spec import Sample, Tier
 
@@ -173,7 +173,9 @@ def rope_samples() -> Iterator[Sample]:
     yield from variations("positions", _rope_positions())
     placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
     yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])
-    yield from in_every_layout(placed[:1], names=["position_ids"])
+    yield from in_every_layout(placed[:1])
+    yield from variations("positions", _far_positions())
+    yield from variations("positions", _placed_forms(), dtypes=("float32",))
     for half in ("float16", "bfloat16"):
         wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
         yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
@@ -185,6 +187,8 @@ def rope_samples() -> Iterator[Sample]:
             call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
             call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
             call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
+            call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
+            call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
         ]
     )
 
@@ -205,6 +209,35 @@ def _rope_attributes() -> Iterator[dict[str, Any]]:
             yield call(attributes, input=(2, 3, 5, 8), cos=(5, half), sin=(5, half))
         yield call({"interleaved": interleaved}, input=(5, 8), cos=(5, 4), sin=(5, 4))
         yield call({"interleaved": interleaved}, input=(3, 5, 8), cos=(3, 5, 4), sin=(3, 5, 4))
+
+
+_PLACED = ("float32", "float32", "float32", "int64")
+
+
+def _far_positions() -> Iterator[dict[str, Any]]:
+    """Rows of the tables that need every bit of the index, or more than 16: a narrower or a signed one reads others."""
+    rows = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "uint16": 1 << 16}
+    for index in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"):
+        size = rows.get(index, LARGE_SIZE)
+        places = [size - 1, size // 2, 0, size // 2 - 1, size - 2]
+        yield call(
+            dtypes=["float32", "float32", "float32", index],
+            generator={"position_ids": {"fill": "data", "values": places}},
+            input=(1, 2, 5, 4),
+            cos=(size, 2),
+            sin=(size, 2),
+            position_ids=(5,),
+        )
+
+
+def _placed_forms() -> Iterator[dict[str, Any]]:
+    """With positions, what is asked without: vectors of which a part turns, no heads, long sequences."""
+    for interleaved in (False, True):
+        part = {"interleaved": interleaved, "rotary_embedding_dim": 6}
+        yield call(part, input=(2, 3, 5, 8), cos=(33, 3), sin=(33, 3), position_ids=(2, 5), dtypes=_PLACED)
+    yield call(input=(5, 8), cos=(33, 4), sin=(33, 4), position_ids=(5,), dtypes=_PLACED)
+    yield call(input=(3, 5, 8), cos=(33, 4), sin=(33, 4), position_ids=(3, 5), dtypes=_PLACED)
+    yield call(input=(2, 3, 129, 66), cos=(257, 33), sin=(257, 33), position_ids=(2, 129), dtypes=_PLACED)
 
 
 def _rope_positions() -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from optest.operators.samples import (
     Call,
     call,
+    in_every_layout,
     in_layouts_at_once,
     integer_exact,
     refused,
@@ -148,16 +149,15 @@ def gemm_samples() -> Iterator[Sample]:
         call({"alpha": 0.7}, a=(4, 3, 33), b=(4, 33, 2)),
     ]
     yield from variations("batched", batched, dtypes=("float32", "float16", "float64"))
-    yield from variations(
-        "batched",
-        [call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=c) for c in ((3, 1, 4), (5, 1), (1, 5, 4))]
-        + [
-            call(a=(0, 5, 7), b=(0, 7, 4)),
-            call(a=(1, 5, 0), b=(1, 0, 4)),
-            call(a=(65, 2, 3), b=(65, 3, 2), c=(65, 2, 2)),
-        ],
-        dtypes=("float32",),
-    )
+    yield from variations("batched", _batches(scaled), dtypes=("float32",))
+    yield from variations("batched", batched[:1], dtypes=("bfloat16",))
+    whole_batch = call({"alpha": 2.0, "beta": 3.0, "trans_b": True}, a=(3, 5, 7), b=(3, 4, 7), c=(3, 5, 4))
+    yield from variations("batched", [whole_batch], dtypes=[name for (name,) in INTEGERS])
+    yield from variations("batched", [call(a=(3, 5, 7), b=(3, 7, 4))], dtypes=[name for (name,) in FLOAT8])
+    yield from in_every_layout([call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=(3, 5, 4))])
+    yield from in_layouts_at_once([call(a=(3, 6, 6), b=(3, 6, 6), c=(3, 6, 6))])
+    yield from integer_exact([call(a=(3, 17, 129), b=(3, 129, 33), c=(3, 17, 33))])
+    yield from zero_mean([call(a=(2, 16, 1025), b=(2, 1025, 17))])
     tenths = call({"alpha": 0.1, "beta": -0.3}, a=(5, 7), b=(7, 3), c=(5, 3))
     yield from variations("attributes", [tenths], dtypes=("float64", "bfloat16"))
     whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
@@ -174,6 +174,7 @@ def gemm_samples() -> Iterator[Sample]:
                 "attributes": {"beta": 0.0, "alpha": 0.5, "trans_b": True},
                 "shapes": {"a": [5, 7], "b": [3, 7], "c": [3]},
             },
+            {**unread, "shapes": {"a": [2, 5, 7], "b": [2, 7, 3], "c": [2, 5, 3]}},
         ],
         dtypes=("float32", "float16", "bfloat16"),
     )
@@ -185,7 +186,13 @@ def gemm_samples() -> Iterator[Sample]:
     # A depth of 1 with all of c added, and one column: libraries have kernels of their own for both.
     single = [call({"alpha": 0.7}, a=(5, 1), b=(1, 3), c=(5, 3)), call(scaled, a=(5, 7), b=(7, 1), c=(5, 1))]
     yield from variations("attributes", single, dtypes=("float32", "float16"))
-    yield from accumulator([call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)), call(a=(5, 65), b=(65, 3))])
+    yield from accumulator(
+        [
+            call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)),
+            call(a=(5, 65), b=(65, 3)),
+            call(a=(2, 5, 65), b=(2, 65, 3)),
+        ]
+    )
     yield from integer_exact(
         [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]
     )
@@ -196,9 +203,23 @@ def gemm_samples() -> Iterator[Sample]:
             call({"trans_b": True}, a=(3, 4), b=(4, 6)),
             call(a=(3, 4), b=(4, 6), c=(3,)),
             call(a=(2, 3, 4), b=(4, 5)),
+            call(a=(2, 3, 4), b=(1, 4, 5)),
+            call(a=(2, 3, 4), b=(2, 4, 5), c=(1, 2, 3, 5)),
         ]
     )
     yield from variations("long", [call(scaled, a=(4, 65536), b=(65536, 4), c=(4,))], dtypes=("float32", "float16"))
+
+
+def _batches(scaled: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """What single products are asked: every form of c, each transposition, nothing, beyond a tile and 16 bits."""
+    yield from (call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=c) for c in ((3, 1, 4), (5, 1), (1, 5, 4)))
+    for trans_a, trans_b in ((True, False), (False, True), (True, True)):
+        yield call({"trans_a": trans_a, "trans_b": trans_b}, a=(3, 6, 6), b=(3, 6, 6), c=(3, 6, 6))
+    yield call(a=(0, 5, 7), b=(0, 7, 4))
+    yield call(a=(1, 5, 0), b=(1, 0, 4))
+    yield call(a=(65, 2, 3), b=(65, 3, 2), c=(65, 2, 2))
+    yield call(scaled, a=(2, 65, 33), b=(2, 33, 67), c=(67,))
+    yield call(a=(65_537, 1, 2), b=(65_537, 2, 1))
 
 
 def _gemm_attributes() -> Iterator[dict[str, Any]]:

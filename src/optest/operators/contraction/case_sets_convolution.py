@@ -152,8 +152,12 @@ def conv3d_samples() -> Iterator[Sample]:
         call(input=(3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),  # without a batch
         call(input=(0, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),
         call(input=(1, 3, 4, 5, 6), weight=(2, 3, 4, 5, 6)),
+        call({"groups": 6, "padding": 1}, input=(2, 6, 4, 5, 3), weight=(6, 1, 3, 3, 2), bias=(6,)),  # one for each
+        call({"groups": 3}, input=(3, 6, 2, 3, 4), weight=(9, 2, 1, 1, 1), bias=(9,)),
+        call({"stride": (2, 3, 1)}, input=(5, 3, 4, 5, 3), weight=(4, 3, 1, 1, 1), bias=(4,)),
     ]
     yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from variations("sizes", _volumes(), dtypes=("float32",))
     yield from accumulator([call({"padding": 1}, input=(1, 5, 3, 4, 5), weight=(3, 5, 3, 2, 3), bias=(3,))])
     yield from integer_exact([*calls, call(input=(1, 65, 3, 3, 4), weight=(3, 65, 2, 2, 3), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 33, 4, 5, 5), weight=(9, 33, 2, 3, 3))])
@@ -168,6 +172,17 @@ def conv3d_samples() -> Iterator[Sample]:
     yield from variations(
         "long", [call(input=(1, 257, 3, 4, 4), weight=(4, 257, 2, 2, 4))], dtypes=("float32", "float16")
     )
+
+
+def _volumes() -> Iterator[dict[str, Any]]:
+    """Depth, height and channels around tiles, and more results and samples than 16 bits count."""
+    for size in (15, 17, 33):
+        yield call({"padding": 1}, input=(1, 2, size, 3, 4), weight=(2, 2, 3, 2, 3), bias=(2,))
+        yield call({"padding": 1}, input=(1, 2, 3, size, 4), weight=(2, 2, 2, 3, 3), bias=(2,))
+        yield call(input=(1, 2, 3, 3, 3), weight=(size, 2, 2, 2, 2), bias=(size,))
+        yield call(input=(1, size, 3, 3, 3), weight=(2, size, 2, 2, 2))
+    yield call({"padding": 1}, input=(1, 1, 18, 41, 47), weight=(2, 1, 3, 3, 3))
+    yield call(input=(65_537, 1, 1, 2, 2), weight=(1, 1, 1, 2, 2), bias=(1,))
 
 
 def _channels() -> Iterator[dict[str, Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
-from optest.operators.samples import call, refused, variations
+from optest.operators.samples import call, in_layouts_at_once, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, UNSIGNED
-from optest.spec import Sample
+from optest.spec import Sample, dtype
 
 __all__ = [
     "add_samples",
@@ -74,6 +74,8 @@ def _ends_of_range() -> Iterator[Sample]:
 def add_samples() -> Iterator[Sample]:
     yield from binary((*_EVERYTHING, *UNSIGNED))
     yield from _scaled()
+    yield from _unsigned()
+    yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES)
     yield from _ends_of_range()
     yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
@@ -82,6 +84,8 @@ def add_samples() -> Iterator[Sample]:
 def sub_samples() -> Iterator[Sample]:
     yield from binary((*_NUMBERS, *UNSIGNED))
     yield from _scaled()
+    yield from _unsigned()
+    yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
     yield from refused([_pair(dtypes=["bool"])])
@@ -95,7 +99,9 @@ def _scaled() -> Iterator[Sample]:
     factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
     yield from variations("attributes", [_pair(each) for each in factors], dtypes=(*FLOAT_NAMES, "float64"))
     whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
-    yield from variations("attributes", [_pair(each) for each in whole], dtypes=("int32", "int64", "int8"))
+    yield from variations("attributes", [_pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
+    natural = [_pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
+    yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
     yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=FLOAT_NAMES)
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*FLOAT_NAMES, "float64"))
@@ -104,6 +110,8 @@ def _scaled() -> Iterator[Sample]:
 
 def mul_samples() -> Iterator[Sample]:
     yield from binary((*_EVERYTHING, *UNSIGNED))
+    yield from _unsigned()
+    yield from _wrapping()
     yield from _ties(_FACTORS_OF_TIES)
     yield from _ends_of_range()
 
@@ -149,6 +157,23 @@ def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
     every_sign = grid(_WHOLE[1:], [value for value in _WHOLE if value], attributes)
     yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))
+
+
+def _unsigned() -> Iterator[Sample]:
+    """Kernels of their own in many libraries: with a tail, broadcast and not dense, as those of int32 are asked."""
+    names = [name for (name,) in UNSIGNED]
+    calls = [call(input=(3, 5, 7), other=(3, 5, 7)), call(input=(4, 1), other=(37,)), call(input=(), other=(4, 37))]
+    yield from variations("broadcast", calls, dtypes=names)
+    for name in names:
+        yield from in_layouts_at_once([_pair()], dtype=name)
+
+
+def _wrapping() -> Iterator[Sample]:
+    """The ends of each range with one another: random integers are small, and whoever saturates is as right there."""
+    for (name,) in (*INTEGERS, *UNSIGNED):
+        ends = [dtype(name).min_int, dtype(name).min_int + 1, dtype(name).max_int - 1, dtype(name).max_int]
+        values = [*ends, dtype(name).max_int // 2 + 1, 2, 1, *([0] if dtype(name).min_int == 0 else [0, -1])]
+        yield from variations("wraps", [grid(values, values)], dtypes=[name])
 
 
 def _fill(low: int, high: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES
 from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, variations
-from optest.spec import Sample, Tier
+from optest.operators.variants import REAL
+from optest.spec import DType, Sample, Tier, dtype
 
 __all__ = ["cast_samples"]
 
@@ -37,6 +38,7 @@ def cast_samples() -> Iterator[Sample]:
         ("complex64", "bool"),
     ):
         yield _cast("dtypes", *parts, input=(4, 37))
+    yield from _pairs()
     yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
     yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
     yield from _special()
@@ -45,6 +47,38 @@ def cast_samples() -> Iterator[Sample]:
 
 def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
     return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
+
+
+def _pairs() -> Iterator[Sample]:
+    """Every type into every other: integers at the ends of their range, floats that every target holds.
+
+    Random values are small, so that a conversion of one type by way of another, or without its sign, is right there.
+    """
+    for (source,) in REAL:
+        for (target,) in REAL:
+            if source != target:
+                values = (_numbers if dtype(source).is_float else _whole)(dtype(source), dtype(target))
+                yield _table("pairs", source, target, values)
+
+
+def _whole(source: DType, target: DType) -> list[Any]:
+    """All of them within a float that has no infinity: torch makes its largest number of integers beyond it."""
+    if source.name == "bool":
+        return [True, False, True]
+    ends = [source.min_int, source.max_int, source.max_int // 2, source.max_int // 2 + 1]
+    if target.is_float and not target.has_infinity:
+        ends = [end for end in ends if abs(end) <= target.max_finite]
+    return [*ends, 0, 1, 2, 7, *((-1, -2, -8) if source.min_int < 0 else ())]
+
+
+def _numbers(source: DType, target: DType) -> list[Any]:
+    """With fractions, negative ones where the target has a sign, and one that needs the target's highest bit."""
+    values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
+    if target.name == "bool" or target.is_float:
+        return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]
+    top = 2.0 ** ((target.max_int + 1).bit_length() - 2)  # half of what is beyond the range
+    highest = {"float8_e4m3fn": 256.0, "float8_e5m2": 2.0**15, "float16": 2.0**15}.get(source.name, top)
+    return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
 
 
 def _special() -> Iterator[Sample]:

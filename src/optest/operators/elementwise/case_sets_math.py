@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, line, unary
 from optest.operators.samples import call, of_every_value, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
-from optest.spec import Sample
+from optest.spec import Sample, dtype
 
 __all__ = [
     "abs_samples",
@@ -127,6 +127,9 @@ def abs_samples() -> Iterator[Sample]:
 
 def _sign_bit() -> Iterator[Sample]:
     yield from unary(_NUMBERS)
+    for (name,) in INTEGERS:
+        ends = [dtype(name).min_int, dtype(name).min_int + 1, 0, 1, dtype(name).max_int]
+        yield from variations("wraps", [_table(ends)], dtypes=[name])
     yield from of_every_value()
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
 

@@ -8,7 +8,7 @@ from typing import Any
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
 from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
-from optest.spec import Sample, Tier
+from optest.spec import Sample, Tier, dtype
 
 __all__ = ["clip_samples", "extremum_samples", "where_samples"]
 
@@ -92,5 +92,22 @@ def clip_samples() -> Iterator[Sample]:
     beyond = {"fill": "data", "values": [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]}  # what a float64 holds
     vast = [call(each, input=(6,), generator={"input": beyond}) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
     yield from variations("attributes", vast, dtypes=("int64", "uint64"))
+    yield from _far_bounds()
     yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
     yield from refused([call(input=(4, 37))])
+
+
+def _far_bounds() -> Iterator[Sample]:
+    """Bounds that a narrower type, or a signed one, does not hold, between the ends of the range."""
+    for name, low, high in (
+        ("int16", -300, 300),
+        ("uint16", 300, 40_000),
+        ("int32", -70_000, 70_000),
+        ("uint32", 70_000, 3 * 2**30),
+        ("int64", -(2**40), 2**40),
+        ("uint64", 2**40, 2**62),
+    ):
+        values = [dtype(name).min_int, low - 1, low, 0, 1, high, high + 1, dtype(name).max_int]
+        fill = {"input": {"fill": "data", "values": values}}
+        stated = {"min": float(low), "max": float(high)}
+        yield from variations("attributes", [call(stated, input=(len(values),), generator=fill)], dtypes=[name])

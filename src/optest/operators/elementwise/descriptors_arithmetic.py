@@ -35,7 +35,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         terms=_TERMS + "add_terms",
         rule=_SCALED,
         samples=_SAMPLES + "add_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties"),
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties", "wraps"),
         description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
     ),
     OperatorDescriptor(
@@ -50,7 +50,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         terms=_TERMS + "add_terms",
         rule=_SCALED,
         samples=_SAMPLES + "sub_samples",
-        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties"),
+        case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties", "wraps"),
         description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
     ),
     OperatorDescriptor(
@@ -63,7 +63,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         reference=_REFERENCE + "mul_reference",
         rule=Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT),
         samples=_SAMPLES + "mul_samples",
-        case_sets=(*_COMMON_SETS, "ties"),
+        case_sets=(*_COMMON_SETS, "ties", "wraps"),
         description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
     ),
     OperatorDescriptor(

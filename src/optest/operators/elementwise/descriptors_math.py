@@ -81,7 +81,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("negative", "Neg"),
-        sets=("refused",),
+        sets=("refused", "wraps"),
     ),
     _number(
         "abs",
@@ -89,7 +89,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
         kind=RuleClass.MOVEMENT,
         source=_SIGN_BIT,
         aliases=("absolute", "Abs"),
-        sets=(),
+        sets=("wraps",),
     ),
     _number(
         "sign",

@@ -91,7 +91,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         # Inside int8 and float8; beyond the range of an integer dtype, conversion is undefined in C and torch.
         domain={"input": Interval(low=-100.0, high=100.0)},
         samples=_FAMILY + "case_sets_conversion:cast_samples",
-        case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "ties", "truth", "attributes"),
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "pairs", "special", "ties", "truth", "attributes"),
         description="Conversion to another dtype; integers wrap, floats lose their fraction, non-zero is true.",
     ),
 )

@@ -14,6 +14,17 @@ __all__ = ["random_sample_samples"]
 _HALVES = ("float32", "float16", "bfloat16")
 _VALUES = (0.0, 0.125, 0.5, 0.8125, 0.9375, 1.0)
 """All attributes are numbers that C's float holds."""
+_PLACES = {
+    "int64": LARGE_SIZE,
+    "int32": LARGE_SIZE,
+    "int16": 1 << 15,
+    "int8": 1 << 7,
+    "uint8": 1 << 8,
+    "uint16": 1 << 16,
+    "uint32": LARGE_SIZE,
+    "uint64": LARGE_SIZE,
+}
+"""Every dtype of the index, with as many logits as it can index, or more than 16 bits can."""
 
 
 def _drawn(size: int, value: float = 0.75, **attributes: Any) -> dict[str, Any]:
@@ -29,14 +40,15 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from standard(calls, FLOATS, special=False)
     yield from of_every_size(lambda n: _drawn(n, 0.9375), [n for n in (*SIZES, LARGE_SIZE) if n])
     yield from variations("attributes", _attributes(), dtypes=("float32", "float16"))
-    every = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
-    yield from variations("attributes", [_drawn(100, 0.9375, dtype=name) for name in every], dtypes=("float32",))
-    edges = [_drawn(128, 1.0, dtype="int8"), _drawn(256, 1.0, dtype="uint8"), _drawn(LARGE_SIZE, 1.0, dtype="uint32")]
-    yield from variations("attributes", edges, dtypes=("float32",))
+    yield from variations("attributes", [_drawn(100, 0.9375, dtype=name) for name in _PLACES], dtypes=("float32",))
+    yield from variations("attributes", [_last_of(size, name) for name, size in _PLACES.items()], dtypes=("float32",))
     few = {"fill": "randint", "low": -2, "high": 3}
     tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
     yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=_HALVES)
     yield from variations("special", _masked(), dtypes=_HALVES)
+    close = [1.0, 1.0 + 2.0**-52, 1.0 - 2.0**-53, 0.5]  # one number in float32
+    beside = {**_drawn(4, 0.0), "generator": {"fill": "data", "values": close}}
+    yield from variations("special", [beside], dtypes=("float64",))
     yield from variations(
         "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=_HALVES
     )
@@ -52,6 +64,11 @@ def random_sample_samples() -> Iterator[Sample]:
         _drawn(200, dtype="int8"),
     ]
     yield from refused(wrong)
+
+
+def _last_of(size: int, index: str) -> dict[str, Any]:
+    """Logits that rise, so that the last one is drawn: the place that needs every bit of the index."""
+    return {**_drawn(size, 0.0, dtype=index), "generator": "arange"}
 
 
 def _attributes() -> Iterator[dict[str, Any]]:
@@ -75,6 +92,7 @@ def _masked() -> Iterator[dict[str, Any]]:
         ["-inf", 1.0, "-inf", 0.5, "-inf", 0.25],
         ["-inf", "-inf", "-inf", "-inf", -3.0, "-inf"],
         [-1000.0, 0.0, -1000.0, -0.5, -1000.0, 1.0],
+        ["-inf", -29952.0, "-inf", -29824.0, "-inf", -30080.0],  # below whatever finite number a mask may be
     ]
     for row in rows:
         for value in (0.0, 0.75, 1.0):

@@ -36,6 +36,7 @@ __all__ = [
 
 _SOME = ("float32", "int8")
 """A 4-byte and a 1-byte type: kernels move words, and tails come where bytes do not fill one."""
+_SPECIAL = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 
 
 def moved(
@@ -45,7 +46,7 @@ def moved(
     yield from standard(calls, EVERY)
     yield from of_every_size(sized, (*SIZES, LARGE_SIZE), dtypes=_SOME)
     mostly_special = {**calls[0], "generator": {"fill": "special", "rate": 0.9}}
-    yield from variations("special", [mostly_special], dtypes=("float32", "bfloat16"))
+    yield from variations("special", [mostly_special], dtypes=_SPECIAL)
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)
@@ -55,6 +56,8 @@ def clone_samples() -> Iterator[Sample]:
     yield from like_samples()
     ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
     yield from variations("ordinary", ranks, dtypes=_SOME)
+    ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
+    yield from variations("special", [call(input=(7,), generator={"fill": "data", "values": ends})], dtypes=("uint64",))
     yield from in_every_layout([call(input=(2, 3, 9, 7), dtypes=("int8",))])
 
 
@@ -62,7 +65,8 @@ def like_samples() -> Iterator[Sample]:
     """Of operators that give a tensor like their input, and have no attributes."""
     calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
     yield from moved(calls, lambda n: call(input=(3, n)), (), ())
-    yield from variations("sizes", [call(input=()), call(input=(0,)), call(input=(2, 0, 3))], dtypes=_SOME)
+    ranks = [call(input=()), call(input=(0,)), call(input=(2, 0, 3)), call(input=(2, 3, 2, 1, 4, 3))]
+    yield from variations("sizes", ranks, dtypes=_SOME)
 
 
 def transpose_samples() -> Iterator[Sample]:

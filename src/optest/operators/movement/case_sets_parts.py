@@ -162,7 +162,9 @@ def pad_samples() -> Iterator[Sample]:
     values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]
     yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
     yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))
-    yield from variations("attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64",))
+    yield from variations(
+        "attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64", "float32")
+    )
     large = call({"pad": [3, 4, 1, 2], "mode": "circular"}, input=(2, 3, 129, 255))
     yield from variations("sizes", [large], dtypes=("float32",), tier=Tier.FULL)
 

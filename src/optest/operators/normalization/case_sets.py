@@ -159,6 +159,9 @@ def _with_statistics(whole: Callable[..., _Call]) -> Iterator[Sample]:
     calls = [whole((4,), 37, statistics=True), whole((3,), 5, 7, statistics=True), whole((2, 3), 16, statistics=True)]
     yield from variations("statistics", calls, dtypes=(*_HALVES, "float64"))
     yield from variations("statistics", [_without(calls[0], "bias"), _without(calls[0], "weight", "bias")])
+    yield from in_every_layout(calls[:1])
+    for half in ("float16", "bfloat16"):
+        yield from variations("statistics", [{**calls[0], "dtypes": [half, "float32", "float32"]}])
     yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
     for eps, fill in ((1e-5, _normal(0.0, 1e-3)), (0.125, _normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
         rows = _filled(whole((4,), 65, eps=eps, statistics=True), fill)

@@ -41,7 +41,9 @@ def max_pool2d_samples() -> Iterator[Sample]:
     lowest = call({"kernel_size": 2}, input=(1, 1, 2, 4), generator={"fill": "data", "values": [corner]})
     yield from variations("negative", [lowest], dtypes=("float32", "float16", "bfloat16", "float64"))
     below = {"fill": "randint", "low": -100, "high": -10}
-    yield from variations("negative", ({**each, "generator": below} for each in padded), dtypes=("int8", "int32"))
+    yield from variations(
+        "negative", ({**each, "generator": below} for each in padded), dtypes=("int8", "int16", "int32", "int64")
+    )
     yield from refused(
         [
             call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),

@@ -17,7 +17,7 @@ from optest.operators.samples import (
     zero_mean,
 )
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
-from optest.spec import Sample, Tier
+from optest.spec import Sample, Tier, dtype
 
 __all__ = [
     "DIMS_OF_THREE",
@@ -205,8 +205,8 @@ def prod_samples() -> Iterator[Sample]:
     yield from variations("special", [data([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtype="int8")])
     yield from variations("special", [data([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtype="uint8")])
     yield from variations("special", [data([[1, 1, 1], [1, 0, 1]], {"dim": 1}, dtype="bool")])
-    for dtype, value in (("int16", 300), ("int32", 70_001), ("float32", -3.0)):  # of many random integers most give 0
-        yield from variations("special", [data([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtype=dtype)])
+    for name, value in (("int16", 300), ("int32", 70_001), ("float32", -3.0)):  # of many random integers most give 0
+        yield from variations("special", [data([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtype=name)])
     yield from variations("special", [data([[1, 1], [1, 0]], {}, dtype="bool"), data([[1, 1]], {}, dtype="bool")])
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
     yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=_HALVES)
@@ -247,6 +247,9 @@ def cumsum_samples() -> Iterator[Sample]:
     ):
         each = call({"dim": 1, "dtype": target}, dtypes=(source,), input=(3, 65))
         yield from variations("attributes", [each])
+    for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
+        full = {"fill": "full", "value": dtype(name).max_int}
+        yield from variations("long", [call({"dim": 1}, generator=full, input=(3, 5))], dtypes=(name,))
     yield from _specials({})
     yield from _long({})
     yield from variations("long", [call({"dim": -1}, input=(65536,))], dtypes=("float32",))

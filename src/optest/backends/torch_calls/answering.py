@@ -1,0 +1,118 @@
+"""A case that is a call of torch, asked of a device or a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from optest.backends.torch_calls.arrays import as_array
+from optest.backends.torch_calls.calling import TorchCall, torch_call
+from optest.backends.torch_calls.compiled import compiled
+from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
+from optest.backends.torch_calls.reference import on_cpu
+from optest.numerics import Array
+from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.spec.calls import NotLiteral
+
+__all__ = ["answer", "call_of", "why_no_operator"]
+
+
+def call_of(case: TestCase) -> TorchCall:
+    """The call of a case.
+
+    Raises:
+        Fault: BAD_CASE if torch has no such function, or the text is no call.
+    """
+    try:
+        return torch_call(case.attributes["call"])
+    except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+
+
+def why_no_operator(case: TestCase) -> str | None:
+    """Why there is nothing to test in a call that a trace swept up; None if there is."""
+    try:
+        torch_call(case.attributes["call"])
+    except NotAnOperator as error:
+        return f"not an operator: {error}"
+    except (NoSuchCallable, NotLiteral):
+        return None  # an error of the case
+    return None
+
+
+def answer(
+    case: TestCase,
+    inputs: Sequence[Array],
+    place: Callable[[int, Array], torch.Tensor],
+    device: torch.device,
+    compiler: str | None,
+    synchronize: Callable[[], None],
+) -> list[Array]:
+    """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
+
+    Raises:
+        Fault: WRONG_DEVICE, COMPILE, FALLBACK, and NOT_REFUSED or WRONG_ERROR where torch on the CPU does not refuse
+            what the case says is refused.
+    """
+    call = call_of(case)
+    if case.expects_error is not None:
+        _require_refusal_on_cpu(call, inputs, case.expects_error)
+    tensors = [place(index, array) for index, array in enumerate(inputs)]
+    for index in call.mutates:
+        tensors[index] = _of_its_own(tensors[index])
+    with torch.no_grad():
+        if compiler is None:
+            leaves = call.on(tensors, device)()
+        else:
+            leaves = compiled(
+                lambda *given: call.on(given, device)(), tensors, compiler, refuses=case.expects_error is not None
+            )
+    synchronize()
+    for leaf in leaves:
+        _require_on(leaf, device, call)
+    try:
+        return [as_array(leaf) for leaf in leaves]
+    except KeyError as error:
+        raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
+
+
+def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor in memory of its own with the same strides: the case's inputs are read-only."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    storage = tensor.as_strided((span if tensor.numel() else 0,), (1,)).clone()
+    return storage.as_strided(tensor.shape, tensor.stride())
+
+
+def _require_on(leaf: Any, device: torch.device, call: TorchCall) -> None:
+    if not isinstance(leaf, torch.Tensor) or leaf.device.type == device.type:
+        return
+    if leaf.device.type == "cpu" and call.is_for_the_host:
+        return
+    raise Fault(
+        Reason.WRONG_DEVICE,
+        f"an output is on {leaf.device}, but should be on {device}",
+        details={"device": str(leaf.device)},
+    )
+
+
+_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What torch refuses arguments with."""
+
+
+def _require_refusal_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> None:
+    """The case is about a refusal that torch itself makes, so torch on the CPU has to make it too."""
+    try:
+        with torch.no_grad():
+            call.on(on_cpu(inputs), torch.device("cpu"))()
+    except _REFUSALS as error:
+        said = f"{type(error).__name__}: {error}"
+        if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
+            message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
+        elif wanted.match not in str(error):
+            message = f"torch on the CPU says {said!r}, but the case expects the text {wanted.match!r}"
+        else:
+            return
+        raise Fault(Reason.WRONG_ERROR, message, details={"exception": said}) from None
+    raise Fault(Reason.NOT_REFUSED, "torch on the CPU accepts the call, but the case expects it to be refused")

@@ -1,0 +1,86 @@
+"""One call of torch made on given tensors, and everything that it yields as a flat list of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.names import find
+from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
+
+__all__ = ["TorchCall", "leaves_of", "torch_call"]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchCall:
+    """A call of torch: the function, the arguments, and the inputs that it changes."""
+
+    call: Call
+    function: Callable[..., Any]
+    mutates: tuple[int, ...]
+
+    @property
+    def is_for_the_host(self) -> bool:
+        """Whether the call itself moves something to the CPU."""
+        return any(isinstance(value, Device) and value.name.startswith("cpu") for value in self.call.values())
+
+    def on(
+        self,
+        tensors: Sequence[torch.Tensor],
+        device: torch.device,
+        *,
+        dtypes: Mapping[torch.dtype, torch.dtype] | None = None,
+    ) -> Callable[[], list[Any]]:
+        """The call on these tensors, ready to be made: whatever it returns, then the inputs that it changed.
+
+        Devices in the call are ``device``, save the CPU; ``dtypes`` are put in the place of others.
+        """
+        args, kwargs = self.call.mapped(lambda value: _live(value, tensors, device, dtypes or {}))
+        function, changed = self.function, [tensors[index] for index in self.mutates]
+
+        def make() -> list[Any]:
+            return [*leaves_of(function(*args, **kwargs)), *changed]
+
+        return make
+
+
+@lru_cache(maxsize=4096)
+def torch_call(text: str) -> TorchCall:
+    """Read a call.
+
+    Raises:
+        NotLiteral: if the text is none.
+        NoSuchCallable, NotAnOperator: for its function.
+    """
+    call = parse_call(text)
+    tensors = descriptor_of(call.function).mutates
+    return TorchCall(call, find(call.function), tuple(int(name.removeprefix("input")) for name in tensors))
+
+
+def leaves_of(returned: Any) -> list[Any]:
+    """Tensors and scalars in the order in which tuples, lists and dicts hold them; None is nothing."""
+    leaves, _ = pytree.tree_flatten(returned)
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def _live(
+    value: Any, tensors: Sequence[torch.Tensor], device: torch.device, dtypes: Mapping[torch.dtype, torch.dtype]
+) -> Any:
+    kind = type(value)
+    if kind is TensorRef:
+        return tensors[value.index]
+    if kind is TorchName:
+        found: Any = torch
+        for part in value.name.split(".")[1:]:
+            found = getattr(found, part)
+        return dtypes.get(found, found) if isinstance(found, torch.dtype) else found
+    if kind is Device:
+        is_host = value.name.startswith("cpu") and device.type != "meta"
+        return torch.device("cpu") if is_host else device
+    return value

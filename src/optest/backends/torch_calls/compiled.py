@@ -1,0 +1,58 @@
+"""A call made by ``torch.compile``, and proof that it was: a fall-back to eager torch is a failure, not a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from optest.errors import UnknownName
+from optest.spec import Fault, Reason
+
+__all__ = ["compiled", "require_compiler"]
+
+
+def require_compiler(backend: str) -> None:
+    """Raise ``UnknownName`` for what is no backend of ``torch.compile``."""
+    known = torch._dynamo.list_backends(exclude_tags=())
+    if backend not in known:
+        raise UnknownName("compile backend", backend, known)
+
+
+def compiled(
+    call: Callable[..., list[Any]], tensors: Sequence[torch.Tensor], backend: str, *, refuses: bool
+) -> list[Any]:
+    """What the compiled call returns for the tensors.
+
+    Raises:
+        Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any; with ``refuses`` the
+            exception is raised as it is.
+    """
+    torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    with torch._dynamo.config.patch(suppress_errors=False):
+        function = torch.compile(call, backend=backend, fullgraph=True, dynamic=False)
+        try:
+            leaves = function(*tensors)
+        except Exception as error:
+            if refuses or not _is_of_the_compiler(error):
+                raise
+            raise Fault(Reason.COMPILE, f"torch.compile, {backend}: {_said(error)}", details=_details(error)) from error
+    if not counters["stats"]["unique_graphs"] and not refuses:
+        raise Fault(Reason.FALLBACK, f"torch.compile, {backend}: no graph was made, so eager torch answered")
+    return list(leaves)
+
+
+def _is_of_the_compiler(error: BaseException) -> bool:
+    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
+
+
+def _said(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _details(error: BaseException) -> dict[str, Any]:
+    return {"exception": f"{type(error).__name__}: {error}"[:4000]}

@@ -1,0 +1,78 @@
+"""Descriptors of torch's own callables, ``torch.nn.functional.softmax``: one for any dotted name, without a table.
+
+The call itself is the attribute ``call`` (see :mod:`optest.spec.calls`); torch is asked for the rest when a case runs.
+What stands here about some names is what torch's documentation promises of them: which of them move elements, convert
+them, add up products of their operands, or change their first argument.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
+
+__all__ = ["CATEGORY", "descriptor_of"]
+
+CATEGORY = "torch call"
+_HOOKS = "optest.backends.torch_calls.reference"
+
+_MOVEMENT = """
+adjoint atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk clone column_stack concat
+concatenate contiguous detach diagonal dsplit dstack embedding expand expand_as fill flatten flip fliplr flipud
+gather getitem hsplit hstack index_copy index_fill index_put index_select masked_fill masked_scatter masked_select
+mH moveaxis movedim mT narrow permute pin_memory ravel repeat repeat_interleave reshape reshape_as roll rot90
+scatter select select_scatter setitem slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t take
+take_along_dim tensor_split tile transpose tril triu unbind unflatten unfold unsqueeze view view_as vsplit vstack
+where
+"""
+_CONVERSION = """
+bfloat16 bool byte char double float half int long short to type type_as
+"""
+_CONTRACTION = """
+bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear
+matmul mm mv tensordot vdot
+"""
+_OPERATORS_IN_PLACE = """
+setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor
+"""
+
+
+@lru_cache(maxsize=4096)
+def descriptor_of(name: str) -> OperatorDescriptor:
+    """The descriptor of a callable of torch, whether or not this torch has it."""
+    return OperatorDescriptor(
+        name=name,
+        category=CATEGORY,
+        signature="*input -> *output",
+        attributes=(Attribute(name="call", type="str"),),
+        reference=f"{_HOOKS}:expected",
+        terms=f"{_HOOKS}:terms" if _last(name) in _CONTRACTION.split() else None,
+        rule=_rule(_last(name)),
+        mutates=("input0",) if _is_in_place(name) else (),
+    )
+
+
+def _last(name: str) -> str:
+    """``matmul`` of ``torch.ops.aten.matmul.default``; an in-place form goes by the name of the other."""
+    parts = name.split(".")
+    if parts[:2] == ["torch", "ops"]:
+        parts = parts[:4]
+    return parts[-1].rstrip("_") if not parts[-1].startswith("__") else parts[-1].strip("_")
+
+
+def _is_in_place(name: str) -> bool:
+    parts = name.split(".")
+    if parts[:2] == ["torch", "ops"]:
+        parts = parts[:4]
+    last = parts[-1]
+    return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
+
+
+def _rule(name: str) -> Rule | None:
+    if name in _MOVEMENT.split():
+        return Rule(kind=RuleClass.MOVEMENT)
+    if name in _CONVERSION.split():
+        return Rule(kind=RuleClass.EXACT)
+    if name in _CONTRACTION.split():
+        return Rule(kind=RuleClass.ACCUMULATE)
+    return None

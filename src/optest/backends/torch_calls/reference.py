@@ -1,0 +1,133 @@
+"""What a call of torch should yield: torch on the CPU, from tensors of its own, in float64 where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.backends.torch_calls.arrays import as_array
+from optest.backends.torch_calls.calling import TorchCall, torch_call
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_tensors import to_torch
+from optest.numerics import dtype_of
+from optest.spec import Fault, Reason, RuleClass, Terms, Unrounded
+
+__all__ = ["expected", "on_cpu", "terms"]
+
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+_AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
+
+
+def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The outputs, unrounded, each with the dtype that the call gives it; what the call changes comes last.
+
+    Raises:
+        Fault: UNSUPPORTED for a call whose result is drawn at random.
+    """
+    call = torch_call(attributes["call"])
+    rule = descriptor_of(call.call.function).rule
+    if rule is not None and rule.kind in _AS_THEY_ARE:
+        return [as_array(leaf) for leaf in _made(call, on_cpu(inputs))]
+    kinds = _kinds(call, inputs)
+    try:
+        leaves = _made(call, _widened(inputs), dtypes=_WIDE)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        leaves = None  # what it cannot do in float64 it does in its own dtype, or says there what is wrong
+    if leaves is None or [_shape(leaf) for leaf in leaves] != [shape for shape, _ in kinds]:
+        leaves = _made(call, on_cpu(inputs))
+    return [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)]
+
+
+def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """Σ|t|, Σt² and the number of terms of a contraction: it is linear in each operand, so it says so itself.
+
+    The terms of a result are products of elements. Made on |operands| the call adds up |t|, on their squares t².
+    """
+    call = torch_call(attributes["call"])
+    wide = _widened(inputs)
+    absolute = _made(call, [each.abs() for each in wide], dtypes=_WIDE)
+    squared = _made(call, [each.square() for each in wide], dtypes=_WIDE)
+    count = max((int(_terms_of(call, wide).max()) if each.numel() else 0 for each in absolute), default=0)
+    return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
+
+
+def _terms_of(call: TorchCall, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """How many terms each element has: what the call yields for ones."""
+    ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
+    made: torch.Tensor = _made(call, ones, dtypes=_WIDE)[0]
+    return made
+
+
+def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors with the same strides in memory of their own, so that a call may change them."""
+    return [_copy(to_torch(array, _CPU)) for array in inputs]
+
+
+def _made(
+    call: TorchCall, tensors: Sequence[torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
+) -> list[Any]:
+    state = torch.get_rng_state()
+    with torch.no_grad():
+        leaves = call.on(tensors, _CPU, dtypes=dtypes)()
+    if not torch.equal(state, torch.get_rng_state()):
+        raise Fault(Reason.UNSUPPORTED, f"{call.call.function} draws random numbers, so no result is the right one")
+    return leaves
+
+
+_WIDE = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
+}
+
+
+def _storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements from the first to the last in memory, gaps too."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span if tensor.numel() else 0,), (1,))
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return _storage(tensor).clone().as_strided(tensor.shape, tensor.stride())
+
+
+def _widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
+    tensors = [to_torch(array, _CPU) for array in inputs]
+    return [
+        _storage(each).to(_WIDE[each.dtype]).as_strided(each.shape, each.stride())
+        if each.dtype in _WIDE
+        else _copy(each)
+        for each in tensors
+    ]
+
+
+def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
+    """Shape and dtype of each output, without computing one if torch can tell."""
+    tensors = [to_torch(array, _CPU) for array in inputs]
+    try:
+        meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
+        leaves = call.on(meta, _META)()
+        if all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+            return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        pass  # the values decide
+    return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [_copy(each) for each in tensors])]
+
+
+def _shape(leaf: Any) -> tuple[int, ...]:
+    return tuple(leaf.shape) if isinstance(leaf, torch.Tensor) else ()
+
+
+def _dtype_of(leaf: Any) -> Any:
+    empty = torch.empty((0,), dtype=leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
+    return dtype_of(as_array(empty).dtype)
+
+
+def _unrounded(leaf: Any, kind: Any) -> Any:
+    array = as_array(leaf)
+    if not kind.is_inexact or array.dtype not in (np.float64, np.complex128):
+        return array
+    return Unrounded(array, kind)
