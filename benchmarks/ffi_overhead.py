@@ -35,7 +35,6 @@ import numpy as np
 import torch
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.c_library.config import read_ffi_config
 from optest.backends.c_library.driver import FfiBackend
 from optest.backends.c_library.places import Filling, Where
 from optest.compare.verdict import judge
@@ -102,11 +101,10 @@ def _times_us(case: TestCase, target_s: float) -> tuple[float, float, float, flo
     driver = FfiBackend()
     inputs, _ = make_inputs(case)
     brief = replace(case, backend_config={"ffi": {**case.backend_config["ffi"], "probes": "guards"}})
-    config, _ = read_ffi_config(case)
-    assert config is not None
-    session = driver._session(case, config)
+    kind = driver._kinds.of(case)
+    session = driver._session(case, kind.required())
     with ExitStack() as stack:
-        memory, call, passed, subject = stack.enter_context(driver._described(case, config, session, inputs))
+        memory, call, passed, subject = stack.enter_context(driver._described(case, kind, session, inputs))
         place = memory.place(Where())
         pointers = memory.pointers(place)
 

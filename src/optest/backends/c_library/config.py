@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from optest.backends.c_library.requests import NO_REQUEST, CallRequest, read_cal
 from optest.backends.sections import SectionReader
 from optest.errors import UsageError
 from optest.settings import infini_root
-from optest.spec import TensorSpec, TestCase
+from optest.spec import Numerics, TensorSpec, TestCase
 
 __all__ = ["FfiConfig", "is_shared_object", "read_ffi_config"]
 
@@ -26,6 +27,7 @@ _GUARDS = ("heap", "pages")
 _SANITIZERS = ("asan",)
 _PROBES = ("all", "guards")
 _LAYOUT_KEYS = ("strides", "offset")
+_DEFAULTS = Numerics()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class FfiConfig:
     may touch, None for both in turns. ``threads`` are the numbers of threads that have to agree, () for the library's
     own; ``sanitizer`` is the one that the library was built with; ``invariant`` promises the same bits for every number
     and alignment. ``probes`` says how often a case is called: ``all`` of them, or once between ``guards``.
+    ``numerics`` are what the mapping declares of the device, one object for all that declare the same.
     """
 
     mapping: LibraryMapping
@@ -54,6 +57,7 @@ class FfiConfig:
     sanitizer: str | None = None
     invariant: bool = False
     probes: str = "all"
+    numerics: Numerics = _DEFAULTS
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -80,6 +84,12 @@ def read_ffi_config(case: TestCase, section: str = "ffi") -> tuple[FfiConfig | N
             _read.clear()
         _read[key] = config
     return _read[key], []
+
+
+@lru_cache(maxsize=256)
+def _declared(words: tuple[tuple[str, Any], ...]) -> Numerics:
+    """The same object for the same words, since laws are remembered for it."""
+    return Numerics(**dict(words))
 
 
 _MOST_READ = 4096
@@ -126,6 +136,7 @@ class _Reader(SectionReader):
             sanitizer=sanitizer,
             invariant=invariant,
             probes=probes,
+            numerics=_declared(tuple(mapping.numerics.get(device, {}).items())),
         )
 
     def _absolute(self, text: str) -> str:

@@ -12,22 +12,15 @@ from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.backends.c_library.bound import BoundCall
 from optest.backends.c_library.config import FfiConfig, read_ffi_config
 from optest.backends.c_library.described import DescribedCase, DescribedCases, key_of
-from optest.backends.c_library.direct_cases import (
-    attribute_values,
-    bound_case,
-    direct_lack,
-    narrowed,
-    specs_of_case,
-)
+from optest.backends.c_library.direct_cases import attribute_values, bound_case, specs_of_case
 from optest.backends.c_library.direct_session import DirectFunction, DirectSession
 from optest.backends.c_library.examination import Examination
+from optest.backends.c_library.kinds import CaseKind, CaseKinds
 from optest.backends.c_library.mapping import OperatorMapping
 from optest.backends.c_library.memory import CaseMemory
 from optest.backends.c_library.operands import (
     as_c_counts,
-    lack,
     made_inputs,
-    notes_of_attributes,
     outputs_for_a_refusal,
     outputs_of_c,
     values,
@@ -61,6 +54,7 @@ class FfiBackend(BackendDriver):
         self._sessions: dict[tuple[Any, ...], Session | DirectSession] = {}
         self._asked: dict[tuple[Any, int], tuple[FfiConfig, Session | DirectSession, Examination]] = {}
         self._examinations: dict[tuple[Any, ...], Examination] = {}
+        self._kinds = CaseKinds()
         self._described_cases = DescribedCases()
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
@@ -101,16 +95,11 @@ class FfiBackend(BackendDriver):
         return read_ffi_config(case)[1]
 
     def unsupported(self, case: TestCase) -> str | None:
-        config, problems = read_ffi_config(case)
-        if config is None or problems:
-            return None
-        if case.descriptor.name in config.mapping.direct:
-            return direct_lack(case, config.mapping, config.layouts)
-        return lack(case, config.mapping)
+        return self._kinds.of(case).lack(case)
 
     def numerics_of(self, case: TestCase) -> Numerics:
-        config = read_ffi_config(case)[0]
-        return self.numerics if config is None else Numerics(**config.mapping.numerics.get(config.device, {}))
+        config = self._kinds.of(case).config
+        return self.numerics if config is None else config.numerics
 
     def checks(self, case: TestCase) -> Sequence[Check]:
         return self._checks.get(case.key, ())
@@ -134,16 +123,15 @@ class FfiBackend(BackendDriver):
                 memory shows.
         """
         self._checks, self._further = {}, {}
-        config, problems = read_ffi_config(case)
-        if config is None or problems:
-            raise Fault(Reason.BAD_CASE, "\n".join(problems))
+        kind = self._kinds.of(case)
+        config = kind.required()
         session = self._session(case, config)
         try:
-            return self._answer(case, config, session, inputs)
+            return self._answer(case, kind, session, inputs)
         except StatusError as error:
             if case.expects_error is not None:
                 examination = self._examination(case, config)
-                examination.after_refusal(case.key, lambda: self._answer(case, config, session, inputs))
+                examination.after_refusal(case.key, lambda: self._answer(case, kind, session, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
@@ -154,23 +142,22 @@ class FfiBackend(BackendDriver):
         Raises:
             Fault: for what the memory shows, or a circumstance that makes a difference.
         """
-        config, _ = read_ffi_config(case)
+        kind = self._kinds.of(case)
+        config = kind.config
         if config is None:
             return
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._described(case, config, self._session(case, config), inputs) as (memory, _, _, subject),
+            self._described(case, kind, self._session(case, config), inputs) as (memory, _, _, subject),
         ):
             self._examination(case, config).blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
-        config, problems = read_ffi_config(case)
-        if config is None or problems:
-            raise Fault(Reason.BAD_CASE, "\n".join(problems))
-        session = self._session(case, config)
-        with self._described(case, config, session, inputs) as (memory, call, passed, _):
+        kind = self._kinds.of(case)
+        session = self._session(case, kind.required())
+        with self._described(case, kind, session, inputs) as (memory, call, passed, _):
             placed: dict[str, Any] = {}
 
             def run(pointers: Mapping[str, Any]) -> None:
@@ -190,30 +177,29 @@ class FfiBackend(BackendDriver):
 
     @contextmanager
     def _described(
-        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
+        self, case: TestCase, kind: CaseKind, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Iterator[tuple[CaseMemory, BoundCall | DirectFunction, dict[str, Any], Subject]]:
         """The memory of a case, the call, the values of its arguments beside the pointers into that memory, and both
         as what can be called again."""
         if isinstance(session, DirectSession):
-            memory, direct, nothing = self._direct(case, config, session, inputs)
+            memory, direct, nothing = self._direct(case, kind.required(), session, inputs)
             yield memory, direct, nothing, Subject(direct)
             return
-        described = self._described_case(case, config, session, inputs)
+        described = self._described_case(case, kind, session, inputs)
         with described.subject.alive() as descriptor:
             described.memory.take_workspace(described.subject.workspace_bytes)
             passed = {**described.passed, "descriptor": descriptor}
             yield described.memory, described.call, passed, described.subject
 
-    def _described_case(
-        self, case: TestCase, config: FfiConfig, session: Session, inputs: Sequence[Any]
-    ) -> DescribedCase:
+    def _described_case(self, case: TestCase, kind: CaseKind, session: Session, inputs: Sequence[Any]) -> DescribedCase:
         """What was prepared for an earlier case of the same kinds, with these values, else anew."""
-        key = key_of(case, config, inputs)
+        key = key_of(kind, inputs)
         kept = self._described_cases.get(key)
         given = _given(case, inputs)
         if kept is not None:
             kept.renew(given)
             return kept
+        config = kind.required()
         name = config.mapping.key(case.descriptor)
         if name is None:
             raise Fault(Reason.UNSUPPORTED, f"mapping {config.mapping.name} has no operator {case.descriptor.name}")
@@ -284,11 +270,11 @@ class FfiBackend(BackendDriver):
         return self._sessions[key]
 
     def _answer(
-        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
+        self, case: TestCase, kind: CaseKind, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Mapping[str, Any]:
+        config, names = kind.required(), kind.names
         examination = self._examination(case, config)
-        with self._described(case, config, session, inputs) as (memory, _, _, subject):
-            names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
+        with self._described(case, kind, session, inputs) as (memory, _, _, subject):
             if case.expects_error is not None:
                 try:
                     accepted = examination.of_refusal(memory, subject)
@@ -300,7 +286,7 @@ class FfiBackend(BackendDriver):
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
             examined = examination.of(case.key, memory, subject, config)
-        self._checks = {case.key: (*examined.checks, *_notes_of_attributes(case, config))}
+        self._checks = {case.key: (*examined.checks, *kind.notes_of_attributes(case))}
         self._further = {case.key: [_of_the_operator(each, names) for each in examined.further]}
         return {name: examined.outputs[name] for name in names}
 
@@ -314,12 +300,6 @@ class FfiBackend(BackendDriver):
 def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:
     """Without the outputs that C has and optest's operator does not."""
     return replace(answer, outputs={name: answer.outputs[name] for name in names})
-
-
-def _notes_of_attributes(case: TestCase, config: FfiConfig) -> Sequence[Check]:
-    if case.descriptor.name not in config.mapping.direct:
-        return notes_of_attributes(case, config.mapping)
-    return narrowed(bound_case(case, config.mapping, specs_of_case(case, config.layouts)).entry, case)
 
 
 def _given(case: TestCase, inputs: Sequence[Any]) -> dict[str, Array]:
