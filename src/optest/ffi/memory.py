@@ -30,7 +30,8 @@ class Change:
 
     ``place`` is ``element``, ``gap`` (between elements), ``before`` or ``behind``. ``byte`` counts from the pointer
     that was handed over; ``distance`` from the nearer end of the storage, for ``before`` and ``behind``. ``index`` is
-    that of the element, or for a gap of the last element in memory before it. ``slots`` counts changed element-sized
+    that of the element, or of the nearest: for a gap of the last element in memory before it, outside of the first or
+    the last in memory; None where there is none. ``slots`` counts changed element-sized
     pieces of the same kind, inside or outside the elements.
     """
 
@@ -53,10 +54,18 @@ class Change:
                 after = f"behind element {list(self.index)}" if self.index is not None else "before the first element"
                 where = f"in a gap between the elements{of}, {after}, at byte {self.byte}"
             case "before":
-                where = f"{_bytes(self.distance)} before the start{of}"
+                where = f"{_bytes(self.distance)} before the start{of}{self._beside('before')}"
             case _:
-                where = f"{_bytes(self.distance)} behind the end{of}"
+                where = f"{_bytes(self.distance)} behind the end{of}{self._beside('behind')}"
         return f"memory was written {where}: {self.was.hex(' ')} became {self.became.hex(' ')}{more}"
+
+    def in_plain_bytes(self) -> Change:
+        """The same of memory whose bytes are nobody's elements, as those of a workspace."""
+        return replace(self, index=None)
+
+    def _beside(self, side: str) -> str:
+        """A tensor of one element needs no index."""
+        return f", {side} element {list(self.index)}" if self.index else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +200,7 @@ class Buffer:
                 byte=byte,
                 slots=slots,
                 distance=distance,
+                index=self._outermost(first=place == "before"),
                 was=expected[nearest : nearest + 1],
                 became=zone[nearest : nearest + 1].tobytes(),
             )
@@ -265,6 +275,14 @@ class Buffer:
         places = _strided(slots, self.spec)
         found = np.argwhere(np.atleast_1d(places) == slot)[0]
         return tuple(int(axis) for axis in found[: self.array.ndim])
+
+    def _outermost(self, *, first: bool) -> tuple[int, ...] | None:
+        """The index of the first or of the last element in memory; None if there is none."""
+        if not self.spec.elements:
+            return None
+        strides = contiguous_strides(self.spec.shape) if self.spec.strides is None else self.spec.strides
+        ends = zip(self.spec.shape, strides, strict=True)
+        return tuple(size - 1 if (stride > 0) != first and stride else 0 for size, stride in ends)
 
     def _storage(self, memory: Array) -> Array:
         return memory[self.region.start : self.region.end]

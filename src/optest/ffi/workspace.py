@@ -65,4 +65,5 @@ class Workspace:
 
     def outside(self) -> Change | None:
         """What was written beyond the size that was asked for."""
-        return self.buffer.outside()
+        change = self.buffer.outside()
+        return change.in_plain_bytes() if change is not None else None

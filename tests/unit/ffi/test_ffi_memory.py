@@ -207,12 +207,39 @@ def test_poisons_are_what_they_are_called(kind) -> None:
     assert len({poison.pattern(kind) for poison in READ_POISONS}) == 3
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "words"),
+    [
+        ((2, 3), (1, 2), 0, "behind the end of out, behind element [1, 2]: "),
+        ((2, 3), (-3, 1), 3, "behind the end of out, behind element [0, 2]: "),
+        ((2, 3), (0, 1), 0, "behind the end of out, behind element [0, 2]: "),
+        ((), (), 0, "behind the end of out: "),
+        ((0, 3), (3, 1), 0, "behind the end of out: "),
+    ],
+    ids=["columns", "backwards", "stride 0", "one element", "empty"],
+)
+def test_a_change_outside_names_the_nearest_element(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, words: str
+) -> None:
+    spec = TensorSpec(dtype=dtype("int16"), shape=shape, strides=strides, offset=offset)
+    buffer = Buffer.allocate(spec, name="out")
+    buffer.region.memory[buffer.region.end] = 0
+    assert f"memory was written 0 bytes {words}a5 became 00" == str(buffer.outside())
+
+
+def test_a_change_before_backwards_rows_names_the_last_row() -> None:
+    spec = TensorSpec(dtype=dtype("int16"), shape=(2, 3), strides=(-3, 1), offset=3)
+    buffer = Buffer.allocate(spec, name="out")
+    buffer.region.memory[buffer.region.start - 1] = 0
+    assert "1 byte before the start of out, before element [1, 0]: " in str(buffer.outside())
+
+
 def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
     spec = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(4, 1))
     buffer = Buffer.allocate(spec, name="out")
     for position, words in (
-        (buffer.region.start - 8, "8 bytes before the start of out: a5 became 00"),
-        (buffer.region.end + 5, "5 bytes behind the end of out: a5 became 00"),
+        (buffer.region.start - 8, "8 bytes before the start of out, before element [0, 0]: a5 became 00"),
+        (buffer.region.end + 5, "5 bytes behind the end of out, behind element [1, 2]: a5 became 00"),
         (
             buffer.region.start + 12,
             "in a gap between the elements of out, behind element [0, 2], at byte 12: a5 a5 a5 a5 became 00 a5 a5 a5",
@@ -298,6 +325,7 @@ def test_a_workspace_is_as_large_as_asked_and_watched(
         change = workspace.outside()
         assert change is not None
         assert (change.place, change.distance, change.byte) == ("behind", 0, size)
+        assert change.index is None, "its bytes are nobody's elements"
 
 
 def test_a_workspace_of_no_size_is_refused() -> None:

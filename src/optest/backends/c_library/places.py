@@ -286,7 +286,8 @@ def _require_clean_slot(slot: _Slot) -> None:
         return
     buffer = replace(slot.buffer, poison=slot.poison)
     if slot.key == WORKSPACE:
-        _require_none(buffer.outside(), Reason.WORKSPACE)
+        change = buffer.outside()
+        _require_none(change.in_plain_bytes() if change is not None else None, Reason.WORKSPACE)
     elif slot.is_output or slot.values is None:
         _require_none(buffer.outside(), Reason.OUT_OF_BOUNDS)
     else:
