@@ -15,8 +15,9 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
+from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
-from optest.settings import OPTIONS, Origin, Settings, plugin_modules, resolve
+from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
 __all__ = [
@@ -68,7 +69,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
     bootstrap()
     given = as_in_the_earlier_run(given)
     first = resolve(given)
-    document = open_plan(first["plan"], untrusted=first["untrusted"]) if first["plan"] else None
+    document = open_plan(first["plan"], untrusted=first["untrusted"], facts=_facts(first)) if first["plan"] else None
     if document is not None and "format" in document.report:
         _check_report(document)
     settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
@@ -116,6 +117,15 @@ def asked(given: Mapping[str, Any]) -> Asked:
         target=target,
         cases=chosen,
         notes=notes,
+    )
+
+
+def _facts(settings: Settings) -> Facts:
+    """What a model case may ask before it is left out."""
+    return Facts(
+        device=settings["torch_device"] or "cpu",
+        compile_backend=settings["compile_backend"] or "eager",
+        environment=environment(),
     )
 
 

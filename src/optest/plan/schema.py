@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, cast
 
@@ -17,6 +18,8 @@ from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, 
 from optest.plan.forms import Misfit
 from optest.plan.includes import follow_includes, without_detours
 from optest.plan.misfits import nearest_key, problem_at, problems_of
+from optest.plan.model_cases import is_model_file, translated
+from optest.plan.model_cases.conditions import NO_FACTS, Facts
 from optest.plan.products import MAPPINGS, Product
 from optest.plan.source import Path, Source, all_at_once, parse_source
 from optest.spec.construct import collection_paused
@@ -149,10 +152,11 @@ def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
     return document
 
 
-def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False) -> PlanDocument:
+def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
     """Read a plan file as far as it can be read, for ``build_cases``, which says all that is wrong with it at once.
 
-    An ``untrusted`` plan may include only what lies in its own folder or below.
+    An ``untrusted`` plan may include only what lies in its own folder or below. ``facts`` are what the conditions of
+    model cases may ask.
 
     Raises:
         PlanError: if nothing of the file can be read.
@@ -162,10 +166,10 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False) -> PlanD
         raw = FilePath(file).read_bytes()
     except OSError as error:
         raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
-    return parse_plan(raw, without_detours(file), untrusted=untrusted)
+    return parse_plan(raw, without_detours(file), untrusted=untrusted, facts=facts)
 
 
-def parse_plan(raw: bytes, file: str, *, untrusted: bool = False) -> PlanDocument:
+def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
     """Read the bytes of a plan, and the files that it includes, as far as they can be read.
 
     What cannot is in ``problems``. ``file`` is the plan's name in messages and the place that relative paths start
@@ -174,19 +178,25 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False) -> PlanDocumen
     Raises:
         PlanError: if nothing can be read: the text is no YAML, or no mapping.
     """
-    document = _parse_one(raw, file)
+    document = _parse_one(raw, file, facts)
     if document.include:
         below = os.path.dirname(file) if untrusted else None
-        document._problems = (*document._problems, *follow_includes(document, _parse_one, below=below))
+        document._problems = (
+            *document._problems,
+            *follow_includes(document, partial(_parse_one, facts=facts), below=below),
+        )
     return document
 
 
-def _parse_one(raw: bytes, file: str) -> PlanDocument:
-    """One plan without those that it includes."""
+def _parse_one(raw: bytes, file: str, facts: Facts = NO_FACTS) -> PlanDocument:
+    """One plan without those that it includes; a file of model cases is a plan, too."""
     unread: Mapping[Path, Collection[str]] = {}
     found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
+        foreign: dict[Path, Problem] = {}
+        if is_model_file(source.data):
+            source.data, foreign = translated(source, facts)
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -196,7 +206,7 @@ def _parse_one(raw: bytes, file: str) -> PlanDocument:
             found = problems_of(error, source, _known_keys)
         else:
             found = source.faults
-        found = {**found, **_strays(source, drafts)}
+        found = {**foreign, **found, **_strays(source, drafts)}
         products: dict[int, Product | None] = {}
         for index, draft in drafts.items():
             products[index], faults = product_of(draft, ("cases", index), source)

@@ -1,0 +1,75 @@
+"""Arguments of a captured call as values: literals, dtypes and devices that are spelled as text, tensors in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from optest.plan.forms import Misfit, shown
+from optest.spec.calls import Device, NotLiteral, TensorRef, TorchName, parse_value
+
+__all__ = ["keywords", "literal", "value_of"]
+
+_TORCH_CONSTANT = re.compile(r"torch\.[a-z]\w*")
+_DEVICE = re.compile(r"(cpu|cuda|xpu|mps|meta|npu|mlu|musa|gcu|hpu|xla|spyre|privateuseone)(:\d+)?")
+
+
+def value_of(value: Any) -> Any:
+    """A ``value`` or keyword argument: text that spells a tuple, a list, a dtype or a device is that; "1" is text.
+
+    Raises:
+        Misfit: for what no call can hold.
+    """
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, list):
+        return [value_of(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text")
+
+
+def _of_text(text: str) -> Any:
+    if _TORCH_CONSTANT.fullmatch(text):
+        return TorchName(text)
+    if _DEVICE.fullmatch(text):
+        return Device(text)
+    if text[:1] + text[-1:] in ("()", "[]"):
+        try:
+            return _without_tensors(parse_value(text), text)
+        except NotLiteral:
+            return text
+    return {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}.get(text, text)
+
+
+def literal(text: str) -> Any:
+    """The value of ``py``.
+
+    Raises:
+        Misfit: for anything but a literal and the few constructors that are named.
+    """
+    try:
+        return _without_tensors(parse_value(text), text)
+    except NotLiteral as error:
+        raise Misfit(f"py is no literal: {error}") from None
+
+
+def _without_tensors(value: Any, text: str) -> Any:
+    several: Any = value if isinstance(value, (list, tuple)) else [value]
+    if any(isinstance(each, TensorRef) for each in several):
+        raise NotLiteral(f"{text} names a tensor, but tensors stand in `tensor`")
+    return value
+
+
+def keywords(case: Mapping[str, Any]) -> dict[str, Any]:
+    """``attrs`` and ``kwmap`` together.
+
+    Raises:
+        Misfit: for a keyword that is stated in both.
+    """
+    attrs, kwmap = case.get("attrs") or {}, case.get("kwmap") or {}
+    twice = sorted(attrs.keys() & kwmap.keys())
+    if twice:
+        raise Misfit(f"{twice[0]} stands in attrs and in kwmap, but a keyword argument has one value")
+    return {name: value_of(value) for name, value in {**attrs, **kwmap}.items()}

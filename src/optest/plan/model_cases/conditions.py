@@ -1,0 +1,144 @@
+"""``skip_if``: comparisons of a few facts about the run, parsed and worked out here, never evaluated as Python."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["NO_FACTS", "BadCondition", "Facts", "is_true"]
+
+_MOST_CHARACTERS = 2000
+
+
+class BadCondition(ValueError):
+    """A condition that is more than comparisons, or asks for what nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a condition may ask: the device under test, who compiles, the environment."""
+
+    device: str = "cpu"
+    compile_backend: str = "eager"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def names(self, dtype: str) -> dict[str, Any]:
+        """The names that a condition may use; ``dtype`` is the case's own, as the file has it."""
+        kind, _, index = self.device.partition(":")
+        device = {"type": kind, "index": int(index) if index.isdigit() else None}
+        cfg = {
+            "test_device": _Record("cfg.test_device", device, kind),
+            "ref_device": _Record("cfg.ref_device", {"type": "cpu", "index": None}, "cpu"),
+            "compile_backend": self.compile_backend,
+        }
+        return {
+            "cfg": _Record("cfg", cfg, None),
+            "env": dict(self.environment),
+            "dtype_str": dtype,
+            "device": kind,
+        }
+
+
+NO_FACTS = Facts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """Something with attributes; compared as ``word``."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    word: str | None
+
+
+def is_true(text: str, names: Mapping[str, Any]) -> bool:
+    """Whether the condition holds.
+
+    Raises:
+        BadCondition: for a call, a name that is not known, or any other Python than comparisons, ``and``, ``or``,
+            ``not``, ``in``, attributes and subscripts.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise BadCondition(f"{len(text)} characters are more than the {_MOST_CHARACTERS} that a condition may have")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadCondition(f"it is no Python expression: {getattr(error, 'msg', error)}") from None
+    return bool(_plain(_worked_out(tree, names)))
+
+
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, several: one in several,
+    ast.NotIn: lambda one, several: one not in several,
+    ast.Is: lambda one, other: one is other,
+    ast.IsNot: lambda one, other: one is not other,
+}
+_ALLOWED = "comparisons with and, or, not and in, attributes and subscripts of cfg and env may stand there"
+
+
+def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            if name not in names:
+                raise BadCondition(f"{name} is not known; {', '.join(sorted(names))} are")
+            return names[name]
+        case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
+            return [_plain(_worked_out(each, names)) for each in elements]
+        case ast.BoolOp(op=how, values=values):
+            found = [_plain(_worked_out(each, names)) for each in values]  # all of them, so that each is checked
+            return all(found) if isinstance(how, ast.And) else any(found)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return not _plain(_worked_out(operand, names))
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.Compare():
+            return _compared(node, names)
+        case ast.Attribute(value=inner, attr=attribute):
+            return _attribute(_worked_out(inner, names), attribute, node)
+        case ast.Subscript(value=inner, slice=key):
+            return _item(_worked_out(inner, names), _worked_out(key, names), node)
+    raise BadCondition(f"{ast.unparse(node)} is not allowed; {_ALLOWED}")
+
+
+def _compared(node: ast.Compare, names: Mapping[str, Any]) -> bool:
+    left = _plain(_worked_out(node.left, names))
+    for how, other in zip(node.ops, node.comparators, strict=True):
+        right = _plain(_worked_out(other, names))
+        try:
+            holds = _COMPARISONS[type(how)](left, right)
+        except TypeError as error:
+            raise BadCondition(f"{ast.unparse(node)}: {error}") from None
+        if not holds:
+            return False
+        left = right
+    return True
+
+
+def _attribute(owner: Any, name: str, node: ast.expr) -> Any:
+    if isinstance(owner, _Record):
+        if name in owner.attributes:
+            return owner.attributes[name]
+        raise BadCondition(f"{owner.name} has no {name}; it has {', '.join(sorted(owner.attributes))}")
+    raise BadCondition(f"{ast.unparse(node)} is an attribute of what has none; {_ALLOWED}")
+
+
+def _item(owner: Any, key: Any, node: ast.expr) -> Any:
+    """A variable that is not set is None."""
+    if isinstance(owner, dict) and isinstance(key, str):
+        return owner.get(key)
+    raise BadCondition(f"{ast.unparse(node)} is no subscript of env; {_ALLOWED}")
+
+
+def _plain(value: Any) -> Any:
+    return value.word if isinstance(value, _Record) else value
