@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from optest.reporting.alike import skeleton, told_once
 from optest.reporting.typography import duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
 
@@ -67,7 +68,7 @@ class OperatorLine:
     def remark(self) -> str:
         """Where it is not all passed: in which case sets; for an operator of which nothing ran, why."""
         if not self.ran:
-            (why, _), *_ = self.gap_reasons.most_common(1)
+            (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
             return f"nothing ran: {why}"
         shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
         return "; ".join(f"{word} in {_by_set(counts)}" for word, counts in shown.items() if counts)
@@ -96,9 +97,9 @@ def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
 
 
 def _gap_text(result: CaseResult) -> str:
-    """Why a case was not run, without what it stated: ``mapping infiniop does not pass the attribute alpha of add``."""
+    """Why a case was not run: ``UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0``."""
     reason = f"{result.reason.value}: " if result.reason else ""
-    return f"{reason}{result.verdict.message.partition(chr(10))[0].partition(', which ')[0]}"
+    return f"{reason}{result.verdict.message.partition(chr(10))[0]}"
 
 
 def _by_set(counts: Counter[str]) -> str:
@@ -145,12 +146,27 @@ def _badness(result: CaseResult) -> float:
 
 
 def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
-    """Why cases were not run and of which operators, the commonest first; of which nothing ran, says its own line."""
+    """Why cases were not run and of which operators, the commonest first; of which nothing ran, says its own line.
+
+    Reasons that differ in values alone are one.
+    """
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
         for reason, count in line.gap_reasons.items() if line.ran else ():
             reasons.setdefault(reason, Counter())[line.operator] += count
-    return sorted(reasons.items(), key=lambda entry: -entry[1].total())
+    return _grouped(reasons)
+
+
+def _grouped(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
+    """Each group with one text and the sum of its counts, the commonest first."""
+    alike: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
+    for text, counts in reasons.items():
+        alike.setdefault(skeleton(text), {})[text] = counts
+    groups = [
+        (told_once({text: counts.total() for text, counts in group.items()}), sum(group.values(), Counter[str]()))
+        for group in alike.values()
+    ]
+    return sorted(groups, key=lambda group: -group[1].total())
 
 
 def others_text(group: FailureGroup) -> str:

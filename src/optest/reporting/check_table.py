@@ -97,7 +97,7 @@ class CheckReporter(TerminalReporter):
             return
         self._page.line("declared gaps")
         for reason, operators in rows[:_GAP_ROWS]:
-            self._page.line(f"  {operators.total()} × {clip(reason, 140)} ({clip(', '.join(operators), 80)})", "warn")
+            self._page.line(f"  {operators.total()} × {clip(reason, 200)} ({clip(', '.join(operators), 80)})", "warn")
         if len(rows) > _GAP_ROWS:
             self._page.line(f"  and for {plural(len(rows) - _GAP_ROWS, 'other reason')}", "warn")
         self._page.line()

@@ -103,6 +103,20 @@ def test_gaps_are_never_among_the_passes(result: Make, measure: Make) -> None:
     assert "of 1 operator nothing ran: relu" in text
 
 
+def test_gaps_of_one_kind_are_one_line_that_keeps_its_meaning(result: Make) -> None:
+    said = "f cannot take a, which has strides [{}, 2], but one of them should be 1"
+    gaps = [
+        result(id=f"add/layouts/{number}", operator="add", reason=Reason.UNSUPPORTED, message=said.format(number))
+        for number in (5, 5, 7)
+    ]
+    text = told([*gaps, result(id="add", operator="add")])
+    assert (
+        "  3 × UNSUPPORTED: f cannot take a, which has strides [5, 2] or [7, 2], but one of them should be 1 (add)\n"
+        in text
+    )
+    assert "nothing ran: UNSUPPORTED: f cannot take a, which has strides [5, 2] or [7, 2]" in told(gaps)
+
+
 def test_failures_that_are_alike_are_told_once_with_the_worst(result: Make, measure: Make) -> None:
     results = several(result, measure)
     groups = failure_groups(results)
