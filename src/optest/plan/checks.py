@@ -168,9 +168,12 @@ def options_of_others(case: TestCase) -> str:
 
 
 def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry | None = None) -> Place:
-    """Where the options of the case's backend were written; ``entry`` is that of a combination."""
+    """Where the options of the case's backend were written; ``entry`` is that of a combination.
+
+    On the command line it is a flag of the backend's own or ``--attr``; what is said names the key.
+    """
     if document is None:
-        return "--attr"
+        return ""
     name = case.backend.name
     stated: Entry = {}
     if path:

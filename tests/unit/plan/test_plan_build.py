@@ -546,7 +546,7 @@ def test_places_of_driver_options() -> None:
     flags = CaseRequest(ops=("relu",), shapes={"input0": (2,)})
     with pytest.raises(PlanError) as raised:
         build(None, flags, **more)
-    assert raised.value.problems[0].path == "--attr"
+    assert str(raised.value.problems[0]) == "command line: wrong", "it may come from a flag of the backend's own"
 
 
 def test_untrusted_plans_run_nothing_of_their_own() -> None:
