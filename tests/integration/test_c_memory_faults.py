@@ -54,6 +54,7 @@ FAULTS = [
     *("prints", "prints_once", "leaks", "leaks_little", "caches_once", "writes_late"),
     *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
     *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
+    *("changes_folder", "blocks_signals", "adds_variable"),
 ]
 """In the order of the C enumeration."""
 
@@ -130,6 +131,14 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     case ABORTS: abort();
     case DIVIDES_BY_ZERO: raise(8); break;
     case LEAVES_FILES_OPEN: dup(0); break;
+    case CHANGES_FOLDER: if (chdir("/")) abort(); break;
+    case BLOCKS_SIGNALS: {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, NULL);
+        break;
+    }
+    case ADDS_VARIABLE: setenv("TANH_WAS_HERE", "1", 1); break;
     case LEAVES_THREADS: {
         pthread_t thread;
         if (pthread_create(&thread, NULL, sleep_long, NULL) == 0) pthread_detach(thread);
@@ -332,6 +341,30 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
     found = execute([counted], DRIVER).verdicts[0]
     assert found.reason is Reason.LEAK, found.message
     assert found.message.endswith(f"left {found.details[what]} {what}")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("changes_folder", "the working directory: "), ("blocks_signals", "the thread's signal mask: it blocks SIGHUP, ")],
+)
+def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: Any, name: str, what: str) -> None:
+    fault(name)
+    folder = Path.cwd()
+    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    found = execute([counted], DRIVER).verdicts[0]
+    assert found.reason is Reason.STATE, found.message
+    assert found.details["process"][0].startswith(what)
+    assert Path.cwd() == folder
+
+
+def test_a_new_variable_is_a_note(objects: list[str], fault: Any) -> None:
+    fault("adds_variable")
+    counted = replace(asked("tanh", (4, 5), objects=objects), seed=2)
+    found = execute([counted], DRIVER).verdicts[0]
+    ctypes.CDLL(None).unsetenv(b"TANH_WAS_HERE")
+    assert found.status is Status.PASSED, found.message
+    notes = [check.detail for check in found.checks if check.state is CheckState.NOTE]
+    assert notes == ["the environment: TANH_WAS_HERE is new"]
 
 
 @pytest.mark.parametrize("name", ["wrong_now_and_then", "wrong_in_fifth_call"])

@@ -30,17 +30,21 @@ class Examination:
     def __init__(self, config: FfiConfig) -> None:
         self._config = config
         self._printed = Printed()
+        self._is_first = True
         self._threads: ThreadCounts | None = None
 
     def of(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> Examined:
         """Call as often as it takes; of all case keys one in sixteen has its leaks counted.
 
+        The same ones, and the first case, are asked what they left behind in the process.
+
         Raises:
             Fault: for whatever the library did that it should not do.
             StatusError: if the library refuses.
         """
-        manners = Manners(self._printed)
         policy = _policy(key, config)
+        manners = Manners(self._printed, looks_at_process=policy.counts_leaks or self._is_first)
+        self._is_first = False
 
         def call(pointers: Mapping[str, Any]) -> None:
             manners.call(subject.run, pointers)

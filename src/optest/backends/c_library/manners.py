@@ -1,4 +1,6 @@
-"""What a library must leave as it was in the process that calls it: floating-point mode, standard output, the heap."""
+"""What a library must leave as it was in the process that calls it: floating-point mode, standard output, the heap,
+and what a process has one of for all code in it (``process/state``).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from optest.backends.c_library.subject import Subject
 from optest.ffi.float_control import FloatControl
 from optest.ffi.held import heap_bytes, open_files, running_threads
 from optest.ffi.printed import Printed
+from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = ["Manners", "require_no_leak", "require_no_leak_of_refusals"]
@@ -28,8 +31,10 @@ _LEAST_BYTES = 16
 class Manners:
     """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
 
-    def __init__(self, printed: Printed) -> None:
+    def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:
+        """``looks_at_process`` compares what the process has one of, which takes as long as many a case."""
         self._printed = printed
+        self._process = ProcessState() if looks_at_process else None
         self._float = FloatControl()
         self._calls = 0
         self._printing_calls = 0
@@ -69,14 +74,21 @@ class Manners:
         """What was found, when the calls are over.
 
         Raises:
-            Fault: STATE for a library that prints in every call.
+            Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
+        changes = self._process.changes() if self._process is not None else []
+        harmful = [each.said for each in changes if each.is_harmful]
+        if harmful:
+            said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+            raise Fault(Reason.STATE, said, details={"process": harmful})
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
         mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+        noted = "; ".join(each.said for each in changes)
         return (
+            *((Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()),
             Check(name="floating-point mode", state=mode),
             Check(
                 name="standard output",

@@ -1,0 +1,280 @@
+"""What a process has one of for everybody in it, as C code left it: folder, signals, locale, environment.
+
+Read before foreign calls and after them; what is different is told in words and put back, so that the next calls find
+what these found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+__all__ = ["Change", "ProcessState"]
+
+_STANDARD = {0: "standard input", 1: "standard output", 2: "standard error"}
+_WATCHED_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+"""Not those of crashes: runtimes that libraries bring along handle them for good reasons, once they are needed."""
+
+_ACTION_BYTES = 256
+_HANDLER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+_ALL_LOCALES = 6
+"""LC_ALL of glibc and musl."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``is_harmful`` where other code of the process would behave otherwise; else it is worth a note."""
+
+    said: str
+    is_harmful: bool = True
+
+
+class ProcessState:
+    """What it is now, to be compared with what it is later; only Linux is asked."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[str, Any] = {name: part.read() for name, part in _PARTS.items()}
+
+    def changes(self) -> list[Change]:
+        """What is not as it was, in words, and put back, but for what only deserves a note."""
+        found: list[Change] = []
+        for name, part in _PARTS.items():
+            now = part.read()
+            if now != self._held[name]:
+                found += part.told(self._held[name], now)
+                part.put_back(self._held[name], now)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    read: Callable[[], Any]
+    told: Callable[[Any, Any], Iterator[Change]]
+    put_back: Callable[[Any, Any], None]
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return ""
+
+
+def _told_folder(before: str, after: str) -> Iterator[Change]:
+    yield Change(f"the working directory: {before} became {after}")
+
+
+def _enter(before: str, _: str) -> None:
+    with suppress(OSError):
+        os.chdir(before)
+
+
+def _mask() -> int:
+    """There is no reading it alone; nobody else makes files meanwhile."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _told_mask(before: int, after: int) -> Iterator[Change]:
+    yield Change(f"the mask of new files' permissions: {before:#o} became {after:#o}")
+
+
+def _set_mask(before: int, _: int) -> None:
+    os.umask(before)
+
+
+def _blocked() -> frozenset[int]:
+    return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+
+def _told_blocked(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+    for what, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
+        if numbers:
+            yield Change(f"the thread's signal mask: it {what} {_named(numbers)}")
+
+
+def _set_blocked(before: frozenset[int], _: frozenset[int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _named(numbers: frozenset[int]) -> str:
+    names = [signal.Signals(each).name for each in sorted(numbers) if each in set(signal.Signals)]
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _actions() -> dict[int, bytes]:
+    """What the C library holds for each signal: Python knows its own handlers only."""
+    sigaction = getattr(_process(), "sigaction", None)
+    if sigaction is None:
+        return {}
+    found = {}
+    for each in _WATCHED_SIGNALS:
+        action = (ctypes.c_char * _ACTION_BYTES)()
+        sigaction(int(each), None, action)
+        found[int(each)] = action.raw
+    return found
+
+
+def _handlers(actions: Mapping[int, bytes]) -> dict[int, int]:
+    """The first field on every system; what C does not fill of the others is whatever stood there."""
+    return {number: int.from_bytes(each[:_HANDLER_BYTES], sys.byteorder) for number, each in actions.items()}
+
+
+def _told_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
+    was = _handlers(before)
+    for number, handler in _handlers(after).items():
+        if handler != was[number]:
+            what = {0: "its default action", 1: "it is ignored"}.get(handler, "another handler")
+            yield Change(f"what happens at {signal.Signals(number).name}: {what}")
+
+
+def _set_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> None:
+    was, now = _handlers(before), _handlers(after)
+    for number, action in before.items():
+        if was[number] != now[number]:
+            _process().sigaction(number, action, None)
+
+
+def _timer() -> bool:
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
+
+
+def _told_timer(_: bool, after: bool) -> Iterator[Change]:
+    yield Change("a timer or alarm is running" if after else "a timer or alarm of the process was stopped")
+
+
+def _stop_timer(before: bool, after: bool) -> None:
+    if after and not before:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _locale() -> bytes:
+    return _set_locale(_ALL_LOCALES, None) or b""
+
+
+def _told_locale(before: bytes, after: bytes) -> Iterator[Change]:
+    yield Change(f"the locale: {before.decode(errors='replace')} became {after.decode(errors='replace')}")
+
+
+def _put_locale(before: bytes, _: bytes) -> None:
+    _set_locale(_ALL_LOCALES, before)
+
+
+def _environment() -> tuple[bytes, ...]:
+    """As C sees it: Python knows what was there when it began."""
+    listed = ctypes.POINTER(ctypes.c_char_p).in_dll(_process(), "environ")
+    found: list[bytes] = []
+    while bool(listed) and (entry := listed[len(found)]) is not None:
+        found.append(entry)
+    return tuple(found)
+
+
+def _variables(entries: tuple[bytes, ...]) -> dict[str, str]:
+    split = (os.fsdecode(each).partition("=") for each in entries)
+    return {name: value for name, _, value in split}
+
+
+def _told_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> Iterator[Change]:
+    """A variable that is new may be how a runtime finds itself again; one that others read is theirs."""
+    was, now = _variables(before), _variables(after)
+    for name in sorted(was.keys() | now.keys()):
+        if name not in was:
+            yield Change(f"the environment: {name} is new", is_harmful=False)
+        elif name not in now:
+            yield Change(f"the environment: {name} was removed")
+        elif was[name] != now[name]:
+            yield Change(f"the environment: {name}={was[name]} became {name}={now[name]}")
+
+
+def _put_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> None:
+    was, now = _variables(before), _variables(after)
+    for name, value in was.items():
+        if now.get(name) != value:
+            _process().setenv(os.fsencode(name), os.fsencode(value), 1)
+
+
+def _open_standard() -> frozenset[int]:
+    return frozenset(each for each in _STANDARD if _is_open(each))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.get_inheritable(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _told_standard(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+    for each in sorted(before - after):
+        yield Change(f"{_STANDARD[each]}: it was closed")
+
+
+def _open_again(before: frozenset[int], after: frozenset[int]) -> None:
+    for each in sorted(before - after):
+        opened = os.open(os.devnull, os.O_RDWR)
+        if opened != each:
+            os.dup2(opened, each)
+            os.close(opened)
+
+
+def _processors() -> frozenset[int]:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return frozenset() if affinity is None else frozenset(affinity(0))
+
+
+def _told_processors(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+    """OpenMP binds the calling thread too where that is asked for."""
+    said = f"the processors that the thread may run on: {len(before)} became {len(after)}"
+    yield Change(said, is_harmful=False)
+
+
+def _let_run(before: frozenset[int], _: frozenset[int]) -> None:
+    os.sched_setaffinity(0, before)
+
+
+@cache
+def _process() -> Any:
+    return ctypes.CDLL(None)
+
+
+def _set_locale(category: int, name: bytes | None) -> bytes | None:
+    found: bytes | None = _setlocale()(category, name)
+    return found
+
+
+@cache
+def _setlocale() -> Any:
+    function = ctypes.CDLL(None).setlocale
+    function.restype = ctypes.c_char_p
+    function.argtypes = [ctypes.c_int, ctypes.c_char_p]
+    return function
+
+
+_PARTS: dict[str, _Part] = {}
+if sys.platform == "linux":
+    _PARTS |= {
+        "folder": _Part(read=_folder, told=_told_folder, put_back=_enter),
+        "mask": _Part(read=_mask, told=_told_mask, put_back=_set_mask),
+        "blocked": _Part(read=_blocked, told=_told_blocked, put_back=_set_blocked),
+        "actions": _Part(read=_actions, told=_told_actions, put_back=_set_actions),
+        "timer": _Part(read=_timer, told=_told_timer, put_back=_stop_timer),
+        "locale": _Part(read=_locale, told=_told_locale, put_back=_put_locale),
+        "environment": _Part(read=_environment, told=_told_environment, put_back=_put_environment),
+        "standard": _Part(read=_open_standard, told=_told_standard, put_back=_open_again),
+        "processors": _Part(read=_processors, told=_told_processors, put_back=_let_run),
+    }

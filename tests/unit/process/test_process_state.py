@@ -1,0 +1,108 @@
+"""What C code changed of the things that a process has one of is told in words and put back."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from optest.process.state import ProcessState
+
+_LIBC = ctypes.CDLL(None)
+
+
+@pytest.fixture(autouse=True)
+def everything_put_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Whatever a test that fails would leave to the others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPTEST_TRIES_THIS", "before")
+    state = ProcessState()
+    yield
+    state.changes()
+    _LIBC.unsetenv(b"OPTEST_TRIES_THAT")
+
+
+def leave_folder() -> None:
+    os.chdir("/")
+
+
+def open_mask() -> None:
+    os.umask(0)
+
+
+def ignore_interrupts() -> None:
+    _LIBC.signal(int(signal.SIGINT), ctypes.c_void_p(1))
+
+
+def block_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def start_alarm() -> None:
+    _LIBC.alarm(1000)
+
+
+def change_locale() -> None:
+    _LIBC.setlocale(6, b"C" if b"UTF" in ctypes.string_at(_locale()) else b"C.UTF-8")
+
+
+def _locale() -> int:
+    _LIBC.setlocale.restype = ctypes.c_void_p
+    found: int = _LIBC.setlocale(6, None)
+    return found
+
+
+def change_variable() -> None:
+    _LIBC.setenv(b"OPTEST_TRIES_THIS", b"after", 1)
+
+
+def remove_variable() -> None:
+    _LIBC.unsetenv(b"OPTEST_TRIES_THIS")
+
+
+CHANGES = {
+    leave_folder: "the working directory: ",
+    open_mask: "the mask of new files' permissions: 0o",
+    ignore_interrupts: "what happens at SIGINT: it is ignored",
+    block_signals: "the thread's signal mask: it blocks SIGTERM",
+    start_alarm: "a timer or alarm is running",
+    change_locale: "the locale: ",
+    change_variable: "the environment: OPTEST_TRIES_THIS=before became OPTEST_TRIES_THIS=after",
+    remove_variable: "the environment: OPTEST_TRIES_THIS was removed",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_change_is_told_and_put_back(change: object) -> None:
+    assert callable(change)
+    state = ProcessState()
+    assert state.changes() == []
+    change()
+    found = state.changes()
+    assert [each.is_harmful for each in found] == [True]
+    assert found[0].said.startswith(CHANGES[change])
+    assert state.changes() == []
+
+
+def test_a_new_variable_is_worth_a_note() -> None:
+    state = ProcessState()
+    _LIBC.setenv(b"OPTEST_TRIES_THAT", b"1", 1)
+    assert [(each.said, each.is_harmful) for each in state.changes()] == [
+        ("the environment: OPTEST_TRIES_THAT is new", False)
+    ]
+
+
+def test_standard_input_that_was_closed_is_opened_again() -> None:
+    kept = os.dup(0)
+    try:
+        state = ProcessState()
+        os.close(0)
+        assert [each.said for each in state.changes()] == ["standard input: it was closed"]
+        assert state.changes() == []
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
