@@ -152,6 +152,8 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
         total = totals(where)
         arithmetic = law.arithmetic_error(magnitude, total, ulp_arithmetic)
         bound = law.bound(magnitude, arithmetic, ulp_output)
+        if not isinstance(bound, np.ndarray):  # a rule of no units at all
+            bound = np.full(magnitude.shape, bound)
         if ends.flush:
             bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
 

@@ -12,6 +12,7 @@ from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends
 from optest.compare.kernels import Outcome, compare
+from optest.compare.medium import MEDIUM, measure_medium
 from optest.compare.policy import Allowance, NoRule, for_stored, resolve
 from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
@@ -217,6 +218,12 @@ def _judge_values(
         draws = distinct_values(reference) if law.statistic is Statistic.SUM else ENOUGH_VALUES
         draws = math.isqrt(draws) if law.correlated else draws
         with_rounding = law.narrow and (law.statistic is Statistic.ROUNDING or draws < ENOUGH_VALUES)
+    if SMALL < actual.size <= MEDIUM and wanted.dtype.is_float and not every_measure:
+        measure = measure_medium(
+            actual, reference, wanted, allowance, ends, with_rounding=with_rounding, ceiling=limit(draws)
+        )
+        if measure is not None:
+            return measure, None
 
     def look(detailed: bool, with_sides: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
         outcome = compare(
