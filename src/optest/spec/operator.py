@@ -106,13 +106,15 @@ class Rule:
 
     ``ulp`` is the ceiling in units in the last place of the arithmetic (float32 for 16- and 8-bit results),
     where 0.5 means correctly rounded. ``source`` says where the ceiling comes from, ``formula`` what a composed
-    budget adds up.
+    budget adds up. ``stands`` keeps it where a plan or a case states a tolerance: one number for all lengths of a sum
+    is too narrow for the long ones and too wide for the short.
     """
 
     kind: RuleClass
     ulp: float = 0.5
     source: str = ""
     formula: str = ""
+    stands: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,5 +74,5 @@ def _rule(name: str) -> Rule | None:
     if name in _CONVERSION.split():
         return Rule(kind=RuleClass.EXACT)
     if name in _CONTRACTION.split():
-        return Rule(kind=RuleClass.ACCUMULATE)
+        return Rule(kind=RuleClass.ACCUMULATE, stands=True)
     return None

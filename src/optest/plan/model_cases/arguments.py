@@ -40,7 +40,17 @@ def _of_text(text: str) -> Any:
             return _without_tensors(parse_value(text), text)
         except NotLiteral:
             return text
-    return {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}.get(text, text)
+    return _WORDS.get(text, text)
+
+
+_WORDS = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+}
 
 
 def literal(text: str) -> Any:
