@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import adversary_faults
+import adversary_faults_second  # noqa: F401  (adds to ADVERSARY)
 import pytest
 from adversary_faults import ADVERSARY
 

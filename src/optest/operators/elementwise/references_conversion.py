@@ -39,7 +39,20 @@ def cast_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
         return (values.astype(np.complex128),)
     if values.dtype.kind == "f":
         return (np.clip(values, -target.max_finite, target.max_finite) if attributes.get("saturate") else values,)
+    if values.dtype.kind in "iu":
+        return (_integers_as_floats(values, target, saturate=bool(attributes.get("saturate"))),)
     return (converted(values, target),)
+
+
+def _integers_as_floats(values: Array, target: DType, *, saturate: bool) -> Array:
+    """Rounded to ``target`` here, once, but for those beyond its range, which float64 tells apart well enough."""
+    if target.max_finite >= 2.0**64:
+        return np.asarray(converted(values, target))
+    exact = values.astype(np.float64)
+    beyond = np.abs(exact) > target.max_finite
+    rounded = converted(np.where(beyond, np.zeros((), values.dtype), values), target).astype(np.float64)
+    limit = target.max_finite if saturate else np.inf
+    return np.where(beyond, np.clip(exact, -limit, limit), rounded)
 
 
 def _to_integer(values: Array, target: DType) -> Array:

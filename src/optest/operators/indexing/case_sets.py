@@ -293,6 +293,9 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
     yield from _of_far_and_close({"descending": True})
+    for name, top in (("uint16", 1 << 15), ("uint32", 1 << 31), ("uint64", 1 << 63)):  # largest, not negative
+        fill = {"fill": "data", "values": [[1, top, 0, top - 1, 2 * top - 1, top + 1]]}
+        yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
     yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
     large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
     yield from variations("stable", [large], dtypes=_FLOATS, tier=Tier.FULL)

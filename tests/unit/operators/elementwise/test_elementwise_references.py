@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
+from optest.operators.elementwise.references_conversion import cast_reference
 from optest.registry import load_object
 from optest.spec import Fault, dtype
 
@@ -377,3 +378,17 @@ def test_swiglu_is_silu_times_up() -> None:
     want = expected("silu", gate) * up
     np.testing.assert_allclose(expected("swiglu", gate, up), want, rtol=4e-16)
     np.testing.assert_allclose(expected("swiglu", np.concatenate([gate, up], -1)), want, rtol=4e-16)
+
+
+@pytest.mark.parametrize(("saturate", "expected"), [(True, [-448.0, 448.0, 448.0]), (False, [-32768.0, 500.0, 448.0])])
+def test_integers_beyond_a_float_are_left_to_the_rule_of_overflow(saturate: bool, expected: list[float]) -> None:
+    """NaN, which float8_e4m3fn has in place of infinity, would deny the largest number to whoever saturates."""
+    values = np.array([-32768, 500, 448], np.int16)
+    (out,) = cast_reference((values,), {"dtype": "float8_e4m3fn", "saturate": saturate})
+    assert out.tolist() == expected
+
+
+def test_integers_within_a_float_are_rounded_once() -> None:
+    values = np.array([(1 << 62) + 1, 2049, 2051], np.int64)
+    (out,) = cast_reference((values,), {"dtype": "float16"})
+    assert out.tolist() == [float((1 << 62) + 1), 2048.0, 2052.0]
