@@ -10,6 +10,7 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.compiled import compiled
+from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
 from optest.backends.torch_calls.reference import on_cpu
 from optest.numerics import Array
@@ -32,13 +33,18 @@ def call_of(case: TestCase) -> TorchCall:
 
 
 def why_no_operator(case: TestCase) -> str | None:
-    """Why there is nothing to test in a call that a trace swept up; None if there is."""
+    """Why there is nothing to test in a call that a trace swept up; None if there is.
+
+    Raises:
+        Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
+    """
     try:
         torch_call(case.attributes["call"])
     except NotAnOperator as error:
         return f"not an operator: {error}"
-    except (NoSuchCallable, NotLiteral):
-        return None  # an error of the case
+    except (NoSuchCallable, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+    require_legal_positions(case)
     return None
 
 

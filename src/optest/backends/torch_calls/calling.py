@@ -59,8 +59,10 @@ def torch_call(text: str) -> TorchCall:
         NoSuchCallable, NotAnOperator: for its function.
     """
     call = parse_call(text)
-    tensors = descriptor_of(call.function).mutates
-    return TorchCall(call, find(call.function), tuple(int(name.removeprefix("input")) for name in tensors))
+    changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
+    if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
+        changed.add(call.args[0].index)
+    return TorchCall(call, find(call.function), tuple(sorted(changed & set(call.tensors()))))
 
 
 def leaves_of(returned: Any) -> list[Any]:

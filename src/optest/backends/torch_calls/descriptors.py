@@ -32,6 +32,9 @@ _CONTRACTION = """
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear
 matmul mm mv tensordot vdot
 """
+_NOT_IN_PLACE = ("and_", "or_", "not_")
+"""Operators of Python whose underscore keeps them apart from keywords."""
+
 _OPERATORS_IN_PLACE = """
 setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor
 """
@@ -48,6 +51,7 @@ def descriptor_of(name: str) -> OperatorDescriptor:
         reference=f"{_HOOKS}:expected",
         terms=f"{_HOOKS}:terms" if _last(name) in _CONTRACTION.split() else None,
         rule=_rule(_last(name)),
+        domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )
 
@@ -65,6 +69,8 @@ def _is_in_place(name: str) -> bool:
     if parts[:2] == ["torch", "ops"]:
         parts = parts[:4]
     last = parts[-1]
+    if last in _NOT_IN_PLACE:
+        return False
     return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
 
 

@@ -50,15 +50,23 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     wide = _widened(inputs)
     absolute = _made(call, [each.abs() for each in wide], dtypes=_WIDE)
     squared = _made(call, [each.square() for each in wide], dtypes=_WIDE)
-    count = max((int(_terms_of(call, wide).max()) if each.numel() else 0 for each in absolute), default=0)
+    count = _count(call, wide) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
 
 
-def _terms_of(call: TorchCall, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """How many terms each element has: what the call yields for ones."""
+_PRODUCTS = ("bmm", "dot", "inner", "linear", "matmul", "mm", "mv", "vdot")
+"""Sums over the last dimension of the first operand."""
+
+
+def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
+    """How many terms an element has at most: what the call yields for ones, where the shapes do not say so."""
+    name = call.call.function.rpartition(".")[2]
+    if name in _PRODUCTS and tensors[0].dim():
+        return int(tensors[0].shape[-1]) + (len(tensors) > 2)
+    if name in ("conv1d", "conv2d", "conv3d"):
+        return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
-    made: torch.Tensor = _made(call, ones, dtypes=_WIDE)[0]
-    return made
+    return int(_made(call, ones, dtypes=_WIDE)[0].max())
 
 
 def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:

@@ -1,0 +1,153 @@
+"""Which tensors of a call are positions in another one, and how far they may reach: read from shapes, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from optest.spec import Interval, TensorSpec
+from optest.spec.calls import Call, TensorRef, parse_call
+
+__all__ = ["Positions", "domain", "positions_of"]
+
+Shapes = Sequence[TensorSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The tensor number ``index`` holds positions from ``low`` up to ``high``, in ``what``."""
+
+    index: int
+    low: int
+    high: int
+    what: str
+
+
+def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
+    """The range of every input that holds positions, so that fills without bounds of their own are legal."""
+    stated = [each for each in specs if each is not None]
+    return {
+        f"input{each.index}": Interval(low=float(each.low), high=float(each.high))
+        for each in positions_of(attributes["call"], stated)
+        if each.high >= each.low
+    }
+
+
+def positions_of(text: str, specs: Shapes) -> list[Positions]:
+    """Every tensor of integers in the call that is used as positions."""
+    call = _parsed(text)
+    find = _BY_NAME.get(_last(call.function))
+    if find is None:
+        return []
+    try:
+        return [each for each in find(call, specs) if specs[each.index].dtype.is_integer]
+    except (IndexError, KeyError, TypeError, AttributeError):
+        return []  # a call with other arguments than it should have: torch says which
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Call:
+    return parse_call(text)
+
+
+def _last(name: str) -> str:
+    parts = name.split(".")
+    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
+    return last.rstrip("_")
+
+
+def _argument(call: Call, place: int, name: str) -> Any:
+    return call.kwargs[name] if name in call.kwargs else call.args[place]
+
+
+def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *, low: int | None = None) -> Positions:
+    shape = specs[owner.index].shape
+    if dim is None:
+        size, what = prod(shape), f"the {prod(shape)} elements of input{owner.index}"
+    else:
+        axis = dim % len(shape) if shape else 0
+        size = shape[axis] if shape else 1
+        what = f"dimension {axis} of input{owner.index}, which has the size {size}"
+    return Positions(reference.index, 0 if low is None else low, size - 1, what)
+
+
+def _embedding(call: Call, specs: Shapes) -> Iterator[Positions]:
+    is_aten = call.function.startswith("torch.ops")
+    table = _argument(call, 0 if is_aten else 1, "weight")
+    yield _within(_argument(call, 1 if is_aten else 0, "indices" if is_aten else "input"), table, specs, 0)
+
+
+def _along(call: Call, specs: Shapes) -> Iterator[Positions]:
+    owner = _argument(call, 0, "input")
+    yield _within(_argument(call, 2, "index"), owner, specs, _argument(call, 1, "dim"))
+
+
+def _take(call: Call, specs: Shapes) -> Iterator[Positions]:
+    owner = _argument(call, 0, "input")
+    size = prod(specs[owner.index].shape)
+    yield _within(_argument(call, 1, "index"), owner, specs, None, low=-size)
+
+
+def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
+    dim = call.kwargs.get("dim", call.args[2] if len(call.args) > 2 else None)
+    yield _within(_argument(call, 1, "indices"), _argument(call, 0, "input"), specs, dim)
+
+
+def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
+    scores = _argument(call, 0, "input")
+    yield _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
+
+
+def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
+    owner, key = call.args[0], call.args[1]
+    if not isinstance(owner, TensorRef):
+        return
+    shape = specs[owner.index].shape
+    parts = list(key) if isinstance(key, (tuple, list)) else [key]
+    taken = sum(_dimensions_of(part, specs) for part in parts)
+    dim = 0
+    for part in parts:
+        if part is Ellipsis:
+            dim += len(shape) - taken
+        elif isinstance(part, TensorRef) and specs[part.index].dtype.is_integer:
+            yield _within(part, owner, specs, dim, low=-shape[dim])
+            dim += 1
+        else:
+            dim += _dimensions_of(part, specs)
+
+
+def _dimensions_of(part: Any, specs: Shapes) -> int:
+    if part is None or part is Ellipsis:
+        return 0
+    if isinstance(part, TensorRef) and not specs[part.index].dtype.is_integer:
+        return specs[part.index].rank  # a mask
+    return 1
+
+
+def _index(call: Call, specs: Shapes) -> Iterator[Positions]:
+    """``aten.index`` and ``index_put``: one tensor, or None, for each dimension."""
+    owner = call.args[0]
+    shape = specs[owner.index].shape
+    dim = 0
+    for part in call.args[1]:
+        if part is not None and specs[part.index].dtype.is_integer:
+            yield _within(part, owner, specs, dim, low=-shape[dim])
+        dim += 1 if part is None else max(1, _dimensions_of(part, specs))
+
+
+_BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
+    "embedding": _embedding,
+    **dict.fromkeys(
+        ["index_select", "index_copy", "index_add", "index_fill", "index_reduce", "gather", "scatter", "scatter_add"],
+        _along,
+    ),
+    "scatter_reduce": _along,
+    "take": _take,
+    "take_along_dim": _take_along_dim,
+    **dict.fromkeys(["cross_entropy", "nll_loss"], _classes),
+    **dict.fromkeys(["getitem", "setitem"], _subscripts),
+    **dict.fromkeys(["index", "index_put", "_unsafe_index", "_unsafe_index_put"], _index),
+}

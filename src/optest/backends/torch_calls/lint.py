@@ -1,0 +1,59 @@
+"""What can be seen to be wrong with a case before anything is computed: positions that its fill draws too large."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optest.backends.torch_calls.indices import Positions, positions_of
+from optest.spec import Argument, Fault, Reason, TestCase
+
+__all__ = ["require_legal_positions"]
+
+
+def require_legal_positions(case: TestCase) -> None:
+    """Raise where a fill states positions past the end of what they are positions in.
+
+    Raises:
+        Fault: BAD_CASE.
+    """
+    if case.expects_error is not None:
+        return
+    for each in positions_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
+        largest, smallest = _reach(case.inputs[each.index])
+        if largest is not None and largest > each.high:
+            raise Fault(Reason.BAD_CASE, _said(each, case, largest))
+        if smallest is not None and smallest < each.low:
+            raise Fault(Reason.BAD_CASE, _said(each, case, smallest))
+
+
+def _said(positions: Positions, case: TestCase, value: int) -> str:
+    fill = case.inputs[positions.index].fill
+    return (
+        f"input{positions.index} is filled by {fill}, which reaches {value}, but holds positions in {positions.what}; "
+        f"state high: {positions.high + 1}"
+    )
+
+
+def _reach(argument: Argument) -> tuple[int | None, int | None]:
+    """The largest and smallest value that the fill states, None where it leaves that open."""
+    kind, stated = argument.fill.kind, argument.fill.parameters
+    if argument.spec.elements == 0:
+        return None, None
+    if kind == "randint":
+        high, low = stated.get("high"), stated.get("low")
+        return (None if high is None else int(high) - 1), (None if low is None else int(low))
+    if kind == "full":
+        return (int(stated["value"]),) * 2 if isinstance(stated["value"], (int, float)) else (None, None)
+    if kind == "data":
+        values = list(_numbers(stated["values"]))
+        return (int(max(values)), int(min(values))) if values else (None, None)
+    if kind == "arange":
+        last = stated.get("start", 0) + (argument.spec.elements - 1) * stated.get("step", 1)
+        return int(last), None
+    return None, None
+
+
+def _numbers(values: Any) -> list[float]:
+    if isinstance(values, (list, tuple)):
+        return [number for each in values for number in _numbers(each)]
+    return [values] if isinstance(values, (int, float)) else []

@@ -1,0 +1,95 @@
+"""Which tensors of a call hold positions, and what is said of fills that reach past the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.indices import domain, positions_of
+from optest.backends.torch_calls.lint import require_legal_positions
+from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, dtype
+
+
+def specs(*tensors: tuple[str, tuple[int, ...]]) -> list[TensorSpec]:
+    return [TensorSpec(dtype=dtype(name), shape=shape) for name, shape in tensors]
+
+
+FLOATS, INDICES, MASK = ("float32", (5, 7, 3)), ("int64", (4,)), ("bool", (5, 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors", "found"),
+    [
+        ("torch.nn.functional.embedding(input0, input1)", [INDICES, ("float32", (11, 3))], [(0, 0, 10)]),
+        ("torch.ops.aten.embedding.default(input1, input0)", [INDICES, ("float32", (11, 3))], [(0, 0, 10)]),
+        ("torch.index_select(input0, 1, input1)", [FLOATS, INDICES], [(1, 0, 6)]),
+        ("torch.index_select(input0, dim=-1, index=input1)", [FLOATS, INDICES], [(1, 0, 2)]),
+        ("torch.index_copy_(input0, 2, input1, input2)", [FLOATS, INDICES, FLOATS], [(1, 0, 2)]),
+        ("torch.gather(input0, 0, input1)", [FLOATS, ("int64", (2, 7, 3))], [(1, 0, 4)]),
+        ("torch.take(input0, input1)", [FLOATS, INDICES], [(1, -105, 104)]),
+        ("torch.getitem(input0, input1)", [FLOATS, INDICES], [(1, -5, 4)]),
+        ("torch.getitem(input0, (..., input1))", [FLOATS, INDICES], [(1, -3, 2)]),
+        ("torch.getitem(input0, (None, slice(None, 2, None), input1))", [FLOATS, INDICES], [(1, -7, 6)]),
+        ("torch.getitem(input0, (input1, input2))", [FLOATS, MASK, INDICES], [(2, -3, 2)]),
+        ("torch.setitem(input0, (0, input1), 1.0)", [FLOATS, INDICES], [(1, -7, 6)]),
+        ("torch.ops.aten.index.Tensor(input0, [None, input1])", [FLOATS, INDICES], [(1, -7, 6)]),
+        ("torch.nn.functional.cross_entropy(input0, input1)", [("float32", (4, 9)), INDICES], [(1, 0, 8)]),
+        ("torch.getitem(input0, input1)", [FLOATS, MASK], []),
+        ("torch.add(input0, input1)", [INDICES, INDICES], []),
+        ("torch.gather(input0)", [FLOATS], []),
+    ],
+)
+def test_positions_and_their_ranges(
+    text: str, tensors: list[tuple[str, tuple[int, ...]]], found: list[tuple[int, int, int]]
+) -> None:
+    assert [(each.index, each.low, each.high) for each in positions_of(text, specs(*tensors))] == found
+
+
+def test_fills_without_bounds_are_drawn_within_the_dimension() -> None:
+    text = "torch.nn.functional.embedding(input0, input1)"
+    found = domain(specs(INDICES, ("float32", (11, 3))), {"call": text})
+    assert (found["input0"].low, found["input0"].high) == (0.0, 10.0)
+    assert set(found) == {"input0"}
+
+
+def embedding(fill: Fill) -> TestCase:
+    indices, weight = specs(INDICES, ("float32", (272, 3)))
+    return TestCase(
+        descriptor=descriptor_of("torch.nn.functional.embedding"),
+        inputs=(
+            Argument(name="input0", path="input0", spec=indices, fill=fill),
+            Argument(name="input1", path="input1", spec=weight, fill=Fill(kind="randn")),
+        ),
+        attributes={"call": "torch.nn.functional.embedding(input0, input1)"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("fill", "value"),
+    [
+        (Fill(kind="randint", parameters={"low": 0, "high": 1000}), 999),
+        (Fill(kind="randint", parameters={"low": -1, "high": 5}), -1),
+        (Fill(kind="full", parameters={"value": 272}), 272),
+        (Fill(kind="data", parameters={"values": [0, 1, 2, 300]}), 300),
+        (Fill(kind="arange", parameters={"start": 270}), 273),
+    ],
+)
+def test_a_fill_that_reaches_past_the_end_is_a_fault_of_the_case(fill: Fill, value: int) -> None:
+    with pytest.raises(
+        Fault, match=f"reaches {value}, but holds positions in dimension 0 of input1.*high: 272"
+    ) as raised:
+        require_legal_positions(embedding(fill))
+    assert raised.value.reason is Reason.BAD_CASE
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        Fill(kind="randint", parameters={"low": 0, "high": 272}),
+        Fill(kind="randint"),
+        Fill(kind="zeros"),
+        Fill(kind="data", parameters={"values": [0, 1, 2, 271]}),
+    ],
+)
+def test_legal_positions_are_legal(fill: Fill) -> None:
+    require_legal_positions(embedding(fill))

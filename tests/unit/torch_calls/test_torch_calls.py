@@ -1,0 +1,279 @@
+"""Calls of torch by name: what is found, what they yield, and what is expected of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from optest.backends.torch_calls.calling import torch_call
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
+from optest.backends.torch_calls.reference import expected, terms
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    ExpectedError,
+    Fault,
+    Fill,
+    Layer,
+    Reason,
+    RuleClass,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Unrounded,
+    Verdict,
+    dtype,
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "torch.add",
+        "torch.nn.functional.silu",
+        "torch.ops.aten.view",
+        "torch.ops.aten.view.default",
+        "torch.view",
+        "torch.float",
+        "torch.to",
+        "torch.add_",
+        "torch.Tensor.expand",
+        "torch.getitem",
+        "torch.setitem",
+        "torch.and_",
+        "torch.invert",
+        "torch.truediv",
+        "torch.floordiv",
+        "torch.linalg.norm",
+        "torch.special.erf",
+    ],
+)
+def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
+    assert callable(find(name))
+    assert operators.get(name).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("torch.nn.functional.sillu", "torch.nn.functional.silu"),
+        ("torch.softmaxx", "torch.softmax"),
+        ("torch.silu", "torch.nn.functional.silu"),
+        ("torch.ops.aten.veiw", None),
+        ("torch.nonsense.add", None),
+    ],
+)
+def test_what_torch_does_not_have_is_said_with_what_was_meant(name: str, hint: str | None) -> None:
+    with pytest.raises(NoSuchCallable, match=f"has no torch.*{f'did you mean {hint}' if hint else ''}"):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch.no_grad", "torch._C._log_api_usage_once", "torch.set_grad_enabled", "torch.pi"]
+)
+def test_what_computes_nothing_is_no_operator(name: str) -> None:
+    with pytest.raises(NotAnOperator):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("torch.add_", True),
+        ("torch.setitem", True),
+        ("torch.ops.aten.add_.Tensor", True),
+        ("torch.add", False),
+        ("torch.and_", False),
+        ("torch.or_", False),
+        ("torch.Tensor.__add__", False),
+    ],
+)
+def test_which_calls_change_their_first_argument(name: str, changes: bool) -> None:
+    assert descriptor_of(name).mutates == (("input0",) if changes else ())
+
+
+def test_an_inplace_keyword_changes_the_first_argument() -> None:
+    assert torch_call("torch.nn.functional.relu(input0, inplace=True)").mutates == (0,)
+    assert torch_call("torch.nn.functional.relu(input0, inplace=False)").mutates == ()
+
+
+def case(text: str, *tensors: tuple[str, tuple[int, ...]], fill: str = "randn", **more: Any) -> TestCase:
+    return TestCase(
+        descriptor=descriptor_of(text.partition("(")[0]),
+        inputs=tuple(
+            Argument(
+                name=f"input{index}",
+                path=f"input{index}",
+                spec=TensorSpec(dtype=dtype(name), shape=shape),
+                fill=Fill(kind=fill),
+            )
+            for index, (name, shape) in enumerate(tensors)
+        ),
+        attributes={"call": text},
+        **more,
+    )
+
+
+LOOSE = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=5e-3, atol=5e-3)),)
+
+
+def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
+    return execute([of], driver or TorchBackend()).verdicts[0]
+
+
+HALF = ("bfloat16", (3, 5))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        case("torch.add(input0, input1, alpha=2)", HALF, HALF, tolerances=LOOSE),
+        case("torch.add_(input0, input1)", HALF, HALF, tolerances=LOOSE),
+        case("torch.setitem(input0, (0, slice(None, 2, None)), 1.5)", HALF),
+        case("torch.nn.functional.relu(input0, inplace=True)", HALF, tolerances=LOOSE),
+        case("torch.cat([input0, input1], dim=-1)", HALF, HALF),
+        case("torch.chunk(input0, 2, dim=1)", HALF),
+        case("torch.to(input0, torch.float32)", HALF),
+        case("torch.float(input0)", HALF),
+        case("torch.getitem(input0, (..., None, slice(None, None, 2)))", HALF),
+        case("torch.and_(input0, input1)", ("bool", (3, 5)), ("bool", (3, 5)), fill="randint"),
+        case("torch.invert(input0)", ("int32", (3, 5)), fill="randint"),
+        case("torch.arange(2, 9, dtype=torch.float16)", tolerances=LOOSE),
+        case("torch.Tensor.size(input0)", HALF),
+        case("torch.Tensor.dim(input0)", HALF),
+        case("torch.is_floating_point(input0)", HALF),
+        case("torch.max(input0, dim=1)", HALF, tolerances=LOOSE),
+        case(
+            "torch.nn.functional.linear(input0, input1, input2)",
+            ("bfloat16", (4, 300)),
+            ("bfloat16", (7, 300)),
+            ("bfloat16", (7,)),
+            tolerances=LOOSE,
+        ),
+        case("torch.einsum('ij,kj->ik', input0, input1)", HALF, HALF, tolerances=LOOSE),
+        case(
+            "torch.nn.functional.conv2d(input0, input1, padding=1)",
+            ("float32", (1, 3, 8, 8)),
+            ("float32", (4, 3, 3, 3)),
+        ),
+        case("torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float32)", HALF, tolerances=LOOSE),
+        case("torch.sym_sum([1, 65])"),
+    ],
+    ids=lambda each: each.attributes["call"],
+)
+def test_torch_agrees_with_itself_in_float64(asked: TestCase) -> None:
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+
+
+class Wrong(TorchBackend):
+    """Torch with a fault: what it returns is changed."""
+
+    def __init__(self, change: Any) -> None:
+        super().__init__()
+        self._change = change
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        return self._change(list(super().run(case, inputs)), inputs)
+
+
+def test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_it() -> None:
+    """5e-3 of a sum of 4096 products between 0 and 1 is five of them."""
+
+    def dropped(_: list[Any], inputs: Any) -> list[Any]:
+        left, right = (torch.from_numpy(np.array(each)) for each in inputs)
+        return [(left[:, :-1] @ right[:-1]).numpy()]
+
+    asked = case(
+        "torch.matmul(input0, input1)", ("float32", (8, 4096)), ("float32", (4096, 8)), fill="uniform", tolerances=LOOSE
+    )
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, Wrong(dropped)).reason is Reason.VALUE
+
+
+def test_what_is_changed_in_place_is_judged_beside_what_is_returned() -> None:
+    asked = case("torch.add_(input0, input1)", HALF, HALF, tolerances=LOOSE)
+    untouched = Wrong(lambda outputs, inputs: [outputs[0], inputs[0]])
+    found = verdict(asked, untouched)
+    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "output1")
+
+
+def test_an_output_too_many_or_too_few_is_found() -> None:
+    asked = case("torch.chunk(input0, 2, dim=1)", HALF)
+    assert verdict(asked, Wrong(lambda outputs, _: outputs[:1])).reason is Reason.MISSING_OUTPUT
+    assert verdict(asked, Wrong(lambda outputs, _: [*outputs, outputs[0]])).reason is Reason.EXTRA_OUTPUT
+
+
+def test_the_dtype_of_an_output_is_that_of_the_call() -> None:
+    array = np.ones((2, 3), np.float32)
+    [found] = expected([array], {"call": "torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float16)"})
+    assert isinstance(found, Unrounded)
+    assert (found.values.dtype, found.dtype.name) == (np.float64, "float16")
+
+
+def test_terms_of_a_contraction_are_its_own() -> None:
+    left, right = np.array([[1.0, -2.0, 3.0]], np.float32), np.array([[4.0], [5.0], [-6.0]], np.float32)
+    [found] = terms([left, right], {"call": "torch.matmul(input0, input1)"})
+    assert (found.absolute.item(), found.squared.item(), found.count) == (4 + 10 + 18, 16 + 100 + 324, 3)
+    [found] = terms([left, right], {"call": "torch.einsum('ij,jk->ik', input0, input1)"})
+    assert (found.absolute.item(), found.squared.item(), found.count) == (4 + 10 + 18, 16 + 100 + 324, 3)
+
+
+def test_strides_reach_the_call() -> None:
+    """A view of what is not contiguous is refused, in float64 too."""
+    spec = TensorSpec(dtype=dtype("float16"), shape=(2, 3, 8), strides=(48, 16, 1))
+    asked = case(
+        "torch.view(input0, [2, 24])",
+        ("float16", (2, 3, 8)),
+        expects_error=ExpectedError(type="RuntimeError", match="view"),
+    )
+    sliced = TestCase(
+        descriptor=asked.descriptor,
+        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
+        attributes=asked.attributes,
+        expects_error=asked.expects_error,
+    )
+    assert verdict(sliced).status is Status.PASSED
+    accepted = verdict(asked)
+    assert (accepted.reason, "torch on the CPU accepts" in accepted.message) == (Reason.NOT_REFUSED, True)
+
+
+def test_a_text_that_torch_does_not_say_is_no_refusal() -> None:
+    asked = case(
+        "torch.view(input0, 32, -1, 2880)", HALF, expects_error=ExpectedError(type="RuntimeError", match="view")
+    )
+    found = verdict(asked)
+    assert found.reason is Reason.WRONG_ERROR
+    assert "is invalid for input of size 15" in found.message
+
+
+def test_random_results_are_not_compared() -> None:
+    found = verdict(case("torch.nn.functional.dropout(input0, p=0.5, training=True)", HALF, tolerances=LOOSE))
+    assert (found.reason, "random numbers" in found.message) == (Reason.UNSUPPORTED, True)
+
+
+def test_an_unknown_name_is_an_error_of_its_case() -> None:
+    with pytest.raises(Fault, match=r"did you mean torch\.softmax"):
+        TorchBackend().unsupported(case("torch.softmaxx(input0)", HALF))
+
+
+def test_a_call_that_a_trace_swept_up_is_left_out() -> None:
+    assert "not an operator" in (TorchBackend().unsupported(case("torch.no_grad()")) or "")
+
+
+def test_which_rules_judge() -> None:
+    kinds = {name: descriptor_of(name).rule for name in ("torch.view", "torch.float", "torch.bmm", "torch.silu")}
+    assert {name: rule.kind if rule else None for name, rule in kinds.items()} == {
+        "torch.view": RuleClass.MOVEMENT,
+        "torch.float": RuleClass.EXACT,
+        "torch.bmm": RuleClass.ACCUMULATE,
+        "torch.silu": None,
+    }
