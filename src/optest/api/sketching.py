@@ -1,0 +1,127 @@
+"""``optest ffi inspect --write``: a mapping to start from, made of a library and its headers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from optest.api.inspecting import LibraryReport
+from optest.backends.c_library.mapping_file import read_mapping
+from optest.backends.c_library.sketch import Sketch, sketch
+from optest.errors import InternalError, UsageError
+from optest.operators import operators
+
+__all__ = ["WrittenMapping", "require_writable", "write_mapping"]
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenMapping:
+    """The file and what is in it; ``command`` are the options that name the library and its headers."""
+
+    path: str
+    sketch: Sketch
+    command: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """What was written, and what comes next."""
+        made = self.sketch
+        yield ""
+        yield f"{self.path}: {_counted(made.operators, 'operator')}, {len(made.guessed)} of them with guesses"
+        if made.unplaced:
+            told = _counted(tuple(made.unplaced), "function")
+            yield f"  {told} with the name of an operator could not be placed; the file says why"
+        yield "next: look at every line of it that says `guess`, then"
+        library, headers = self.command[: -2 * self._headers], self.command[-2 * self._headers :]
+        words = [shlex.join(part) for part in (library, headers)]
+        yield f"  optest ffi inspect {words[0]} {words[1]} --mapping {shlex.quote(self.path)}"
+
+    @property
+    def _headers(self) -> int:
+        return self.command.count("--headers")
+
+
+def require_writable(path: str, *, mapping: str, force: bool) -> None:
+    """Refuse what cannot be written before anything is read.
+
+    Raises:
+        UsageError: for a file that is there, a name that no mapping can have, and a mapping that is stated already.
+    """
+    if mapping:
+        raise UsageError("--write makes a mapping, and --mapping states one; name one of them")
+    file = Path(path)
+    if file.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"--write is {path}, but should be a file that ends in .yaml")
+    if not file.parent.is_dir():
+        raise UsageError(f"--write is {path}, but there is no folder {file.parent}")
+    if file.is_dir():
+        raise UsageError(f"--write is {path}, which is a folder")
+    if file.exists() and not force:
+        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+
+
+def write_mapping(
+    report: LibraryReport, path: str, *, libraries: Sequence[str], headers: Sequence[str], force: bool = False
+) -> WrittenMapping:
+    """Write what names and types let one guess; what is written can be read as a mapping.
+
+    Raises:
+        UsageError: if no function was recognised, or the file cannot be written.
+    """
+    files = [Path(each).name for each in libraries]
+    made = sketch(
+        _name_of(files[0]), files, report.header, report.inspection, [operators.get(name) for name in operators.names()]
+    )
+    if not made.operators:
+        raise UsageError(_nothing_in(made))
+    _write(Path(path), made.text, force=force)
+    command = (*libraries, *(word for each in headers for word in ("--headers", each)))
+    return WrittenMapping(path=path, sketch=made, command=command)
+
+
+def _name_of(file: str) -> str:
+    name = re.sub(r"\W", "_", re.sub(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$", "", file).removeprefix("lib"))
+    return name or "mine"
+
+
+def _nothing_in(made: Sketch) -> str:
+    said = "no function has the name and the arguments of an operator of optest; nothing was written"
+    reasons = [f"\n  {function}: {why}" for function, why in list(made.unplaced.items())[:_SHOWN]]
+    return (
+        said
+        + "".join(reasons)
+        + "\n  `optest list operators` has the names; docs/backends.md says how a mapping is written"
+    )
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """Checked under another name first, so that what stands there in the end is whole and can be read."""
+    draft = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        try:
+            read_mapping(draft)
+        except UsageError as error:
+            raise InternalError(f"the mapping that was guessed cannot be read: {error}") from None
+        if force:
+            os.replace(draft, path)
+        else:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(FileNotFoundError):
+            draft.unlink()
+
+
+def _counted(items: Sequence[str], word: str) -> str:
+    return f"{len(items)} {word}{'' if len(items) == 1 else 's'}"
