@@ -183,7 +183,7 @@ class FfiBackend(BackendDriver):
         as what can be called again."""
         if isinstance(session, DirectSession):
             memory, direct, nothing = self._direct(case, kind.required(), session, inputs)
-            yield memory, direct, nothing, Subject(direct)
+            yield memory, direct, nothing, Subject(direct, direct.function.name)
             return
         described = self._described_case(case, kind, session, inputs)
         with described.subject.alive() as descriptor:

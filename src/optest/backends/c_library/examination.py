@@ -23,6 +23,8 @@ __all__ = ["Examination"]
 _COUNTS_LEAKS = "0"
 """The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
 
+_OFTEN_BYTES = 1 << 14
+
 
 class Examination:
     """Examines cases of one library, one after the other."""
@@ -31,18 +33,20 @@ class Examination:
         self._config = config
         self._printed = Printed()
         self._is_first = True
+        self._called_often: set[str] = set()
         self._threads: ThreadCounts | None = None
 
     def of(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> Examined:
-        """Call as often as it takes; of all case keys one in sixteen has its leaks counted.
+        """Call as often as it takes; of all case keys one in sixteen has its leaks counted and is looked at closer.
 
-        The same ones, and the first case, are asked what they left behind in the process.
+        The same ones, and the first case, are asked what they left behind in the process; the first small case of each
+        function is called hundreds of times.
 
         Raises:
             Fault: for whatever the library did that it should not do.
             StatusError: if the library refuses.
         """
-        policy = _policy(key, config)
+        policy = replace(_policy(key, config), calls_often=self._calls_often(memory, subject))
         manners = Manners(self._printed, looks_at_process=policy.counts_leaks or self._is_first)
         self._is_first = False
 
@@ -114,6 +118,12 @@ class Examination:
         if key.endswith(_COUNTS_LEAKS):
             require_no_leak_of_refusals(refused)
 
+    def _calls_often(self, memory: CaseMemory, subject: Subject) -> bool:
+        if subject.name in self._called_often or memory.nbytes > _OFTEN_BYTES:
+            return False
+        self._called_often.add(subject.name)
+        return True
+
     def _counts(self) -> ThreadCounts:
         if self._threads is None:
             library, stated = opened(self._config), self._config.mapping.threads
@@ -132,5 +142,7 @@ def _policy(key: str, config: FfiConfig) -> Policy:
         invariant=config.invariant,
         threads=config.threads,
         counts_leaks=key.endswith(_COUNTS_LEAKS),
+        looks_closer=key.endswith(_COUNTS_LEAKS),
+        has_other_callers=config.device == "cpu" and config.mapping.threads.callers == "any",
         alignment=config.mapping.alignment,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ __all__ = [
     "NOTHING_MADE",
     "NO_CALL",
     "NO_PROTOCOL",
+    "RANK",
     "REFUSALS",
     "SIZE",
     "Call",
@@ -41,6 +42,9 @@ REFUSALS = {
 """Kinds of wrong calls."""
 SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<dim>-?[0-9]{1,2})\]|\.dtype)")
 """A size of a tensor, or its dtype."""
+
+RANK = re.compile(r"(?P<name>[A-Za-z_]\w*)-(?P<fewer>[0-9])")
+"""A number of dimensions: so many fewer than another tensor has."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,10 +71,14 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What sets the number of threads: functions of the library, and variables that it reads with each descriptor."""
+    """What sets the number of threads: functions of the library, and variables that it reads with each descriptor.
+
+    ``callers`` is one where only one thread of a program may call the library at a time.
+    """
 
     functions: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    callers: Literal["any", "one"] = "any"
 
 
 class Counting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,7 +93,8 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """One operator: ``broadcasts`` where C wants operands of the output's shape, which strides of 0 give them.
 
     What the library says that it has: ``dtypes`` that all tensors share (() for every one of the library's), but those
-    in ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor. ``in_place`` are
+    in ``dtypes_of``, each with its own list, in which ``same`` is the shared one; ``ranks`` by tensor, with
+    ``input-2`` for two less than another has. ``in_place`` are
     the inputs that an output may be, with the same layout; ``output_layouts`` the layouts that an output may have;
     ``refuses`` what it promises to refuse, where that is not what the library promises; ``indexes`` says of which
     tensor's dimension an input holds indices (``{position_ids: "cos[0]"}``).
@@ -107,7 +116,7 @@ class OperatorMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     starts_as: StartsAs | None = None
     dtypes: tuple[str, ...] = ()
     dtypes_of: Mapping[str, tuple[str, ...]] = {}
-    ranks: Mapping[str, tuple[int, ...]] = {}
+    ranks: Mapping[str, tuple[int | str, ...]] = {}
     in_place: tuple[str, ...] = ()
     output_layouts: Literal["any", "dense"] = "any"
     refuses: tuple[str, ...] | None = None
@@ -202,6 +211,7 @@ def unknown_names(operator: OperatorMapping, descriptor: OperatorDescriptor) -> 
     named += [("input", name, inputs) for name in (*operator.in_place, *operator.arange)]
     named += [("input", counting.of, inputs) for counting in operator.arange.values()]
     named += [("tensor", name, tensors) for name in (*operator.dtypes_of, *operator.ranks, *operator.swapped)]
+    named += [("tensor", rule["name"], tensors) for rule in _rules_of_ranks(operator) if rule]
     if start is not None:
         named += [("output", start.output, outputs), ("input", start.input, inputs)]
         named += [("attribute", name, attributes) for name in start.without]
@@ -216,9 +226,16 @@ def unknown_names(operator: OperatorMapping, descriptor: OperatorDescriptor) -> 
     return told or list(_unfit_attributes(operator, descriptor))
 
 
-def _unfit_attributes(operator: OperatorMapping, descriptor: OperatorDescriptor) -> Iterable[str]:
+def _unfit_attributes(operator: OperatorMapping, descriptor: OperatorDescriptor) -> Iterator[str]:
     told = (_unfit(descriptor, name, value) for name, value in operator.always.items())
-    return [f"always: {why}" for why in told if why]
+    if not all(_rules_of_ranks(operator)):
+        yield "ranks: a number of dimensions should be a number, or another tensor's less some, as in input-2"
+    yield from (f"always: {why}" for why in told if why)
+
+
+def _rules_of_ranks(operator: OperatorMapping) -> list[re.Match[str] | None]:
+    """Numbers of dimensions that follow from another tensor's, None for what says nothing."""
+    return [RANK.fullmatch(each) for ranks in operator.ranks.values() for each in ranks if isinstance(each, str)]
 
 
 def _unfit(descriptor: OperatorDescriptor, name: str, value: Any) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from optest.backends.c_library.answers import Answer, first_index, where_different
+from optest.backends.c_library.closer import CloserLook, has_nan, other_caller
 from optest.backends.c_library.manners import require_no_leak
 from optest.backends.c_library.memory import CaseMemory
 from optest.backends.c_library.places import Filling, Place, Where
@@ -52,11 +54,14 @@ _REPEATS_S = 0.04
 _LEAST_REPEATS = 10
 _LEAST_REPEATS_S = 0.3
 _MOST_FURTHER = 8
+_BESIDE_OTHERS = 30
+_BESIDE_OTHERS_S = 0.1
 _TURNS = 3
 """What goes wrong now and then seems to depend on something once in a while, but hardly four times."""
 
 _ALIGNED, _SHIFTED = Where(), Where(shift=1)
 _AT_END, _AT_START = Where(placement=Placement.PAGES_END), Where(placement=Placement.PAGES_START)
+_ELSEWHERE = Where(shift=2)
 _PLACES = {
     None: (_SHIFTED, _AT_END, _AT_START),
     "heap": (_SHIFTED, _ALIGNED, Where(shift=2)),
@@ -71,6 +76,8 @@ class Policy:
     """``is_brief`` asks for one call while nothing is wrong. ``guard`` is heap or pages, None for both in turns;
     ``invariant`` promises equal bits at every address and with every number of ``threads``; ``counts_leaks`` looks for
     leaks too where the heap does not seem to grow, since malloc gives small pieces out of a store that counts as used.
+    ``looks_closer`` and ``calls_often`` ask what is asked of few cases only (``closer``); ``has_other_callers`` says
+    that several threads may call the library at once.
     """
 
     is_brief: bool = False
@@ -78,6 +85,9 @@ class Policy:
     invariant: bool = False
     threads: tuple[int, ...] = ()
     counts_leaks: bool = False
+    looks_closer: bool = False
+    calls_often: bool = False
+    has_other_callers: bool = False
     alignment: int = 1
 
     def at(self, where: Where) -> Where:
@@ -101,20 +111,10 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """The outputs of one call, by name."""
-
-    outputs: dict[str, Array]
-
-    def is_same(self, other: _Answer) -> bool:
-        return all(array.tobytes() == other.outputs[name].tobytes() for name, array in self.outputs.items())
-
-
-@dataclass(frozen=True, slots=True)
 class _Other:
     """Another answer than the first, and where it came from."""
 
-    answer: _Answer
+    answer: Answer
     situation: Situation
     place: Place
 
@@ -127,7 +127,7 @@ class Examined:
     further: list[FurtherAnswer] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
-    def add(self, answer: _Answer, how: str, reason: Reason | None) -> None:
+    def add(self, answer: Answer, how: str, reason: Reason | None) -> None:
         if len(self.further) < _MOST_FURTHER:
             self.further.append(FurtherAnswer(outputs=answer.outputs, how=how, reason=reason))
 
@@ -209,11 +209,13 @@ class Probe:
         _say_what_was_done(examined, self._memory, self._policy, calls=3)
         self._compare(first, others, examined, home)
         self._repeat(first, examined, home)
+        self._beside_other_callers(first, examined, home)
+        self._look_closer(first, examined, home)
         self._with_threads(first, examined, home)
         self._look_for_leaks(examined, home, grew)
         return examined
 
-    def _answers_beside_others(self, first: _Answer, places: Sequence[Place]) -> tuple[list[_Other], bool]:
+    def _answers_beside_others(self, first: Answer, places: Sequence[Place]) -> tuple[list[_Other], bool]:
         """Answers other than the first in the situations that follow, and whether the heap grew meanwhile.
 
         Whatever Python keeps is made before, and answers that are the same are dropped at once, so that a heap that
@@ -243,6 +245,7 @@ class Probe:
         _say_what_was_done(examined, self._memory, self._policy, calls=2)
         self._compare(first, others, examined, home)
         self._repeat(first, examined, home)
+        self._beside_other_callers(first, examined, home)
         self._with_threads(first, examined, home)
         examined.impossible("leaks", f"not looked for above {_SMALL_BYTES >> 20} MiB")
         return examined
@@ -260,10 +263,10 @@ class Probe:
                 self._require_written(place)
             examined = Examined(outputs=outputs)
             _say_what_one_call_shows(examined, self._policy, why)
-            self._with_threads(_Answer(outputs), examined, place)
+            self._with_threads(Answer(outputs), examined, place)
         return examined
 
-    def _answer(self, situation: Situation, place: Place) -> _Answer:
+    def _answer(self, situation: Situation, place: Place) -> Answer:
         """One call in a situation; who else is alive is the caller's to see to."""
         memory = self._memory
         if situation.before is Before.OTHER_VALUES:
@@ -280,11 +283,11 @@ class Probe:
         with suppress(StatusError):
             self._call(self._memory.pointers(place))
 
-    def _called(self, place: Place) -> _Answer:
+    def _called(self, place: Place) -> Answer:
         self._call(self._memory.pointers(place))
-        return _Answer(place.collect())
+        return Answer(place.collect())
 
-    def _compare(self, first: _Answer, others: Sequence[_Other], examined: Examined, home: Place) -> None:
+    def _compare(self, first: Answer, others: Sequence[_Other], examined: Examined, home: Place) -> None:
         """Find out why other answers than the first came out of other situations, if they did.
 
         Raises:
@@ -326,9 +329,9 @@ class Probe:
                 return
             if not other.is_same(self._renewed_answer(suspect.situation, home)):
                 return
-        raise Fault(suspect.reason, f"{_where_different(one, other)} depends on {suspect.what}")
+        raise Fault(suspect.reason, f"{where_different(one, other)} depends on {suspect.what}")
 
-    def _renewed_answer(self, situation: Situation, home: Place) -> _Answer:
+    def _renewed_answer(self, situation: Situation, home: Place) -> Answer:
         """With a descriptor of its own, after calls that leave behind the same whatever ran before them."""
         memory = self._memory
         with ExitStack() as stack:
@@ -357,7 +360,7 @@ class Probe:
             never = {name: each & never.get(name, each) for name, each in untouched.items()}
         for name, each in never.items():
             if each.any():
-                index = _first_index(each)
+                index = first_index(each)
                 raise Fault(
                     Reason.UNWRITTEN,
                     f"{int(each.sum())} of {each.size} elements of output {name} were never written; "
@@ -365,7 +368,7 @@ class Probe:
                     details={"output": name, "index": index},
                 )
 
-    def _repeat(self, first: _Answer, examined: Examined, home: Place, how: str = "in a repeated call") -> None:
+    def _repeat(self, first: Answer, examined: Examined, home: Place, how: str = "in a repeated call") -> None:
         """Call tensors that are worth several threads again: a race shows itself now and then."""
         if self._memory.most_elements < _PARALLEL_ELEMENTS:
             return
@@ -383,7 +386,71 @@ class Probe:
                 examined.add(answer, how, Reason.NONDETERMINISTIC)
         examined.done("races", f"{count} more calls {how.removeprefix('in a repeated call')}".strip())
 
-    def _with_threads(self, first: _Answer, examined: Examined, home: Place) -> None:
+    def _beside_other_callers(self, first: Answer, examined: Examined, home: Place) -> None:
+        """Call large tensors while another thread calls with a descriptor, tensors and values of its own."""
+        if (
+            self._memory.most_elements < _PARALLEL_ELEMENTS
+            or not self._policy.has_other_callers
+            or not self._subject.has_descriptors
+            or examined.further
+        ):
+            return
+        place = self._memory.place(self._policy.at(_ELSEWHERE))
+        place.fill(FIRST.filling, self._others)
+        pointers = self._memory.pointers(place)
+        with suppress(StatusError), self._memory.watched(home, place), self._subject.apart(pointers) as call:
+            theirs = Answer(place.collect())
+            place.fill(FIRST.filling, self._others)
+            how = "while another thread called it too"
+            began = perf_counter()
+            count = 0
+            with other_caller(call):
+                while count < _BESIDE_OTHERS and perf_counter() < began + _BESIDE_OTHERS_S:
+                    count += 1
+                    home.fill(FIRST.filling, self._memory.values)
+                    answer = self._called_beside(home)
+                    if not first.is_same(answer):
+                        examined.add(answer, how, Reason.STATE)
+            examined.done("callers at once", f"{count} calls beside those of another thread")
+            if not theirs.is_same(Answer(place.collect())):
+                detail = "the other of two threads that called at the same time got other bits than alone"
+                examined.note("same bits for two callers", detail)
+
+    def _called_beside(self, home: Place) -> Answer:
+        """Raises:
+        Fault: STATE if the library refuses what it takes alone.
+        """
+        try:
+            return self._called(home)
+        except StatusError as error:
+            said = f"the library refused a call that it takes alone, while another thread called it too: {error}"
+            raise Fault(Reason.STATE, said) from None
+
+    def _look_closer(self, first: Answer, examined: Examined, home: Place) -> None:
+        """What is asked of cases with NaN, of those without elements, and of a few."""
+        look = CloserLook(self._memory, self._subject, self._call, home, first)
+        if has_nan(first):
+            answer = look.with_other_nans()
+            if answer is not None:
+                examined.add(answer, "with NaNs of the other sign", None)
+            examined.done("NaNs of both signs")
+        if not all(array.size for array in (*self._memory.values.values(), *first.outputs.values())):
+            refused = look.note_of_null()
+            if refused:
+                examined.note("NULL for tensors without elements", refused)
+            else:
+                examined.done("NULL for tensors without elements")
+        if not examined.further:
+            pairs = look.require_same_when_shared(but_alike=not self._policy.looks_closer)
+            if pairs:
+                examined.done("inputs in one memory", f"{pairs} pair{'' if pairs == 1 else 's'}")
+        if self._policy.looks_closer and not examined.further:
+            look.require_layouts_copied()
+        if self._policy.calls_often and not examined.further:
+            look.require_same_after_many()
+            examined.done("many calls")
+
+    def _with_threads(self, first: Answer, examined: Examined, home: Place) -> None:
         """The same with every number of threads that was asked for."""
         threads = self._threads
         if threads is None:
@@ -403,7 +470,7 @@ class Probe:
                     self._repeat(answer, examined, place, how)
         examined.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
 
-    def _differs_by_threads(self, answer: _Answer, examined: Examined, how: str) -> None:
+    def _differs_by_threads(self, answer: Answer, examined: Examined, how: str) -> None:
         if self._policy.invariant:
             raise Fault(Reason.NONDETERMINISTIC, f"the library is declared invariant, but gives other bits {how}")
         examined.note("same bits with every number of threads", f"other bits {how}; all answers were compared")
@@ -462,18 +529,3 @@ def _other(array: Array) -> Array:
         return array
     halved: Array = (array * array.dtype.type(0.5)).astype(array.dtype)
     return halved.reshape(array.shape)
-
-
-def _first_index(where: Array) -> list[int]:
-    return [int(axis[0]) for axis in np.nonzero(np.atleast_1d(where))][: where.ndim]
-
-
-def _where_different(first: _Answer, other: _Answer) -> str:
-    for name, array in first.outputs.items():
-        if array.tobytes() == other.outputs[name].tobytes():
-            continue
-        size = array.dtype.itemsize
-        one, two = (np.frombuffer(each.tobytes(), np.uint8).reshape(-1, size) for each in (array, other.outputs[name]))
-        index = _first_index((one != two).any(axis=1).reshape(array.shape))
-        return f"element {index} of output {name}"
-    return "an output"

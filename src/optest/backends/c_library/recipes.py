@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +58,10 @@ class Recipe:
         self._values = {**values, "null": None}
 
     @contextmanager
-    def made(self, *, keeps_tensors: bool = False) -> Iterator[Made]:
+    def made(self, *, keeps_tensors: bool = False, forgets: bool = False) -> Iterator[Made]:
         """A descriptor while inside. Those of the tensors are gone when the caller gets it, unless he ``keeps`` them,
-        for a descriptor that shall be in the way of another.
+        for a descriptor that shall be in the way of another. With ``forgets`` the arrays of sizes and strides hold
+        something else as soon as the tensors have their descriptors.
 
         Raises:
             StatusError: if the library refuses.
@@ -68,7 +69,7 @@ class Recipe:
         """
         alive: list[int] = []
         try:
-            descriptor = self._described(alive)
+            descriptor = self._described(alive, forgets=forgets)
             try:
                 if not keeps_tensors:
                     self._end(alive)
@@ -78,7 +79,7 @@ class Recipe:
         finally:
             self._end(alive)
 
-    def _described(self, alive: list[int]) -> int:
+    def _described(self, alive: list[int], *, forgets: bool) -> int:
         """``alive`` gets the tensors' descriptors."""
         pointers: dict[str, int | None] = {}
         for role, tensor in self._tensors.items():
@@ -88,7 +89,21 @@ class Recipe:
             creation, values = tensor
             pointers[role] = pointer = creation.pointer(values, {}, f"descriptor of {role}")
             alive.append(pointer)
-        return self._create.pointer(self._values, pointers, self._what)
+        with self._overwritten() if forgets else nullcontext():
+            return self._create.pointer(self._values, pointers, self._what)
+
+    @contextmanager
+    def _overwritten(self) -> Iterator[None]:
+        """While inside, every array that described a tensor holds ones: legal sizes and strides, of other tensors."""
+        told = (values for tensor in self._tensors.values() if tensor is not None for values in tensor[1].values())
+        kept = [(array, bytes(array)) for array in told if isinstance(array, ctypes.Array)]
+        for array, _ in kept:
+            array[:] = [1] * len(array)
+        try:
+            yield
+        finally:
+            for array, held in kept:
+                ctypes.memmove(array, held, len(held))
 
     def _end(self, alive: list[int]) -> None:
         while alive:

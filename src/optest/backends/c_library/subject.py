@@ -32,16 +32,25 @@ class Subject:
         """What a call needs now: it may depend on the number of threads when the descriptor was made."""
         return 0
 
-    def __init__(self, run: Callable[[Pointers], None]) -> None:
+    def __init__(self, run: Callable[[Pointers], None], name: str = "") -> None:
+        """``name`` is the C function's."""
         self._run = run
+        self.name = name
 
     def run(self, pointers: Pointers) -> None:
         self._run(pointers)
 
     @contextmanager
-    def renewed(self) -> Iterator[None]:
-        """While inside, :meth:`run` uses a descriptor that was made just now."""
+    def renewed(self, *, forgets: bool = False) -> Iterator[None]:
+        """While inside, :meth:`run` uses a descriptor that was made just now; with ``forgets`` the arrays that the
+        tensors were described by were overwritten before it was made."""
+        del forgets  # nothing is described
         yield
+
+    @contextmanager
+    def apart(self, pointers: Pointers) -> Iterator[Callable[[], None]]:
+        """A call with these pointers that has nothing in common with :meth:`run`, for another thread."""
+        yield lambda: self._run(pointers)
 
     @contextmanager
     def disturbed(self) -> Iterator[None]:
@@ -59,6 +68,7 @@ class Described(Subject):
         descriptor for its workspace.
         """
         self._call = call
+        self.name = call.function.name
         self._specs = specs
         self._values = values
         self._recipe_of = recipe_of
@@ -70,10 +80,10 @@ class Described(Subject):
         self._places = [index for index, key in enumerate(call.keys) if key == "descriptor"]
 
     @contextmanager
-    def alive(self) -> Iterator[Made]:
+    def alive(self, *, forgets: bool = False) -> Iterator[Made]:
         """While inside, :meth:`run` uses a descriptor that was made just now."""
         before = self._descriptor
-        with self._recipe.made() as made:
+        with self._recipe.made(forgets=forgets) as made:
             self._descriptor = made
             try:
                 yield made
@@ -100,9 +110,17 @@ class Described(Subject):
         self._told = (pointers, self._call.told(passed))
 
     @contextmanager
-    def renewed(self) -> Iterator[None]:
-        with self.alive():
+    def renewed(self, *, forgets: bool = False) -> Iterator[None]:
+        with self.alive(forgets=forgets):
             yield
+
+    @contextmanager
+    def apart(self, pointers: Pointers) -> Iterator[Callable[[], None]]:
+        with self._recipe.made() as made:
+            passed = {**self._values, "descriptor": made, **pointers}
+            self._call(passed)
+            told = self._call.told(passed)
+            yield lambda: self._call.function.again(told)
 
     @contextmanager
     def disturbed(self) -> Iterator[None]:

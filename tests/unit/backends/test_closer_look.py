@@ -1,0 +1,143 @@
+"""What few cases are asked beside the rest, of a sum that Python computes in the memory that C would get."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optest.backends.c_library.answers import Answer
+from optest.backends.c_library.closer import CloserLook, has_nan
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+from optest.backends.c_library.memory import CaseMemory
+from optest.backends.c_library.places import Place, Where
+from optest.backends.c_library.situations import FIRST
+from optest.backends.c_library.subject import Subject
+from optest.ffi.statuses import StatusError
+from optest.numerics import Array
+from optest.spec import Fault, Reason, TensorSpec, dtype
+
+F32 = dtype("float32")
+SHAPE = (3, 3)
+ONE, OTHER, OUT = "input:input", "input:other", "output:out"
+Sum = Callable[[Mapping[str, Any]], None]
+
+
+def memory_of(one: Array, other: Array) -> CaseMemory:
+    entry = read_mapping(mapping_path("infiniop", "")).operators["add"]
+    return CaseMemory(entry, {"input": one, "other": other}, {"out": TensorSpec(dtype=F32, shape=one.shape)})
+
+
+def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -> Array:
+    """The elements there; strides are in bytes."""
+    count = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) // 4 + 1
+    held = np.frombuffer((ctypes.c_float * count).from_address(address), np.float32)
+    return np.lib.stride_tricks.as_strided(held, shape, strides)
+
+
+def asked(one: Array, other: Array, run: Sum) -> CloserLook:
+    memory = memory_of(one, other)
+    home: Place = memory.place(Where())
+    home.fill(FIRST.filling, memory.values)
+    run(memory.pointers(home))
+    return CloserLook(memory, Subject(run), run, home, Answer(home.collect()))
+
+
+def added(one: Array, other: Array) -> Sum:
+    """The sum of tensors that lie like these, wherever the pointers say."""
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        if pointers[ONE] is None:
+            return
+        total = at(pointers[ONE].address, one.strides) + at(pointers[OTHER].address, other.strides)
+        pointers[OUT].array[...] = total
+
+    return run
+
+
+VALUES = np.arange(9, dtype=np.float32).reshape(SHAPE)
+LAYOUTS = {"alike": (VALUES, 10 * VALUES), "transposed": (VALUES, (10 * VALUES).T)}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_right_sum_is_the_same_in_one_memory_and_after_many_calls(layout: str) -> None:
+    one, other = LAYOUTS[layout]
+    look = asked(one, other, added(one, other))
+    assert look.require_same_when_shared() == 1
+    assert look.require_same_when_shared(but_alike=True) == (layout == "transposed")
+    look.require_same_after_many()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_takes_one_address_for_one_tensor_is_found(layout: str) -> None:
+    """Twice the first where both begin at one address: right only if that is not wrong by one, or laid otherwise."""
+    one, other = LAYOUTS[layout]
+    right = added(one, other)
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        right(pointers)
+        if pointers[ONE].address == pointers[OTHER].address:
+            pointers[OUT].array[...] = 2 * pointers[ONE].array + (layout == "alike")
+
+    with pytest.raises(Fault, match="where input and other lie in the same memory") as raised:
+        asked(one, other, run).require_same_when_shared()
+    assert raised.value.reason is Reason.VALUE
+
+
+def test_a_refusal_of_one_memory_is_no_fault() -> None:
+    right = added(VALUES, VALUES)
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        if pointers[ONE].address == pointers[OTHER].address:
+            raise StatusError("add", 1, "REFUSED")
+        right(pointers)
+
+    asked(VALUES, VALUES, run).require_same_when_shared()
+
+
+def test_a_counter_of_eight_bits_is_found() -> None:
+    right, calls = added(VALUES, VALUES), 0
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        nonlocal calls
+        calls = (calls + 1) % 256
+        right(pointers)
+        if calls == 0:
+            pointers[OUT].array[0, 1] = 7
+
+    with pytest.raises(Fault, match=r"element \[0, 1\] of output out .* the 255th of these") as raised:
+        asked(VALUES, VALUES, run).require_same_after_many()
+    assert raised.value.reason is Reason.STATE
+
+
+def test_nans_of_either_sign_have_to_give_nan() -> None:
+    values = VALUES.copy()
+    values[1, 1] = np.nan
+    right = added(values, VALUES)
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        right(pointers)
+        if np.signbit(pointers[ONE].array[1, 1]):
+            pointers[OUT].array[1, 1] = 0
+
+    look = asked(values, VALUES, right)
+    assert has_nan(look._first)
+    assert look.with_other_nans() is None
+    found = asked(values, VALUES, run).with_other_nans()
+    assert found is not None
+    assert found.outputs["out"][1, 1] == 0
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_null_may_do_nothing_or_be_refused_where_there_are_no_elements(refuses: bool) -> None:
+    empty = np.zeros((0, 3), np.float32)
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        if refuses and pointers[ONE] is None:
+            raise StatusError("add", 2, "NULL_POINTER")
+
+    said = asked(empty, empty, run).note_of_null()
+    assert said.startswith("NULL is refused for tensors without elements: ") == refuses
