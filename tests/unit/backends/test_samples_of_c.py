@@ -172,7 +172,7 @@ def test_no_two_cases_are_one_to_the_runner(name: str) -> None:
 
 def test_eight_dimensions_and_sizes_of_0_are_asked() -> None:
     cases = cases_of("relu")
-    assert {len(case.inputs[0].spec.shape) for case in cases if "set:ranks" in case.tags} == {8}
+    assert {len(case.inputs[0].spec.shape) for case in cases if "set:ranks" in case.tags} >= {8, 1}
     empty = {
         case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags and not case.inputs[0].spec.elements
     }
@@ -184,6 +184,7 @@ def test_the_last_row_that_an_index_reaches_is_asked() -> None:
     rows = {case.inputs[3].spec.dtype.name: case.inputs[1].spec.shape[0] for case in cases}
     assert rows["uint8"] == 256
     assert rows["int8"] == 128
+    assert rows["uint16"] == 65536
     assert rows["int64"] > 256
 
 
@@ -191,3 +192,64 @@ def test_an_output_that_begins_in_another_output_is_refused() -> None:
     aliases = [call.alias for call in calls_of(cases_of("layer_norm"))]
     assert {"output:out": "output:std"} in aliases
     assert {"output:out": "input:input"} in aliases
+
+
+def test_attributes_are_asked_with_other_numbers_in_every_rank() -> None:
+    """An axis that is misread in one rank, a factor that is cut to a whole number, an epsilon above 1."""
+    axes = {
+        (len(case.inputs[0].spec.shape), case.attributes["dim"])
+        for case in cases_of("softmax")
+        if "set:attribute-values" in case.tags
+    }
+    assert {(5, 0), (5, -4), (3, 0), (2, -2)} <= axes
+    assert {1.75, 11.0} <= {case.attributes["alpha"] for case in cases_of("gemm") if "alpha" in case.attributes}
+    windows = [case.attributes for case in cases_of("conv2d") if "set:attribute-values" in case.tags]
+    assert {(1, 2), (2, 1)} <= {each["dilation"] for each in windows} & {each["stride"] for each in windows}
+
+
+def test_numbers_that_a_window_cannot_have_are_refused_in_each_place() -> None:
+    cases = [case for case in cases_of("conv2d") if "set:refused" in case.tags]
+    odd = {case.attributes["dilation"] for case in cases} | {case.attributes["stride"] for case in cases}
+    assert any(0 in each for each in odd)
+    assert any(-1 in each for each in odd)
+
+
+def test_an_output_begins_before_and_at_an_input_that_it_may_not_be() -> None:
+    calls = [call for call in calls_of(cases_of("gemm")) if call.alias]
+    assert {call.behind for call in calls if call.alias == {"output:out": "input:b"}} == {1, 0, -1}
+    cases = [case for case in cases_of("rms_norm") if "set:refused" in case.tags]
+    laid = [read_ffi_config(case)[0] for case in cases]
+    alike = [config for config in laid if config and config.call.alias == {"output:out": "input:input"}]
+    assert all(config.layouts for config in alike if config.call.behind == 0)
+    assert {config.call.behind for config in alike} == {1, 0, -1}
+
+
+def test_an_index_that_is_legal_in_fewer_bits_is_refused() -> None:
+    fills = [
+        argument.fill
+        for case in cases_of("rope")
+        if "set:refused" in case.tags
+        for argument in case.inputs
+        if argument.name == "position_ids"
+    ]
+    assert any(str(1 << 32) in repr(fill) for fill in fills)
+
+
+def test_ranks_may_follow_from_those_of_another_tensor() -> None:
+    """C's positions have a dimension for batches where its input has one."""
+    driver = backend_manager.get("ffi")
+    cases = [case for case in cases_of("rope") if len(case.inputs) == 4 and case.expects_error is None]
+    ranks = {
+        (case.inputs[0].spec.rank, case.inputs[3].spec.rank): driver.unsupported(case)
+        for case in cases
+        if "set:positions" in case.tags
+    }
+    assert ranks[4, 2] is ranks[4, 1] is None
+    assert "position_ids of 2 dimensions" in str(ranks[3, 2])
+
+
+def test_a_rank_that_says_nothing_is_a_problem_of_the_mapping(tmp_path: Path) -> None:
+    text = BUILT_IN.read_text().replace("position_ids: [1, input-2]", "position_ids: [1, as input]")
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"(?s).*as in input-2"):
+        asked("rope", mapping=str(tmp_path / "own.yaml"))

@@ -11,7 +11,7 @@ from typing import Any
 from optest.backends.c_library.roles import Entry
 from optest.backends.c_library.stride_patterns import Pattern
 from optest.registry import load_object
-from optest.spec import Sample, TensorSpec, TestCase, dtype
+from optest.spec import Sample, TensorSpec, TestCase, UnfitArguments, dtype
 
 __all__ = ["AskedCall", "Shape", "calls_from", "inferred"]
 
@@ -119,6 +119,26 @@ class AskedCall:
         case = call.test_case()
         return None if case is None else dataclasses.replace(call, shapes={**given, **_output_shapes(case)})
 
+    def with_attribute(self, name: str, value: Any) -> AskedCall | None:
+        """The call with another value of an attribute, dense, None where operator or mapping does not take it."""
+        attribute = next(each for each in self.base.descriptor.attributes if each.name == name)
+        try:
+            canonical = attribute.read(value)
+        except UnfitArguments:
+            return None
+        stated = {key: own for key, own in self.stated.get("attributes", {}).items() if key not in attribute.aliases}
+        call = dataclasses.replace(
+            self,
+            stated={**self.stated, "attributes": {**stated, name: value}},
+            base=dataclasses.replace(self.base, attributes={**self.base.attributes, name: canonical}),
+            places={},
+        )
+        case = call.test_case()
+        if case is None:
+            return None
+        given = {each: self.shapes[each] for each in self.inputs}
+        return dataclasses.replace(call, shapes={**given, **_output_shapes(case)})
+
     def resized(self, size: int) -> list[AskedCall]:
         """The call with each of its sizes in turn replaced, wherever it stands."""
         found = [self._replaced({old: size}) for old in self._sizes() if old != size]
@@ -141,6 +161,15 @@ class AskedCall:
         shapes = {name: (*front, *self.shapes[name]) for name in self.inputs if len(self.shapes[name]) == most}
         call = self.with_shapes(shapes) if front else None
         return [] if call is None else [call]
+
+    def flattened(self) -> list[AskedCall]:
+        """The call with fewer dimensions, those in front left out; none where that does not fit."""
+        most = max((len(self.shapes[name]) for name in self.inputs), default=0)
+        found = []
+        for dropped in range(1, most):
+            shapes = {name: shape[dropped:] for name, shape in self.shapes.items() if len(shape) == most}
+            found.append(self.with_shapes({name: shape for name, shape in shapes.items() if name in self.inputs}))
+        return [call for call in found if call is not None]
 
     def grown(self, elements: int) -> list[AskedCall]:
         """The call with each of its sizes in turn so large that a tensor has at least so many elements."""

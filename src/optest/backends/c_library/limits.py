@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from optest.backends.c_library.mapping import OperatorMapping
+from optest.backends.c_library.mapping import RANK, OperatorMapping
 from optest.spec import TensorSpec, TestCase
 
 __all__ = ["SAME", "lack_of_dtypes", "lack_of_tensors", "tensors_of"]
@@ -48,6 +48,15 @@ def lack_of_dtypes(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) ->
 
 def _lack_of_ranks(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:
     for tensor, allowed in entry.ranks.items():
-        if tensor in tensors and tensors[tensor].rank not in allowed:
+        if tensor in tensors and tensors[tensor].rank not in {_rank(each, tensors) for each in allowed}:
             return f"for {tensor} of {tensors[tensor].rank} dimensions"
     return None
+
+
+def _rank(stated: int | str, tensors: Mapping[str, TensorSpec]) -> int | None:
+    """A number, or some less than another tensor has; None where that one is left out."""
+    rule = RANK.fullmatch(stated) if isinstance(stated, str) else None
+    if rule is None:
+        return stated if isinstance(stated, int) else None
+    other = tensors.get(rule["name"])
+    return None if other is None else other.rank - int(rule["fewer"])

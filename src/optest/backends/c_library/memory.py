@@ -61,7 +61,8 @@ class CaseMemory:
         self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
         for key, name in self._inputs:
             self.values[key], self._described[key] = _placed(given[name], self._reached)
-        self.values |= _start(entry, given, layouts)
+        if not _cannot_start(entry, given, layouts, request):
+            self.values |= _start(entry, given, layouts)
         self._held = {key: spec for key, spec in self._described.items() if spec is not None}
         self._together: dict[str, tuple[str, int]] = {}
         for output, tensor in request.in_place.items():
@@ -208,18 +209,19 @@ class CaseMemory:
         self._together[tensor] = (output, 0)
 
     def _overlap(self, output: str, tensor: str) -> None:
-        """The output begins one element behind the first of the other tensor, in memory that has room for both."""
+        """The output begins beside the first element of the other tensor, in memory that has room for both."""
         if tensor not in self._held:
             raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case leaves out")
         spec, wanted = self._held[tensor], self._held.pop(output)
-        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + wanted.storage_elements * 2 + 1,))
+        behind = self._request.behind
+        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + wanted.storage_elements * 2 + abs(behind),))
         values = self.values.pop(tensor, None)
         self._held[tensor] = room
         if values is not None and values.size:
             self.values[tensor] = np.resize(values, room.shape)
-        first = max(spec.offset, wanted.offset)
+        first = max(spec.offset, wanted.offset - behind)
         self._together[tensor] = (tensor, first)
-        self._together[output] = (tensor, first + 1)
+        self._together[output] = (tensor, first + behind)
         self._together = dict(sorted(self._together.items(), key=lambda each: each[0] == each[1][0]))
 
 
@@ -254,6 +256,17 @@ def _overlaps_itself(spec: TensorSpec) -> bool:
     return spec.strides is not None and any(
         stride == 0 and size > 1 for stride, size in zip(spec.strides, spec.shape, strict=True)
     )
+
+
+def _cannot_start(
+    entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
+) -> bool:
+    """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
+    start = entry.starts_as
+    if start is None or start.input not in given or not (request.shapes or request.dtypes):
+        return False
+    values, spec = given[start.input], layouts[start.output]
+    return dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape)
 
 
 def _start(entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:

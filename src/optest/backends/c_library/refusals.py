@@ -10,14 +10,21 @@ from typing import Any
 from optest.backends.c_library.calls_asked import AskedCall, Shape, inferred
 from optest.backends.c_library.limits import lack_of_dtypes
 from optest.backends.c_library.mapping import OperatorMapping
-from optest.backends.c_library.stride_patterns import Pattern
+from optest.backends.c_library.stride_patterns import Pattern, patterns
 from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
 
 __all__ = ["refusals"]
 
 _REFUSED = {"type": "StatusError"}
-_OTHER_DTYPES = ("float32", "float64", "float16", "int32", "uint8", "bool", "complex64")
+_OTHER_DTYPES = (
+    *("float32", "float64", "float16", "bfloat16"),
+    *("int32", "int64", "int8", "uint8", "bool", "complex64"),
+)
 _ODD_NUMBERS = {"int": (-1, -2, -9, 9, 1_000_003), "float": (-1.0, 2.0, float("nan"), float("inf"))}
+_ODD_PLACES = (0, -1)
+"""For each number of a list."""
+_CUT_OFF_BITS = (8, 16, 32)
+"""An index that is read in so few bits is another one."""
 
 
 def refusals(call: AskedCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[Sample]:
@@ -25,9 +32,9 @@ def refusals(call: AskedCall, entry: OperatorMapping, kinds: Sequence[str]) -> I
     roles = _tensors_passed(entry, call)
     made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
         "dtype": lambda: _dtypes(call, entry),
-        "shape": lambda: (*_shapes(call, entry), *_attributes(call)),
+        "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
         "stride-0-output": lambda: _outputs_on_themselves(call),
-        "overlap": lambda: _overlaps(call, roles),
+        "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
         "null": lambda: _asking(call, ({"null": [each]} for each in (*roles, "descriptor", *_workspace(entry)))),
         "null-descriptor": lambda: _asking(
             call, ({"null_descriptor": [each]} for each in _required(entry, roles)), ({"null": ["handle"]},)
@@ -130,14 +137,16 @@ def _reaches(shapes: Sequence[Shape], wanted: Shape) -> bool:
 
 
 def _others(shape: Shape) -> Iterator[Shape]:
-    """One more, one less and none in each dimension, a dimension more and one less, dimensions swapped."""
+    """One more, one less, one and none in each dimension, a dimension more and one less, dimensions swapped."""
     for axis, size in enumerate(shape):
-        for other in (size + 1, size - 1, 0):
+        for other in dict.fromkeys((size + 1, size - 1, 1, 0)):
             if other >= 0 and other != size:
                 yield (*shape[:axis], other, *shape[axis + 1 :])
     yield (*shape, 2)
     if shape:
         yield shape[:-1]
+    if len(set(shape)) > 1:
+        yield shape[1:]
     if len(shape) > 1 and shape[-1] != shape[-2]:
         yield (*shape[:-2], shape[-1], shape[-2])
 
@@ -156,23 +165,33 @@ def _reshaped(call: AskedCall, tensor: str, shape: Shape) -> dict[str, Any]:
     return case
 
 
-def _attributes(call: AskedCall) -> Iterator[Mapping[str, Any]]:
+def _attributes(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
     """Numbers that the operator does not take for its attributes."""
     specs = call.input_specs()
+    passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
     for attribute in call.base.descriptor.attributes:
-        if attribute.name not in call.base.attributes:
+        if attribute.name not in call.base.attributes or attribute.name not in passed:
             continue
-        for number in _ODD_NUMBERS.get(attribute.type.partition("|")[0], ()):
+        for value in _odd_values(attribute.type.partition("|")[0], call.base.attributes[attribute.name]):
             changed: TestCase = dataclasses.replace(
-                call.base, attributes={**call.base.attributes, attribute.name: number}
+                call.base, attributes={**call.base.attributes, attribute.name: value}
             )
             if inferred(changed, specs) is None:
                 case = call.case()
-                yield {**case, "attributes": {**case.get("attributes", {}), attribute.name: number}}
+                yield {**case, "attributes": {**case.get("attributes", {}), attribute.name: value}}
+
+
+def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
+    """Numbers that stand out, in a list in each place in turn."""
+    yield from _ODD_NUMBERS.get(kind, ())
+    if kind == "ints" and isinstance(usual, tuple):
+        for place in range(len(usual)):
+            yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
 
 
 def _indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
-    """Indices just behind the last, far behind it, and below 0: everywhere, and as the last of many."""
+    """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
+    everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():
         found = _DIMENSION.fullmatch(place)
         if found is None or tensor not in call.inputs or found["tensor"] not in call.shapes:
@@ -183,6 +202,9 @@ def _indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, A
             if kind.min_int <= value <= kind.max_int:
                 yield call.case(generator={tensor: {"fill": "full", "value": value}})
                 yield call.case(generator={tensor: {"fill": "data", "values": _last(call.shapes[tensor], value)}})
+        for value in (size, *(1 << bits for bits in _CUT_OFF_BITS)):
+            if size <= value <= kind.max_int:
+                yield call.case(generator={tensor: {"fill": "data", "values": _first(call.shapes[tensor], value)}})
 
 
 _DIMENSION = re.compile(r"(?P<tensor>\w+)\[(?P<axis>-?\d+)\]")
@@ -194,6 +216,14 @@ def _last(shape: Shape, value: int) -> Any:
         return value
     rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
     return [*rest, _last(shape[1:], value)]
+
+
+def _first(shape: Shape, value: int) -> Any:
+    """Zeros but for the first element, nested like the shape."""
+    if not shape:
+        return value
+    rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
+    return [_first(shape[1:], value), *rest]
 
 
 def _outputs_on_themselves(call: AskedCall) -> Iterator[Mapping[str, Any]]:
@@ -211,8 +241,34 @@ def _outputs_on_themselves(call: AskedCall) -> Iterator[Mapping[str, Any]]:
 
 
 def _overlaps(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """An output that begins within an input, or within another output."""
+    """An output that begins within an input, or within another output; an input that begins within an output."""
     for output in call.outputs:
         for role in roles:
             if role != f"output:{output}":
-                yield call.configured({"call": {"alias": {f"output:{output}": role}}}).case()
+                alias = {f"output:{output}": role}
+                yield call.configured({"call": {"alias": alias}}).case()
+                yield call.configured({"call": {"alias": alias, "behind": -1}}).case()
+
+
+def _begins_alike(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """An output where another tensor begins: of another shape, or in another layout."""
+    for output in call.outputs:
+        shape = call.shapes[output]
+        for role in roles:
+            kind, _, name = role.partition(":")
+            if role == f"output:{output}":
+                continue
+            shared = call.configured({"call": {"alias": {f"output:{output}": role}, "behind": 0}})
+            if kind == "output" or call.shapes[name] != shape:
+                yield shared.case()
+            else:
+                yield from (shared.laid({output: each}).case() for each in patterns(shape) if _differs(each, shape))
+
+
+_LAID_OTHERWISE = ("gaps", "padded rows", "transposed")
+
+
+def _differs(place: Pattern, shape: Shape) -> bool:
+    """Whether a layout puts elements elsewhere than the dense one does."""
+    sized = zip(shape, place.strides, contiguous_strides(shape), strict=True)
+    return place.name in _LAID_OTHERWISE and any(size > 1 and one != other for size, one, other in sized)

@@ -14,7 +14,7 @@ __all__ = ["NO_REQUEST", "CallRequest", "read_call"]
 Say = Callable[[str, str], None]
 """Notes what is wrong with a key: the key, and what is said of it."""
 
-_KEYS = ("null", "null_descriptor", "workspace", "alias", "in_place", "dtypes", "shapes")
+_KEYS = ("null", "null_descriptor", "workspace", "alias", "behind", "in_place", "dtypes", "shapes")
 _NOT_TENSORS = ("workspace", "descriptor", "handle")
 
 
@@ -24,15 +24,16 @@ class CallRequest:
 
     ``null`` are the pointers that are NULL when the operator runs (tensors, ``workspace``, ``descriptor``), or, for
     ``handle``, when its descriptor is made; ``null_descriptor`` the tensors whose descriptor is. ``short_workspace``
-    hands over one byte less than the library asked for. ``alias`` lets an output begin one element behind the first
-    element of an input, in the input's memory; ``in_place`` lets it be the input. ``dtypes`` and ``shapes`` describe an
-    output as another one than follows from the inputs. All but ``in_place`` ask for a refusal.
+    hands over one byte less than the library asked for. ``alias`` lets an output begin ``behind`` elements behind the
+    first element of an input, in the input's memory; ``in_place`` lets it be the input. ``dtypes`` and ``shapes``
+    describe an output as another one than follows from the inputs. All but ``in_place`` ask for a refusal.
     """
 
     null: tuple[str, ...] = ()
     null_descriptor: tuple[str, ...] = ()
     short_workspace: bool = False
     alias: Mapping[str, str] = field(default_factory=dict)
+    behind: int = 1
     in_place: Mapping[str, str] = field(default_factory=dict)
     dtypes: Mapping[str, DType] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -67,6 +68,7 @@ def read_call(case: TestCase, stated: Any, say: Say) -> CallRequest:
         null_descriptor=_listed("null_descriptor", stated, tensors, say),
         short_workspace=_short(stated, say),
         alias=_pairs("alias", stated, tensors, say),
+        behind=_whole("behind", stated, say),
         in_place=_pairs("in_place", stated, tensors, say),
         dtypes=_by_output("dtypes", stated, tensors, _dtype, "a dtype", say),
         shapes=_by_output("shapes", stated, tensors, _shape, "a list of sizes", say),
@@ -99,6 +101,14 @@ def _short(stated: Mapping[str, Any], say: Say) -> bool:
     if value not in (None, "short"):
         say("call.workspace", f"is {value!r}, but should be short")
     return bool(value == "short")
+
+
+def _whole(key: str, stated: Mapping[str, Any], say: Say) -> int:
+    value = stated.get(key, 1)
+    if type(value) is int:
+        return value
+    say(f"call.{key}", f"is {value!r}, but should be a number of elements, such as 1, 0 or -1")
+    return 1
 
 
 def _pairs(key: str, stated: Mapping[str, Any], tensors: Sequence[str], say: Say) -> Mapping[str, str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
 
 from optest.backends.c_library.calls_asked import AskedCall, calls_from
 from optest.backends.c_library.direct_samples import can_take, in_its_dtypes, own_by_function
@@ -27,7 +29,17 @@ _ENOUGH_FOR_THREADS = 40_961
 _THREADS = (1, 2, 3)
 _DEEP = 8
 """Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
-_MOST_ROWS = 300
+_MOST_ROWS = 1 << 16
+_FEW_ROWS = 300
+_MOST_OF_TABLE = 1 << 20
+"""Elements: with more rows than a few, so that tables of wide rows stay cheap."""
+_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "float": (0.375, 1.75, 11.0),
+    "int": (-4, -3, -2, -1, 0, 1, 2, 3, 4),
+    "ints": ((2,), (3,), (1, 2), (2, 1), (3, 2), (1, 2, 3), (3, 1, 2)),
+    "bool": (False, True),
+}
+"""For attributes, by type: below and above 1, not whole and whole; numbers of a list that are not all alike."""
 
 
 def with_samples_of_c(
@@ -68,6 +80,7 @@ def _of_functions(
 
 
 def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    yield from _attribute_values(call, entry)
     yield from _layouts(call, entry)
     yield from _in_place(call, entry)
     yield from _sizes(call, entry)
@@ -80,6 +93,22 @@ def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDe
     if attributes == stated:
         return sample
     return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
+
+
+def _attribute_values(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Every attribute in turn with other values that the operator takes; dtypes take turns."""
+    dtypes = call.dtypes(entry)
+    count = 0
+    for attribute in call.base.descriptor.attributes:
+        for value in (*attribute.choices, *_VALUES.get(attribute.type.partition("|")[0], ())):
+            changed = (
+                None
+                if value == call.base.attributes.get(attribute.name)
+                else call.with_attribute(attribute.name, value)
+            )
+            if changed is not None:
+                count += 1
+                yield _sample("attribute-values", changed.of_dtype(dtypes[count % len(dtypes)]))
 
 
 def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
@@ -106,6 +135,8 @@ def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         yield _sample("size-1", one)
         for tensor, place in _places(one, entry, lambda place: "size is 1" in place.name):
             yield _sample("size-1", one.laid({tensor: place}))
+    for flat in call.flattened():
+        yield _sample("ranks", flat)
     for deep in call.deepened(_DEEP):
         yield _sample("ranks", deep)
         for step in (0, 3):
@@ -182,8 +213,10 @@ def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:
         if tensor not in call.inputs or table not in call.shapes:
             continue
         old = call.shapes[table][int(axis)]
+        is_cheap = prod(call.shapes[table]) // old * _MOST_ROWS <= _MOST_OF_TABLE
         for name in entry.dtypes_of.get(tensor, ()):
-            rows = min(dtype(name).max_int + 1, _MOST_ROWS)
+            reached = dtype(name).max_int + 1
+            rows = reached if reached <= _MOST_ROWS and is_cheap else min(reached, _FEW_ROWS)
             for grown in call.with_size(old, rows):
                 typed = dataclasses.replace(grown, dtypes_of_inputs={**grown.dtypes_of_inputs, tensor: name})
                 last = {tensor: {"fill": "full", "value": rows - 1}}
