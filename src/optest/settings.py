@@ -154,6 +154,16 @@ OPTIONS: tuple[Option, ...] = (
         help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
     ),
     Option(
+        name="max_bytes",
+        flags=("--max-bytes",),
+        type="int",
+        minimum=1,
+        group="Who is asked",
+        repro=True,
+        metavar="N",
+        help="Leave out calls of torch that need more memory, with their reference. [2147483648]",
+    ),
+    Option(
         name="library",
         flags=("--library",),
         repeat=True,

@@ -14,6 +14,7 @@ from optest.backends.arguments import at_their_places
 from optest.backends.torch_calls.answering import answer, why_no_operator
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.descriptors import CATEGORY
+from optest.backends.torch_calls.memory import why_too_large
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
 from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch, torch_dtype
@@ -33,6 +34,9 @@ _VENDOR_MODULES = {
 }
 """The module that brings a device type which torch alone does not have."""
 
+_MAX_BYTES = 2 << 30
+"""What a call of torch may need, with its reference, unless the command line allows more."""
+
 _OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _DEVICE_LOST = (
@@ -49,13 +53,14 @@ _DEVICE_LOST = (
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
-    options = ("torch_device", "compile_backend")
+    options = ("torch_device", "compile_backend", "max_bytes")
     name = "torch"
     kind = "torch"
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
         self._compiler: str | None = None
+        self._max_bytes = _MAX_BYTES
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
@@ -71,6 +76,7 @@ class TorchBackend(BackendDriver):
         if compiler and compiler != "eager":
             require_compiler(str(compiler))
             self._compiler = str(compiler)
+        self._max_bytes = options.get("max_bytes") or _MAX_BYTES
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
@@ -185,7 +191,7 @@ class TorchBackend(BackendDriver):
 
     def unsupported(self, case: TestCase) -> str | None:
         if case.descriptor.category == CATEGORY:
-            return why_no_operator(case)
+            return why_no_operator(case) or why_too_large(case, self._max_bytes)
         if case.descriptor.name not in TORCH_OPERATORS:
             return _no_such_operator(case.descriptor.name)
         return None

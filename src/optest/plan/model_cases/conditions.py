@@ -17,6 +17,10 @@ class BadCondition(ValueError):
     """A condition that is more than comparisons, or asks for what nobody knows."""
 
 
+class _Incomparable(BadCondition):
+    """Values of types that have no order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What a condition may ask: the device under test, who compiles, the environment."""
@@ -65,9 +69,13 @@ def is_true(text: str, names: Mapping[str, Any]) -> bool:
         raise BadCondition(f"{len(text)} characters are more than the {_MOST_CHARACTERS} that a condition may have")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return bool(_plain(_worked_out(tree, names)))
+    except BadCondition:
+        raise
+    except (SyntaxError, ValueError) as error:
         raise BadCondition(f"it is no Python expression: {getattr(error, 'msg', error)}") from None
-    return bool(_plain(_worked_out(tree, names)))
+    except (RecursionError, MemoryError):
+        raise BadCondition("it is nested too deeply") from None
 
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -96,8 +104,7 @@ def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
             return [_plain(_worked_out(each, names)) for each in elements]
         case ast.BoolOp(op=how, values=values):
-            found = [_plain(_worked_out(each, names)) for each in values]  # all of them, so that each is checked
-            return all(found) if isinstance(how, ast.And) else any(found)
+            return _decided(isinstance(how, ast.Or), values, names)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _plain(_worked_out(operand, names))
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
@@ -108,17 +115,31 @@ def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return _attribute(_worked_out(inner, names), attribute, node)
         case ast.Subscript(value=inner, slice=key):
             return _item(_worked_out(inner, names), _worked_out(key, names), node)
-    raise BadCondition(f"{ast.unparse(node)} is not allowed; {_ALLOWED}")
+    raise BadCondition(f"{_source(node)} is not allowed; {_ALLOWED}")
+
+
+def _decided(by: bool, values: list[ast.expr], names: Mapping[str, Any]) -> bool:
+    """Whether one of the values is ``by`` and so decides; what stands behind it is checked, but may not compare."""
+    result = not by
+    for each in values:
+        try:
+            holds = bool(_plain(_worked_out(each, names)))
+        except _Incomparable:
+            if result is by:
+                continue
+            raise
+        if holds is by:
+            result = by
+    return result
 
 
 def _compared(node: ast.Compare, names: Mapping[str, Any]) -> bool:
-    left = _plain(_worked_out(node.left, names))
-    for how, other in zip(node.ops, node.comparators, strict=True):
-        right = _plain(_worked_out(other, names))
+    left, *others = [_plain(_worked_out(each, names)) for each in (node.left, *node.comparators)]
+    for how, right in zip(node.ops, others, strict=True):
         try:
             holds = _COMPARISONS[type(how)](left, right)
         except TypeError as error:
-            raise BadCondition(f"{ast.unparse(node)}: {error}") from None
+            raise _Incomparable(f"{_source(node)}: {error}") from None
         if not holds:
             return False
         left = right
@@ -130,15 +151,20 @@ def _attribute(owner: Any, name: str, node: ast.expr) -> Any:
         if name in owner.attributes:
             return owner.attributes[name]
         raise BadCondition(f"{owner.name} has no {name}; it has {', '.join(sorted(owner.attributes))}")
-    raise BadCondition(f"{ast.unparse(node)} is an attribute of what has none; {_ALLOWED}")
+    raise BadCondition(f"{_source(node)} is an attribute of what has none; {_ALLOWED}")
 
 
 def _item(owner: Any, key: Any, node: ast.expr) -> Any:
     """A variable that is not set is None."""
     if isinstance(owner, dict) and isinstance(key, str):
         return owner.get(key)
-    raise BadCondition(f"{ast.unparse(node)} is no subscript of env; {_ALLOWED}")
+    raise BadCondition(f"{_source(node)} is no subscript of env; {_ALLOWED}")
 
 
 def _plain(value: Any) -> Any:
     return value.word if isinstance(value, _Record) else value
+
+
+def _source(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -65,6 +65,7 @@ class _Translation:
         self._require_unique(entries)
         plan: dict[str, Any] = {
             "name": self._model,
+            "backend": "torch",
             "seed": self._defaults.get("seed", 0),
             "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
         }
