@@ -83,6 +83,7 @@ FILL_KINDS: Mapping[str, FillKind] = {
             description="start, start + step, …; starts again where the next value would not be exact",
             parameters=(_parameter("start", "number", 0), _parameter("step", "number", 1)),
         ),
+        FillKind(name="eye", description="1 on the diagonal of a matrix, 0 elsewhere"),
         FillKind(
             name="special",
             description="NaN, infinities, zeros, subnormal, smallest, largest, powers of two, mixed into another fill",

@@ -1,4 +1,4 @@
-"""Inputs whose values are given: written in the plan, or read from a file."""
+"""Inputs whose values are given: written in the plan, read from a file, or those of the identity."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from optest.generators.files import read_tensor
 from optest.numerics import Array, bits, numpy_dtype, view
 from optest.spec import Fault, Reason, TensorSpec, format_shape
 
-__all__ = ["from_data", "from_file"]
+__all__ = ["from_data", "from_file", "identity"]
 
 
 def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
@@ -41,6 +41,17 @@ def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, folder: st
     """
     path = os.path.join(folder, stated["path"])
     return _placed(read_tensor(path, stated["key"], spec), spec, f"{stated['path']} ({name})")
+
+
+def identity(spec: TensorSpec, name: str) -> Array:
+    """1 where row and column are the same, in the layout of ``spec``.
+
+    Raises:
+        Fault: BAD_CASE for what is no matrix, and where memory is shared by elements that differ.
+    """
+    if len(spec.shape) != 2:
+        raise Fault(Reason.BAD_CASE, f"{name} is filled with eye, but has the shape {_shown(spec)}, which is no matrix")
+    return _placed(np.eye(*spec.shape).astype(numpy_dtype(spec.dtype)), spec, f"eye of {name}")
 
 
 def _shown(spec: TensorSpec) -> str:

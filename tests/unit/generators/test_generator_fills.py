@@ -106,7 +106,7 @@ LAYOUTS = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", [kind for kind in FILLS if kind not in ("file", "data")])
+@pytest.mark.parametrize("kind", [kind for kind in FILLS if kind not in ("file", "data", "eye")])
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "int4", "complex64"])
 def test_every_fill_into_every_layout(name: str, kind: str, layout: str) -> None:
     """The storage is drawn as if it were dense, and viewed."""
@@ -332,6 +332,20 @@ def test_constants() -> None:
 def test_full_refuses_what_the_type_does_not_hold(name: str, value: Any, words: str) -> None:
     with pytest.raises(Fault, match=words) as caught:
         draw(name, "full", {"value": value}, shape=(2,))
+    assert caught.value.reason is Reason.BAD_CASE
+
+
+def test_eye_is_the_identity_of_a_matrix() -> None:
+    assert draw("int8", "eye", shape=(2, 3)).tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert draw("bfloat16", "eye", shape=(3, 2)).astype(float).tolist() == [[1, 0], [0, 1], [0, 0]]
+    turned = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(1, 2), offset=1)
+    (array,), _ = RandomTensorGenerator().generate(case_of(turned, fill=Fill(kind="eye")))
+    assert (array.tolist(), array.strides) == ([[1, 0, 0], [0, 1, 0]], (4, 8))
+    repeated = TensorSpec(dtype=dtype("float32"), shape=(2, 3), strides=(0, 1))
+    with pytest.raises(Fault, match=r"elements that share memory in strides \[0, 1\] differ"):
+        RandomTensorGenerator().generate(case_of(repeated, fill=Fill(kind="eye")))
+    with pytest.raises(Fault, match="shape 2x2x2, which is no matrix") as caught:
+        draw("float32", "eye", shape=(2, 2, 2))
     assert caught.value.reason is Reason.BAD_CASE
 
 
