@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from user_shell import Shell
+from user_shell import Shell, user_environment
 
 PLUGIN = {"OPTEST_PLUGINS": "user_plugin"}
 PLAN = """
@@ -82,6 +84,14 @@ def test_scripts_lie_here_if_nothing_is_said(optest: Shell, ran: Path) -> None:
     assert (ran / "noisy.npz").is_file()
     assert "script: noisy.py (needs optest" in ended.out
     assert "RAISED" in (ran / "noisy.py").read_text()
+
+
+def test_a_script_elsewhere_finds_the_plug_ins_of_this_folder(optest: Shell, ran: Path) -> None:
+    optest("replay", "bad/one", "--script", "scripts", env=PLUGIN)
+    script = [sys.executable, str(Path("scripts", "bad-one.py"))]
+    ended = subprocess.run(script, cwd=ran, env=user_environment(), capture_output=True, text=True, check=False)
+    assert ended.stdout.startswith("out[")
+    assert ended.stderr.endswith("AssertionError\n")
 
 
 def test_a_folder_that_cannot_be_is_said_before_the_run(optest: Shell, ran: Path) -> None:
