@@ -10,7 +10,7 @@ from typing import Any
 from pycparser import c_ast
 
 from optest.errors import UsageError
-from optest.ffi.signatures import CKind, CType, Parameter, Prototype
+from optest.ffi.signatures import CKind, CType, Field, Parameter, Prototype
 
 __all__ = ["KNOWN_TYPEDEFS", "CannotExpress", "Types"]
 
@@ -83,6 +83,7 @@ class Types:
     constants: dict[str, int] = field(default_factory=dict)
     defined_structs: set[str] = field(default_factory=set)
     named_structs: set[str] = field(default_factory=set)
+    structs: dict[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def read(self, node: Any, where: str) -> Prototype | None:
         """Take in one external declaration; a prototype comes back.
@@ -191,8 +192,30 @@ class Types:
         self.named_structs.add(tag)
         if node.decls is not None:
             self.defined_structs.add(tag)
+            self.structs[tag] = tuple(
+                self._field(each, tag, is_union=isinstance(node, c_ast.Union)) for each in node.decls
+            )
         word = "union" if isinstance(node, c_ast.Union) else "struct"
         return CType(kind=CKind.STRUCT, spelling=f"{word} {node.name}" if node.name else name or word, tag=tag)
+
+    def _field(self, node: Any, tag: str, *, is_union: bool) -> Field:
+        """What cannot be read is a field of unknown place: the struct may still be passed by its address."""
+        name = getattr(node, "name", None) or ""
+        inner, length = getattr(node, "type", None), None
+        try:
+            if is_union:
+                raise CannotExpress(f"{tag} is a union")
+            if not isinstance(node, c_ast.Decl) or not name:
+                raise CannotExpress("it has a part without a name")
+            if node.bitsize is not None:
+                raise CannotExpress(f"{name} has a number of bits")
+            if isinstance(inner, c_ast.ArrayDecl):
+                if inner.dim is None or isinstance(inner.type, c_ast.ArrayDecl):
+                    raise CannotExpress(f"{name} is an array of unknown size or of arrays")
+                length, inner = self.value(inner.dim), inner.type
+            return Field(name=name, type=self.of(inner, f"{tag}.{name}"), length=length)
+        except CannotExpress as error:
+            return Field(name=name, type=CType(kind=CKind.VOID, spelling="void"), unknown=str(error))
 
     def value(self, node: Any) -> int:
         """The value of an integer constant expression.

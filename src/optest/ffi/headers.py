@@ -169,6 +169,7 @@ class _Reader:
             constants=MappingProxyType(types.constants),
             typedefs=MappingProxyType(types.typedefs),
             opaque=frozenset(types.named_structs - types.defined_structs),
+            structs=MappingProxyType(types.structs),
         )
 
 

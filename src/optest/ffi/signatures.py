@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.errors import Problem, UnknownName, UsageError
 
-__all__ = ["CKind", "CType", "Header", "HeaderError", "Parameter", "Prototype"]
+__all__ = ["CKind", "CType", "Field", "Header", "HeaderError", "Parameter", "Prototype"]
 
 
 class CKind(str, Enum):
@@ -164,6 +164,17 @@ class Prototype:
         return f"argument {index + 1} ({name})" if name else f"argument {index + 1}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a struct; ``length`` is that of an array, None for a single value. ``unknown`` says why its place
+    cannot be computed, which then goes for the whole struct."""
+
+    name: str
+    type: CType
+    length: int | None = None
+    unknown: str = ""
+
+
 class HeaderError(UsageError):
     """A declaration that was asked for and that cannot be read or cannot be called; names file, line and text."""
 
@@ -174,7 +185,8 @@ class Header:
 
     ``refused`` holds the functions that cannot be called and why, ``problems`` what could not be parsed and has no
     name; ``inline`` are functions that the header defines, which no library exports. ``opaque`` are the tags of
-    structs that are declared and not defined. ``constants`` are enumerators and macros that are integers.
+    structs that are declared and not defined, ``structs`` the fields of those that are, by tag or typedef.
+    ``constants`` are enumerators and macros that are integers.
     """
 
     files: tuple[str, ...] = ()
@@ -186,6 +198,7 @@ class Header:
     constants: Mapping[str, int] = field(default_factory=dict)
     typedefs: Mapping[str, CType] = field(default_factory=dict)
     opaque: frozenset[str] = frozenset()
+    structs: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def prototype(self, name: str) -> Prototype:
         """The prototype of one function.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from optest.errors import OptestError
@@ -13,30 +13,43 @@ __all__ = ["StatusCodes", "StatusError"]
 class StatusError(OptestError):
     """A library's function returned a status that is no success.
 
-    ``function``, ``code`` and ``name`` are what it says; an unknown code has an empty name.
+    ``function``, ``code`` and ``name`` are what it says; an unknown code has an empty name. ``said`` is the library's
+    own text; ``is_named`` is whether its codes have names at all.
     """
 
-    def __init__(self, function: str, code: int, name: str) -> None:
+    def __init__(self, function: str, code: int, name: str, *, said: str = "", is_named: bool = True) -> None:
         self.function = function
         self.code = code
         self.name = name
-        super().__init__(f"{function} returned {code} ({name or 'a status that the header does not name'})")
+        self.said = said
+        named = f" ({name or 'a status that the header does not name'})" if is_named else ""
+        super().__init__(f"{function} returned {code}{named}" + (f": {said}" if said else ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCodes:
-    """The enumerators of a status enum; ``success`` are the codes that are no error."""
+    """The enumerators of a status enum, none for plain integers; ``success`` are the codes that are no error.
+
+    ``said`` asks the library what it says of a code.
+    """
 
     names: Mapping[int, str]
     success: frozenset[int] = frozenset({0})
+    said: Callable[[int], str] | None = None
 
     @classmethod
-    def of(cls, enumerators: Mapping[str, int], *, success: frozenset[int] = frozenset({0})) -> StatusCodes:
+    def of(
+        cls,
+        enumerators: Mapping[str, int],
+        *,
+        success: frozenset[int] = frozenset({0}),
+        said: Callable[[int], str] | None = None,
+    ) -> StatusCodes:
         """From an enum of a header; of two names for one code the first stands."""
         names: dict[int, str] = {}
         for name, code in enumerators.items():
             names.setdefault(code, name)
-        return cls(names=names, success=success)
+        return cls(names=names, success=success, said=said)
 
     def name(self, code: int) -> str:
         """Empty for a code that the header does not name."""
@@ -48,4 +61,5 @@ class StatusCodes:
     def require(self, function: str, code: int) -> None:
         """Raise :class:`StatusError` unless ``code`` is a success."""
         if code not in self.success:
-            raise StatusError(function, code, self.name(code))
+            said = self.said(code) if self.said is not None else ""
+            raise StatusError(function, int(code), self.name(code), said=said, is_named=bool(self.names))

@@ -4,54 +4,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from optest.backends.c_library.direct_arguments import Argument, Known, parsed, wrong_argument
+from optest.backends.c_library.direct_things import (
+    Step,
+    Thing,
+    problems_of_object,
+    thing_of,
+    thing_of_tensor,
+)
+from optest.backends.c_library.made import NOTHING_MADE, Call, Made
 from optest.backends.c_library.roles import Role, StartsAs
 from optest.errors import nearest
+from optest.spec import dtype_names
 
-__all__ = ["INCREMENTS", "LAST", "NUMBERS", "Argument", "DirectCall", "problems_of"]
+__all__ = ["LAST", "DirectCall", "problems_of"]
 
-NUMBERS = ("scalar", "float", "double", "int", "bool")
-"""How a number goes over; a ``scalar`` has the dtype of the call: by value, or behind a pointer where C wants one."""
-INCREMENTS = ("nonzero", "any", "positive")
 LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
-_ARRAYS = ("shape", "strides")
-_OF_TENSORS = ("input", "output", "increment", "leading", "rows", "columns", "layout", "order", "ndim", *_ARRAYS)
-_OF_MATRICES = ("leading", "rows", "columns", "layout", "order")
-_PAIRS = ("layout", "order")
-_PLAIN = ("handle", "null")
-_FORMS = (
-    "constant:NAME",
-    "constant:NUMBER",
-    "constant:NUMBER as scalar",
-    "size:DIMENSION",
-    "attribute:NAME as scalar",
-    *(f"{kind}:TENSOR as ONE|OTHER" for kind in _PAIRS),
-    *(f"{kind}:TENSOR" for kind in _OF_TENSORS if kind not in (*_PAIRS, *_ARRAYS)),
-    *(f"{kind}:TENSOR as int64_t[]" for kind in _ARRAYS),
-    *_PLAIN,
-)
-_INTEGERS = ("int", "int32_t", "int64_t", "size_t", "ptrdiff_t")
-_KINDS = ("constant", "size", "attribute", *_OF_TENSORS, *_PLAIN)
-_ARGUMENT = re.compile(r"(?P<kind>\w+)(?::(?P<name>[-+\w.]+)(?P<optional>\?)?(?: as (?P<type>[\w|]+(?:\[\])?))?)?")
-_DIMENSION = re.compile(r"[A-Za-z_]\w*(\.\.\.)?")
+_DIMENSION = re.compile(r"([A-Za-z_]\w*|[0-9]{1,9})(\.\.\.)?")
 
 
 class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One function for each dtype, and the cases that it answers.
 
-    ``dims`` names the dimensions of each tensor; one name is one size in all of them, and ``n...`` stands for any
-    number of dimensions that are walked as one. ``swapped`` reads a matrix transposed: always (true), or where the
-    attribute of that name is true. ``call`` are the arguments in order. ``returns`` is the output that the result
-    of the function is. ``when`` are values of attributes without which this is not the function; ``ignores`` are
-    attributes that the shape of the output says already. ``least`` are the least sizes that the function takes.
-    ``same_layout`` are tensors of which C is told one layout. ``choices`` and ``left_out`` are what they are for an
-    operator that a descriptor is made for.
+    ``dims`` names the dimensions of each tensor; one name is one size in all of them, a number is that size, and
+    ``n...`` stands for any number of dimensions that are walked as one. ``swapped`` reads a matrix transposed: always
+    (true), or where the attribute of that name is true. ``call`` are the arguments in order. ``returns`` is the output
+    that the result of the function is. ``when`` are values of attributes without which this is not the function;
+    ``ignores`` are attributes that the shape of the output says already. ``least`` are the least sizes that the
+    function takes. ``same_layout`` are tensors of which C is told one layout.
+
+    ``objects`` are made before the call, in their order, and ended after it; ``tensor`` is what is made of each tensor
+    that ``call`` names as ``descriptor:a`` or ``input:a as tensor`` (of the file where the operator says nothing).
+    ``workspace`` asks for the bytes of the workspace: into a ``slot``, or as its result. ``dtypes_of`` are tensors of
+    other dtypes than the one by which the function is chosen. The other keys are what they are for an operator that a
+    descriptor is made for.
     """
 
     functions: Mapping[str, str]
@@ -68,20 +60,63 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     same_layout: tuple[str, ...] = ()
     choices: Mapping[str, Mapping[Any, bool | int | float | str]] = {}
     left_out: Mapping[str, int | float | str | Mapping[str, int | float | str]] = {}
+    objects: Mapping[str, Made] = {}
+    tensor: Made = NOTHING_MADE
+    workspace: Call | None = None
+    dtypes_of: Mapping[str, tuple[str, ...]] = {}
+    implied: Mapping[str, Any] = {}
+    refuses: tuple[str, ...] | None = None
+    indexes: Mapping[str, str] = {}
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Those that there is a function for."""
         return tuple(self.functions)
 
+    @property
+    def arange(self) -> Mapping[str, Any]:
+        """No inputs are made for plain functions."""
+        return {}
+
     def arguments(self) -> tuple[Argument, ...]:
         """The arguments in order, read."""
-        return _parsed(self.call)
+        return parsed(self.call)
+
+    def things(self) -> tuple[Thing, ...]:
+        """What is made before the call: of tensors, then the operator's objects."""
+        known = _things.get(id(self))
+        if known is None:
+            known = _things[id(self)] = (self, _things_of(self))
+        return known[1]
+
+    def asked_for_workspace(self) -> Step | None:
+        """The call that says how many bytes the workspace has."""
+        if self.workspace is None:
+            return None
+        return Step(key="workspace", call=self.workspace, arguments=parsed(self.workspace.arguments))
+
+    def told(self) -> tuple[Argument, ...]:
+        """Everything that C is told, in whichever call."""
+        sized = self.asked_for_workspace()
+        return (
+            *self.arguments(),
+            *(each for thing in self.things() for each in thing.arguments()),
+            *(() if sized is None else sized.arguments),
+        )
+
+    def is_told(self, kind: str, tensor: str) -> bool:
+        """Whether C learns this (``strides``, ``dtype``) of a tensor."""
+        return any(each.kind == kind and each.name == tensor for each in self.told())
 
     def roles(self) -> tuple[Role, ...]:
-        """Inputs, outputs and attributes, as memory and driver ask for them."""
+        """Inputs, outputs, attributes and the workspace, as memory and driver ask for them."""
         returned = [Role(kind="output", name=self.returns)] if self.returns else []
-        passed = [each.role() for each in self.arguments() if each.kind in ("input", "output", "attribute")]
+        kinds = ("input", "output", "attribute", "workspace")
+        passed = dict.fromkeys(
+            Role(kind=each.kind, name=each.name, optional=each.optional, type="" if each.as_tensor else each.type)
+            for each in self.told()
+            if each.kind in kinds
+        )
         return (*passed, *returned)
 
     def named(self) -> tuple[Role, ...]:
@@ -89,44 +124,32 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         swapping = [name for name in self.swapped.values() if isinstance(name, str)]
         attributes = [
             Role(kind="attribute", name=name)
-            for name in (*swapping, *self.when, *self.ignores, *self.choices, *self.left_out)
+            for name in (*swapping, *self.when, *self.ignores, *self.choices, *self.left_out, *self.implied)
         ]
         start = self.starts_as
         started = [Role(kind="output", name=start.output), Role(kind="input", name=start.input)] if start else []
         return (*self.roles(), *attributes, *started)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
-    """One argument: its kind, of which tensor, dimension or attribute, and how (``scalar``, ``any``, ``A|B``)."""
-
-    kind: str
-    name: str = ""
-    optional: bool = False
-    type: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.kind}:{self.name}" if self.name else self.kind
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The two constants of a ``layout`` or an ``order``."""
-        one, _, other = self.type.partition("|")
-        return one, other
-
-    def role(self) -> Role:
-        return Role(kind=self.kind, name=self.name, optional=self.optional, type=self.type)
+_things: dict[int, tuple[DirectCall, tuple[Thing, ...]]] = {}
+"""Of the entries that were read, which are few and stay."""
 
 
-@lru_cache(maxsize=256)
-def _parsed(texts: tuple[str, ...]) -> tuple[Argument, ...]:
-    found = [_ARGUMENT.fullmatch(text) for text in texts]
-    return tuple(
-        Argument(kind=each["kind"], name=each["name"] or "", optional=bool(each["optional"]), type=each["type"] or "")
-        for each in found
-        if each is not None
-    )
+def _things_of(entry: DirectCall) -> tuple[Thing, ...]:
+    calls = (entry.call, *(call.arguments for made in entry.objects.values() for call in _calls_of(made)))
+    fields = tuple(text for made in entry.objects.values() for text in made.fields.values())
+    asked = entry.workspace.arguments if entry.workspace else ()
+    named = [each for texts in (*calls, fields, asked) for each in parsed(texts)]
+    tensors: dict[str, Argument] = {}
+    for each in named:
+        if each.as_tensor or (each.kind == "descriptor" and each.name not in tensors):
+            tensors[each.name] = each
+    of_tensors = [thing_of_tensor(each, entry.tensor) for each in tensors.values()]
+    return (*of_tensors, *(thing_of(name, made) for name, made in entry.objects.items()))
+
+
+def _calls_of(made: Made) -> tuple[Call, ...]:
+    return (made.create, *made.set, *((made.destroy,) if isinstance(made.destroy, Call) else ()))
 
 
 def problems_of(where: str, entry: DirectCall) -> Iterable[str]:
@@ -138,72 +161,74 @@ def problems_of(where: str, entry: DirectCall) -> Iterable[str]:
     for tensor in entry.swapped:
         if len(entry.dims.get(tensor, ())) != 2:
             yield f"{where}.swapped has {tensor!r}, but should have tensors with two dimensions in dims"
-    known = {name.removesuffix("...") for dims in entry.dims.values() for name in dims}
+    named = {name.removesuffix("...") for dims in entry.dims.values() for name in dims}
+    known = {name for name in named if not name.isdecimal()}
     for name in entry.least:
         if name not in known:
             yield f"{where}.least has {name!r}, but dims have {', '.join(sorted(known)) or 'none'}"
     for tensor in entry.same_layout:
         if tensor not in entry.dims:
             yield f"{where}.same_layout has {tensor!r}, but dims have {', '.join(entry.dims) or 'none'}"
-    passed = [each.name for each in entry.arguments() if each.kind == "attribute"]
+    made = list(_wrong_things(where, entry, known))
+    yield from made
+    if made:
+        return
+    passed = list(dict.fromkeys(each.name for each in entry.told() if each.kind == "attribute"))
     for key in ("choices", "left_out"):
         for name in getattr(entry, key):
             if name not in passed:
                 yield f"{where}.{key} names {name!r}, which call does not pass; it passes {', '.join(passed) or 'none'}"
+    arrays = [each.name for each in entry.told() if each.kind == "attribute" and each.array is not None]
+    for each in entry.told():
+        if each.kind == "count" and each.name not in arrays:
+            known_arrays = ", ".join(arrays) or "none"
+            yield f"{where} counts {each.name!r}, which nothing passes as an array; arrays: {known_arrays}"
+
+
+def _wrong_things(where: str, entry: DirectCall, dimensions: set[str]) -> Iterable[str]:
+    """What is wrong with the arguments, and with what is made for them."""
+    dtypes = tuple(entry.functions)
+    known = Known(dims=entry.dims, dimensions=dimensions, has_workspace=entry.workspace is not None)
+    above: list[str] = []
+    for name, made in entry.objects.items():
+        inside = replace(known, objects=tuple(above), own=name)
+        yield from problems_of_object(f"{where}.objects.{name}", made, inside, dtypes)
+        above.append(name)
+    known = replace(known, objects=tuple(above))
+    if entry.workspace is not None:
+        yield from _wrong_workspace(f"{where}.workspace", entry.workspace, replace(known, making=True))
     for index, text in enumerate(entry.call):
-        why = _wrong_argument(text, entry, known)
+        why = wrong_argument(text, known)
         if why:
             yield f"{where}.call[{index}] is {text!r}, {why}"
+    for each in parsed(entry.call):
+        if (each.kind == "descriptor" or each.as_tensor) and entry.tensor == NOTHING_MADE:
+            yield f"{where}.call has {each.text}, so the file (or the operator) should say how it is made, under tensor"
+            break
+    for tensor, names in entry.dtypes_of.items():
+        if tensor not in entry.dims:
+            yield f"{where}.dtypes_of has {tensor!r}, but dims have {', '.join(entry.dims) or 'none'}"
+        for name in names:
+            if name not in dtype_names():
+                near = nearest(name, dtype_names())
+                yield f"{where}.dtypes_of.{tensor} has {name!r}, which is no dtype" + (
+                    f"; did you mean {near}?" if near else ""
+                )
+
+
+def _wrong_workspace(where: str, asked: Call, known: Known) -> Iterable[str]:
+    if not asked.function:
+        yield f"{where}.function is missing; it should be the function that says how many bytes the workspace has"
+    for index, text in enumerate(asked.arguments):
+        why = wrong_argument(text, known)
+        if why:
+            yield f"{where}.arguments[{index}] is {text!r}, {why}"
 
 
 def _wrong_dims(where: str, dims: Sequence[str]) -> Iterable[str]:
     for name in dims:
         if not _DIMENSION.fullmatch(name):
-            yield f"{where} has {name!r}, but should have names such as m, or n... for any number of dimensions"
+            known = "names such as m, n... for any number of dimensions, or sizes such as 3"
+            yield f"{where} has {name!r}, but should have {known}"
     if sum(name.endswith("...") for name in dims) > 1:
         yield f"{where} is {list(dims)}, but should have one name with dots"
-
-
-def _wrong_argument(text: str, entry: DirectCall, dimensions: set[str]) -> str:
-    found = _ARGUMENT.fullmatch(text)
-    if found is None or found["kind"] not in _KINDS:
-        near = nearest(found["kind"] if found else text, _KINDS)
-        return f"which is no role here; {f'did you mean {near}? ' if near else ''}known: {', '.join(_FORMS)}"
-    (argument,) = _parsed((text,))
-    if (argument.kind in _PLAIN) != (not argument.name):
-        return f"but should be one of {', '.join(_FORMS)}"
-    if argument.kind == "size" and argument.name not in dimensions:
-        return f"but dims have {', '.join(sorted(dimensions)) or 'none'}"
-    if argument.kind in _OF_TENSORS:
-        return _wrong_tensor(argument, entry.dims) or _wrong_type(argument)
-    return _wrong_type(argument)
-
-
-def _wrong_tensor(argument: Argument, dims: Mapping[str, Sequence[str]]) -> str:
-    if argument.name not in dims:
-        return f"but dims should say the dimensions of {argument.name}"
-    rank = len(dims[argument.name])
-    if argument.kind in _OF_MATRICES and rank != 2:
-        return f"but {argument.name} should have two dimensions in dims"
-    if argument.kind == "increment" and rank != 1:
-        return f"but {argument.name} should have one dimension in dims"
-    return ""
-
-
-def _wrong_type(argument: Argument) -> str:
-    kind, type_ = argument.kind, argument.type
-    if kind in _PAIRS:
-        fits, wanted = type_.count("|") == 1 and all(argument.pair), f"'{argument.key} as ONE|OTHER'"
-    elif kind == "attribute":
-        fits, wanted = type_ in NUMBERS, f"'{argument.key} as {'|'.join(NUMBERS)}'"
-    elif kind == "constant":
-        fits, wanted = type_ in ("", *NUMBERS), f"'{argument.key} as {'|'.join(NUMBERS)}', or an enumerator alone"
-    elif kind == "leading":
-        fits, wanted = type_ in ("", "bytes"), f"'{argument.key}' for elements, or '{argument.key} as bytes'"
-    elif kind in _ARRAYS:
-        fits, wanted = type_.removesuffix("[]") in _INTEGERS and type_.endswith("[]"), f"'{argument.key} as int64_t[]'"
-    elif kind == "increment":
-        fits, wanted = type_ in ("", *INCREMENTS), f"'{argument.key} as {'|'.join(INCREMENTS)}'"
-    else:
-        fits, wanted = not type_, f"'{argument.key}' alone"
-    return "" if fits else f"but should be {wanted}"

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.backends.c_library.direct import LAST, Argument, DirectCall
+from optest.backends.c_library.direct import LAST, DirectCall
+from optest.backends.c_library.direct_arguments import Argument, ArrayForm
 from optest.backends.c_library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
-from optest.spec import TensorSpec, contiguous_strides
+from optest.backends.c_library.limits import SAME
+from optest.spec import TensorSpec, contiguous_strides, dtype
 
 __all__ = ["BoundCase", "bind_case", "broadcast_specs"]
 
@@ -18,29 +20,40 @@ Specs = Mapping[str, TensorSpec | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundCase:
-    """A function for one case. ``values`` are integers, lists of them and the names of constants, by argument.
+    """A function for one case. ``values`` are integers, lists of them and the names of constants, by argument;
+    ``dtype`` is the one by which it was chosen.
 
-    ``behind`` says for each tensor by role how many elements behind element [0, 0, …] the pointer points: below 0
-    for a vector that is walked backwards and named by its lowest address.
+    ``behind`` says for each tensor by role how many bytes behind element [0, 0, …] the pointer points: below 0 for a
+    vector that is walked backwards and named by its lowest address.
     """
 
     entry: DirectCall
     function: str
+    dtype: str
     values: Mapping[Argument, int | str | tuple[int, ...]]
     behind: Mapping[str, int]
 
 
 def bind_case(
-    alternatives: Sequence[DirectCall], specs: Specs, attributes: Mapping[str, Any], *, from_lowest: bool
+    alternatives: Sequence[DirectCall],
+    specs: Specs,
+    attributes: Mapping[str, Any],
+    *,
+    from_lowest: bool,
+    dtypes: Mapping[str, str] | None = None,
+    is_wrong: bool = False,
 ) -> BoundCase:
     """The first of the alternatives that can say what these tensors are.
+
+    ``dtypes`` are the headers' names of them, for a function that is told; ``is_wrong`` lets tensors of which the dtype
+    is told have any, since the call has to be refused.
 
     Raises:
         Gap: why none can, told of the one that came nearest.
     """
     reasons: list[tuple[int, str]] = []
     for entry in alternatives:
-        binding = _Binding(entry, specs, attributes, from_lowest=from_lowest)
+        binding = _Binding(entry, specs, attributes, from_lowest=from_lowest, constants=dtypes or {}, is_wrong=is_wrong)
         try:
             return binding.bound()
         except Gap as gap:
@@ -51,12 +64,23 @@ def bind_case(
 class _Binding:
     """One attempt; ``step`` tells how far it came."""
 
-    def __init__(self, entry: DirectCall, specs: Specs, attributes: Mapping[str, Any], *, from_lowest: bool) -> None:
+    def __init__(
+        self,
+        entry: DirectCall,
+        specs: Specs,
+        attributes: Mapping[str, Any],
+        *,
+        from_lowest: bool,
+        constants: Mapping[str, str],
+        is_wrong: bool,
+    ) -> None:
         self.entry = entry
         self.step = 0
         self._attributes = attributes
         self._from_lowest = from_lowest
-        self._function = ""
+        self._constants = constants
+        self._is_wrong = is_wrong
+        self._function = self._dtype = ""
         self._specs = broadcast_specs(entry, specs)
         self._axes: dict[str, tuple[Axis, ...]] = {}
         self._matrices: dict[str, Matrix] = {}
@@ -66,13 +90,22 @@ class _Binding:
         for step in steps:
             step()
             self.step += 1
-        arguments = self.entry.arguments()
+        arguments = tuple(dict.fromkeys(each for each in self.entry.told() if not self._is_left_out(each)))
         return BoundCase(
             entry=self.entry,
             function=self._function,
+            dtype=self._dtype,
             values={each: self._value(each) for each in arguments if each.kind in _COMPUTED},
             behind={each.key: self._behind(each.name) for each in arguments if each.kind in ("input", "output")},
         )
+
+    def _is_left_out(self, argument: Argument) -> bool:
+        """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
+        is_made = argument.kind in ("ndim", "dtype", "shape", "strides")
+        return is_made and self._spec(argument.name) is None and self._is_optional(argument.name)
+
+    def _is_optional(self, tensor: str) -> bool:
+        return any(each.kind == "input" and each.name == tensor and each.optional for each in self.entry.roles())
 
     def _require_inputs(self) -> None:
         start = self.entry.starts_as
@@ -102,19 +135,38 @@ class _Binding:
         return type(one) is int and one in (-1, spec.rank - 1)
 
     def _choose(self) -> None:
-        dtypes = {
-            spec.dtype.name
-            for key, spec in self._specs.items()
-            if spec is not None and key != f"output:{self.entry.returns}"
-        }
-        if len(dtypes) != 1:
-            raise Gap(
-                f"{self._any_function()} takes tensors of one dtype, but the case has {', '.join(sorted(dtypes))}"
-            )
-        (name,) = dtypes
-        if name not in self.entry.functions:
-            raise Gap(f"there is no function for {name}; there is {', '.join(self.entry.functions.values())}")
-        self._function = self.entry.functions[name]
+        dtypes = list(dict.fromkeys(self._dtypes_alike()))
+        if len(dtypes) > 1:
+            said = ", ".join(sorted(dtypes))
+            raise Gap(f"{self._any_function()} takes tensors of one dtype, but the case has {said}")
+        name = dtypes[0] if dtypes else next(iter(self.entry.functions))
+        if name not in self.entry.functions and not self._is_told_any_dtype():
+            known = ", ".join(dict.fromkeys(self.entry.functions.values()))
+            raise Gap(f"there is no function for {name}; there is {known}")
+        self._dtype = name
+        self._function = self.entry.functions.get(name) or self._any_function()
+
+    def _dtypes_alike(self) -> list[str]:
+        """Those of the tensors that have to share one; another one of theirs is a gap."""
+        found: list[str] = []
+        for key, spec in self._specs.items():
+            tensor, own = key.partition(":")[2], "" if spec is None else spec.dtype.name
+            allowed = self.entry.dtypes_of.get(tensor)
+            if spec is None or key == f"output:{self.entry.returns}":
+                continue
+            if self._is_wrong and found and self.entry.is_told("dtype", tensor):
+                continue
+            if allowed is None or (SAME in allowed and own not in allowed):
+                found.append(own)
+            elif own not in allowed:
+                raise Gap(f"{self._any_function()} takes {tensor} of {' or '.join(allowed)}, but the case has {own}")
+        return found
+
+    def _is_told_any_dtype(self) -> bool:
+        """For a call that has to be refused: one function for all dtypes, which is told them."""
+        tensors = [key.partition(":")[2] for key, spec in self._specs.items() if spec is not None]
+        is_one = len(set(self.entry.functions.values())) == 1
+        return self._is_wrong and is_one and all(self.entry.is_told("dtype", each) for each in tensors)
 
     def _measure(self) -> None:
         """Every name of a dimension is one size."""
@@ -127,6 +179,9 @@ class _Binding:
             self._axes[tensor] = self._of(tensor, axes_of, told, dims, swapped=self._is_swapped(tensor))
             for name, axis in zip(dims, self._axes[tensor], strict=True):
                 plain = name.removesuffix("...")
+                if plain.isdecimal():
+                    self._require_size(tensor, int(plain), axis.size)
+                    continue
                 size, first = sizes.setdefault(plain, (axis.size, tensor))
                 if size != axis.size:
                     raise Gap(f"{self._function} takes one {plain}, but {first} has {size} and {tensor} {axis.size}")
@@ -138,8 +193,12 @@ class _Binding:
         if returned is not None and returned.elements != 1:
             raise Gap(f"{self._function} returns one number, but {self.entry.returns} has {returned.elements}")
 
+    def _require_size(self, tensor: str, wanted: int, size: int) -> None:
+        if size != wanted:
+            raise self._gap(tensor, f"has the size {size}, but should have {wanted} there")
+
     def _lay_out(self) -> None:
-        arguments = self.entry.arguments()
+        arguments = self.entry.told()
         ordering = next((each for each in arguments if each.kind == "order"), None)
         order = Order() if ordering is None else self._order_of(ordering.name)
         said = self._said(arguments)
@@ -149,7 +208,7 @@ class _Binding:
                 continue
             if len(axes) == 1:
                 increment = said.get(("increment", tensor))
-                allowed = "any" if increment is None else increment.type or "nonzero"
+                allowed = "any" if increment is None else _allowed(increment)
                 step = self._of(tensor, increment_of, axes[0], allowed)
                 if increment is None and step != 1 and axes[0].size > 1:
                     raise self._gap(tensor, f"has the increment {step}, but should have 1")
@@ -190,7 +249,7 @@ class _Binding:
                 )
 
     def _is_told_strides(self, tensor: str) -> bool:
-        return any(each.kind == "strides" and each.name == tensor for each in self.entry.arguments())
+        return self.entry.is_told("strides", tensor)
 
     def _order_of(self, tensor: str) -> Order:
         """By rows if the tensor lies so, else by columns."""
@@ -201,9 +260,11 @@ class _Binding:
         name = argument.name
         match argument.kind:
             case "size":
-                return self._sizes[name]
+                size = self._sizes[name]
+                return size * dtype(self._dtype).itemsize_bytes if argument.type == "bytes" else size
             case "increment":
-                return increment_of(self._axes[name][0], argument.type or "nonzero")
+                step = increment_of(self._axes[name][0], _allowed(argument))
+                return step * self._present(name).dtype.itemsize_bytes if "bytes" in argument.type else step
             case "layout":
                 return argument.pair[self._matrices[name].is_transposed]
             case "order":
@@ -214,13 +275,35 @@ class _Binding:
                 return self._matrices[name].columns
             case "ndim":
                 return self._present(name).rank
-            case "shape":
-                return self._present(name).shape
-            case "strides":
-                spec = self._present(name)
-                return contiguous_strides(spec.shape) if spec.strides is None else spec.strides
+            case "dtype":
+                return self._constant_of(self._present(name).dtype.name)
+            case "shape" | "strides":
+                return self._array(argument)
         leading = self._matrices[name].leading
         return leading * self._present(name).dtype.itemsize_bytes if argument.type == "bytes" else leading
+
+    def _constant_of(self, name: str) -> str:
+        if name not in self._constants:
+            raise Gap(f"{self._function} is told dtypes, of which the mapping does not have {name}")
+        return self._constants[name]
+
+    def _array(self, argument: Argument) -> tuple[int, ...]:
+        """Sizes or strides of a tensor as C counts its dimensions; those in front that it lacks have the size 1."""
+        spec, form = self._present(argument.name), argument.array or ArrayForm(element="int")
+        shape = list(spec.shape)
+        strides = list(contiguous_strides(spec.shape) if spec.strides is None else spec.strides)
+        if self._is_swapped(argument.name) and spec.rank > 1:
+            for each in (shape, strides):
+                each[-2:] = each[-1], each[-2]
+        if form.length is not None and spec.rank > form.length:
+            raise self._gap(argument.name, f"has {spec.rank} dimensions, but should have {form.length} at most")
+        for _ in range((form.length or 0) - spec.rank):
+            strides.insert(0, max(shape[0], 1) * strides[0] if shape else 1)
+            shape.insert(0, 1)
+        if form.in_bytes:
+            strides = [each * spec.dtype.itemsize_bytes for each in strides]
+        told = shape if argument.kind == "shape" else strides
+        return tuple(reversed(told) if form.is_reversed else told)
 
     def _present(self, tensor: str) -> TensorSpec:
         spec = self._spec(tensor)
@@ -232,7 +315,7 @@ class _Binding:
         axes = self._axes.get(tensor, ())
         if not self._from_lowest or len(axes) != 1 or axes[0].stride >= 0:
             return 0
-        return axes[0].stride * max(axes[0].size - 1, 0)
+        return axes[0].stride * max(axes[0].size - 1, 0) * self._present(tensor).dtype.itemsize_bytes
 
     def _is_swapped(self, tensor: str) -> bool:
         stated = self.entry.swapped.get(tensor, False)
@@ -255,7 +338,15 @@ class _Binding:
         return next(iter(self.entry.functions.values()))
 
 
-_COMPUTED = ("size", "increment", "layout", "order", "rows", "columns", "leading", "ndim", "shape", "strides")
+_COMPUTED = (
+    *("size", "increment", "layout", "order", "rows", "columns", "leading"),
+    *("ndim", "shape", "strides", "dtype"),
+)
+
+
+def _allowed(increment: Argument) -> str:
+    """``any``, ``nonzero`` or ``positive``, whether it counts elements or bytes."""
+    return increment.type.removesuffix("bytes").strip() or "nonzero"
 
 
 def broadcast_specs(entry: DirectCall, specs: Specs) -> dict[str, TensorSpec | None]:

@@ -10,8 +10,9 @@ from optest.backends.c_library.calls_asked import inferred
 from optest.backends.c_library.direct import DirectCall
 from optest.backends.c_library.direct_cases import bound_case, specs_of_case
 from optest.backends.c_library.layouts import Gap
+from optest.backends.c_library.limits import SAME
 from optest.backends.c_library.mapping import LibraryMapping
-from optest.spec import Sample, TensorSpec, TestCase, dtype
+from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, dtype
 
 __all__ = ["can_take", "in_its_dtypes", "own_by_function"]
 
@@ -22,29 +23,52 @@ Owned = Sequence[tuple[Sample, TestCase]]
 def in_its_dtypes(
     own: Owned, mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
 ) -> list[tuple[Sample, TestCase]]:
-    """The samples of float32 in another dtype, where the operator's functions have no float32: most samples of the
-    catalogue are of float32, and a library of doubles would be asked next to nothing."""
+    """The samples of float32 in other dtypes, where the operator's functions have no float32, or tensors of theirs
+    (such as indices) have others: most samples of the catalogue are of float32 and int64, and a library of doubles
+    would be asked next to nothing."""
     alternatives = mapping.direct[own[0][1].descriptor.name]
-    if any(_USUAL in entry.functions for entry in alternatives):
+    has_usual = any(_USUAL in entry.functions for entry in alternatives)
+    if has_usual and not any(entry.dtypes_of for entry in alternatives):
         return []
     found: dict[str, tuple[Sample, TestCase]] = {}
-    for name in dict.fromkeys(next(iter(entry.functions)) for entry in alternatives):
+    for entry in alternatives:
+        shared = _USUAL if has_usual else next(iter(entry.functions))
         for sample, case in own:
-            if not case.outputs or {each.spec.dtype.name for each in case.inputs} != {_USUAL}:
+            dtypes = _dtypes_in(case, entry, shared)
+            if dtypes is None or not case.outputs:
                 continue
-            stated = {**sample.case, "dtypes": [name] * len(case.inputs)}
-            other = _retyped(case, name)
+            stated = {**sample.case, "dtypes": dtypes}
+            other = _retyped(case, dtypes)
             if other is not None and lack(other) is None:
                 found.setdefault(repr(stated), (dataclasses.replace(sample, case=stated), other))
     return list(found.values())
 
 
-def _retyped(case: TestCase, name: str) -> TestCase | None:
-    """None where the operator does not have the dtype."""
-    if not case.descriptor.admits((name,) * len(case.inputs)):
+def _dtypes_in(case: TestCase, entry: DirectCall, shared: str) -> list[str] | None:
+    """Those of the inputs as the function has them; None where they are that already, or are none of the usual."""
+    given = [each.spec.dtype.name for each in case.inputs]
+    if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
+        return None
+    wanted = [
+        _as_taken(own, entry.dtypes_of.get(each.name), shared) for each, own in zip(case.inputs, given, strict=True)
+    ]
+    return None if wanted == given else wanted
+
+
+def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
+    if allowed is None:
+        return shared
+    named = [shared if each == SAME else each for each in allowed]
+    return own if own in named else named[0]
+
+
+def _retyped(case: TestCase, names: Sequence[str]) -> TestCase | None:
+    """None where the operator does not have these dtypes."""
+    if not case.descriptor.admits(tuple(names)):
         return None
     arguments = [
-        dataclasses.replace(each, spec=dataclasses.replace(each.spec, dtype=dtype(name))) for each in case.inputs
+        dataclasses.replace(each, spec=dataclasses.replace(each.spec, dtype=dtype(name)))
+        for each, name in zip(case.inputs, names, strict=True)
     ]
     outputs = inferred(case, {each.name: each.spec for each in arguments})
     return None if outputs is None else dataclasses.replace(case, inputs=tuple(arguments), outputs=outputs)
@@ -82,7 +106,12 @@ def _case_of(stated: Mapping[str, Any], base: TestCase) -> TestCase:
         for index, each in enumerate(base.inputs)
     ]
     config = {**base.backend_config.get("ffi", {}), **stated.get("backend_config", {}).get("ffi", {})}
-    outputs = _inferred(base, arguments)
+    if "expects_error" in stated:
+        found = inferred(base, {each.name: each.spec for each in arguments})
+        base = dataclasses.replace(base, expects_error=ExpectedError(**stated["expects_error"]))
+        outputs: tuple[TensorSpec, ...] = found or ()
+    else:
+        outputs = _inferred(base, arguments)
     return dataclasses.replace(base, inputs=tuple(arguments), outputs=outputs, backend_config={"ffi": config})
 
 

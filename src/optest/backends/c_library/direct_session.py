@@ -2,75 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import ctypes
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from optest.backends.c_library.config import FfiConfig
-from optest.backends.c_library.direct import Argument, DirectCall
+from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.direct_arguments import Argument
 from optest.backends.c_library.direct_binding import BoundCase
-from optest.backends.c_library.direct_drift import drift_of_direct
+from optest.backends.c_library.direct_calls import DirectFunction, PlainCall, PreparedThing
+from optest.backends.c_library.direct_drift import drift_of_operator
+from optest.backends.c_library.direct_things import Step, Thing, is_of_a_tensor, key_of_tensor, object_key
+from optest.backends.c_library.direct_values import Late, Values, put
+from optest.backends.c_library.mapping import PLAIN_STATUSES
 from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.opaque import take_handle
-from optest.backends.c_library.roles import ELEMENTS
+from optest.backends.c_library.requests import NO_REQUEST, CallRequest
 from optest.backends.c_library.session import header_of, opened
 from optest.errors import Unavailable, UsageError, nearest
 from optest.ffi.calls import Function, bind
 from optest.ffi.handles import Handle, Ledger
 from optest.ffi.preprocessor import find_header
-from optest.ffi.signatures import CType, Header, Parameter, Prototype
+from optest.ffi.signatures import CKind, CType, Header, Prototype
 from optest.ffi.statuses import StatusCodes
-from optest.numerics import numpy_dtype
+from optest.ffi.structs import field_of, structure_of
 from optest.spec import DType, dtype
 
 __all__ = ["DirectSession"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pointer:
-    """An address inside a buffer, for a function that wants another one than that of element [0, 0, …]."""
-
-    address: int
-    element: DType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectFunction:
-    """A function with everything but its tensors, which come by role; ``behind`` is in bytes.
-
-    Where the function returns an output, what it returned is written into that output's memory.
-    """
-
-    function: Function
-    values: Sequence[Any]
-    tensors: Mapping[int, str]
-    behind: Mapping[str, int]
-    returns: str
-
-    def __call__(self, pointers: Mapping[str, Any]) -> None:
-        """Call, and require success if the result is a status.
-
-        Raises:
-            StatusError: for any other status.
-            BadCall: for a value that does not fit the prototype; C was not called.
-        """
-        result = self.function(*self._arguments(pointers))
-        if self.returns:
-            pointers[self.returns].array[...] = result
-        elif self.function.codes is not None:
-            self.function.codes.require(self.function.name, result)
-
-    def ready(self, pointers: Mapping[str, Any]) -> Callable[[], Any]:
-        """The call with these tensors, checked once, for timings."""
-        return self.function.ready(*self._arguments(pointers))
-
-    def _arguments(self, pointers: Mapping[str, Any]) -> list[Any]:
-        made = list(self.values)
-        for index, key in self.tensors.items():
-            made[index] = _pointer(pointers.get(key), self.behind.get(key, 0))
-        return made
 
 
 class DirectSession:
@@ -87,57 +45,104 @@ class DirectSession:
         self._library = opened(config)
         self._header: Header = header_of(config.headers or [str(find_header(each)) for each in config.mapping.headers])
         self._codes = self._status_codes()
-        self._functions: dict[tuple[Any, ...], Function] = {}
+        self._functions: dict[str, Function] = {}
+        self._held: set[tuple[int, str]] = set()
         self._ledger = Ledger()
         self._handle: Handle | None = None
 
-    def call(self, bound: BoundCase, attributes: Mapping[str, Any]) -> DirectFunction:
+    def call(
+        self, bound: BoundCase, attributes: Mapping[str, Any], request: CallRequest = NO_REQUEST
+    ) -> DirectFunction:
         """The call with everything but its tensors, which come by role: ``input:a``, ``output:out``.
 
         Raises:
-            Unavailable: if the library lacks the function.
+            Unavailable: if the library lacks a function.
             Fault: BAD_CASE where the mapping is not what the headers say.
         """
-        element = next(dtype(name) for name, each in bound.entry.functions.items() if each == bound.function)
-        function = self._function(bound.entry, bound.function, element)
-        values: list[Any] = []
-        tensors: dict[int, str] = {}
-        for index, argument in enumerate(bound.entry.arguments()):
-            parameter = function.prototype.parameters[index]
-            if argument.kind in ("input", "output"):
-                tensors[index] = argument.key
-                values.append(None)
-            else:
-                values.append(self._value(argument, bound, attributes, parameter, element))
+        entry, element = bound.entry, dtype(bound.dtype)
+        self._require_no_drift(entry, element)
+        values = Values(
+            bound=bound,
+            attributes=attributes,
+            element=element,
+            constant=self._constant,
+            handle=lambda: None if "handle" in request.null else self._taken_handle(),
+        )
+        late: set[str] = set()
+        things = []
+        for thing in entry.things():
+            if values.is_left_out(thing):
+                continue
+            prepared = self._prepared(thing, values, late)
+            if prepared.is_late:
+                late.add(f"object:{thing.name}")
+            things.append(prepared)
+        sized = entry.asked_for_workspace()
         return DirectFunction(
-            function=function,
-            values=values,
-            tensors=tensors,
-            behind={key: steps * element.itemsize_bytes for key, steps in bound.behind.items() if steps},
-            returns=f"output:{bound.entry.returns}" if bound.entry.returns else "",
+            self._plain(bound.function, entry.arguments(), values, has_status=not entry.returns),
+            things=things,
+            sized=None if sized is None else self._sized(sized, values),
+            returns=f"output:{entry.returns}" if entry.returns else "",
+            without=_without(things, request),
         )
 
     def synchronize(self) -> None:
         """Plain functions return when they are done."""
 
-    def _value(
-        self, argument: Argument, bound: BoundCase, attributes: Mapping[str, Any], parameter: Parameter, element: DType
-    ) -> Any:
-        if argument.kind == "null":
-            return None
-        if argument.kind == "handle":
-            return self._taken_handle()
-        if argument.kind == "constant" and not argument.type:
-            return self._constant(argument.name)
-        if argument.kind in ("constant", "attribute"):
-            stated = argument.name if argument.kind == "constant" else attributes[argument.name]
-            if argument.kind == "attribute" and isinstance(stated, str):
-                return self._constant(stated)
-            return _number(stated, argument.type, parameter.type, element)
-        value = bound.values[argument]
-        if isinstance(value, tuple):
-            return (ELEMENTS[argument.type.removesuffix("[]")] * len(value))(*value)
-        return self._constant(value) if isinstance(value, str) else value
+    def _plain(self, name: str, arguments: Sequence[Argument], values: Values, *, has_status: bool) -> PlainCall:
+        function = self._bound(name)
+        codes = self._codes if has_status and _is_a_status(function.prototype.result) else None
+        parameters = function.prototype.parameters
+        told = [values.of(each, parameter.type) for each, parameter in zip(arguments, parameters, strict=True)]
+        return PlainCall(
+            function=function,
+            values=[None if isinstance(each, Late) else each for each in told],
+            late={index: each.key for index, each in enumerate(told) if isinstance(each, Late)},
+            behind=values.behind,
+            codes=codes,
+        )
+
+    def _prepared(self, thing: Thing, values: Values, late: Collection[str]) -> PreparedThing:
+        """``late`` are the keys of things that can only be made when memory is there."""
+
+        def needs_memory(arguments: Iterable[Argument]) -> bool:
+            return any(each.is_late or object_key(each) in late for each in arguments)
+
+        def called(step: Step, *, has_status: bool = True) -> PlainCall:
+            name = step.call.named(values.element.name)
+            return self._plain(name, step.arguments, values, has_status=has_status)
+
+        fields = [each for _, each in thing.fields]
+        is_late = needs_memory([*(thing.create.arguments if thing.create else ()), *fields])
+        sets = [(called(step), not is_late and needs_memory(step.arguments)) for step in thing.set]
+        return PreparedThing(
+            name=thing.name,
+            create=called(thing.create) if thing.create else None,
+            sets=[each for each, waits in sets if not waits],
+            late_sets=[each for each, waits in sets if waits],
+            destroy=called(thing.destroy) if thing.destroy else None,
+            struct=structure_of(self._header, thing.struct) if thing.struct else None,
+            fill=self._filler(thing, values) if thing.struct else None,
+            is_late=is_late,
+            said=self._codes.said if self._codes else None,
+        )
+
+    def _filler(self, thing: Thing, values: Values) -> Callable[[Any, Mapping[str, Any]], Any]:
+        fields = [(path, field_of(self._header, thing.struct, path), each) for path, each in thing.fields]
+        told = [(path, field, values.of(each, field.type)) for path, field, each in fields]
+
+        def fill(struct: Any, given: Mapping[str, Any]) -> list[Any]:
+            held = [given.get(value.key) if isinstance(value, Late) else value for _, _, value in told]
+            for (path, field, value), known in zip(told, held, strict=True):
+                behind = values.behind.get(value.key, 0) if isinstance(value, Late) else 0
+                put(struct, path, field, known, behind)
+            return held
+
+        return fill
+
+    def _sized(self, sized: Step, values: Values) -> PlainCall:
+        has_slot = any(each.kind == "slot" for each in sized.arguments)
+        return self._plain(sized.call.function, sized.arguments, values, has_status=has_slot)
 
     def _constant(self, name: str) -> int:
         """Of a number, or of a name of the headers.
@@ -145,7 +150,7 @@ class DirectSession:
         Raises:
             Fault: BAD_CASE if no header has it.
         """
-        if _is_integer(name):
+        if name.lstrip("+-").isdecimal():
             return int(name)
         if name not in self._header.constants:
             near = nearest(name, self._header.constants)
@@ -179,32 +184,59 @@ class DirectSession:
             raise Unavailable(f"function {name}", str(error)) from None
 
     def _status_codes(self) -> StatusCodes | None:
-        if not self._mapping.status:
+        mapping = self._mapping
+        if not mapping.status:
             return None
-        try:
-            return StatusCodes.of(self._header.enum(self._mapping.status))
-        except UsageError as error:
-            said = f"mapping {self._mapping.name}, status: {error}"
-            raise drifted(said, self._mapping_file, "status") from None
+        names: Mapping[str, int] = {}
+        if mapping.status not in PLAIN_STATUSES:
+            try:
+                names = self._header.enum(mapping.status)
+            except UsageError as error:
+                said = f"mapping {mapping.name}, status: {error}"
+                raise drifted(said, self._mapping_file, "status") from None
+        usual = 1 if mapping.status == "bool" else 0
+        stated = [each if isinstance(each, int) else self._constant(each) for each in mapping.statuses.success]
+        return StatusCodes.of(names, success=frozenset(stated or [usual]), said=self._said())
 
-    def _function(self, entry: DirectCall, name: str, element: DType) -> Function:
-        """Bound once for each entry that calls it, since the arguments are held against that."""
-        key = (name, entry.call, entry.returns)
-        if key not in self._functions:
-            prototype = self._prototype(name)
-            has_status = prototype.result.is_integer and not entry.returns
-            function = bind(self._library, prototype, codes=self._codes if has_status else None)
-            self._require_no_drift(entry, function, element)
-            self._functions[key] = function
-        return self._functions[key]
+    def _said(self) -> Callable[[int], str] | None:
+        """What the library says of a status, as text."""
+        message = self._mapping.statuses.message
+        if message is None:
+            return None
+        function = bind(self._library, self._prototype(message.function))
 
-    def _require_no_drift(self, entry: DirectCall, function: Function, element: DType) -> None:
-        where = f"mapping {self._mapping.name}, {function.name}"
-        why = drift_of_direct(
-            where, entry, function.prototype, element, self._header, has_status=self._codes is not None
-        )
-        if why is not None:
-            raise drifted(why, self._mapping_file, "operators", *self._place_of(entry), "call")
+        def said(code: int) -> str:
+            known = {"status": code, "null": None}
+            given = [self._taken_handle() if each == "handle" else known[each] for each in message.arguments]
+            text = function(*given)
+            return ctypes.string_at(text).decode(errors="replace") if text else ""
+
+        return said
+
+    def _bound(self, name: str) -> Function:
+        if name not in self._functions:
+            self._functions[name] = bind(self._library, self._prototype(name))
+        return self._functions[name]
+
+    def _require_no_drift(self, entry: DirectCall, element: DType) -> None:
+        """Ask once for each operator and dtype."""
+        key = (id(entry), element.name)
+        if key in self._held:
+            return
+        where = f"mapping {self._mapping.name}"
+        has_status = self._codes is not None
+        missing = [each for each in self._needed(entry, element) if each not in self._header.prototypes]
+        if missing:
+            self._prototype(missing[0])
+        for each in drift_of_operator(where, entry, element, self._header, has_status=has_status):
+            raise drifted(each.why, self._mapping_file, "operators", *self._place_of(entry), *each.keys)
+        self._held.add(key)
+
+    def _needed(self, entry: DirectCall, element: DType) -> list[str]:
+        sized = entry.asked_for_workspace()
+        steps = [step for thing in entry.things() for step in thing.steps()]
+        own = entry.functions.get(element.name) or next(iter(entry.functions.values()))
+        return [own, *(each.call.named(element.name) for each in (*steps, *((sized,) if sized else ())))]
 
     def _place_of(self, entry: DirectCall) -> tuple[str | int, ...]:
         """The operator that an entry is of, and which of its alternatives it is."""
@@ -217,19 +249,14 @@ class DirectSession:
         return next(places, ())
 
 
-def _pointer(buffer: Any, behind: int) -> Any:
-    return _Pointer(buffer.address + behind, buffer.element) if behind else buffer
+def _is_a_status(result: CType) -> bool:
+    return result.is_integer or result.kind is CKind.BOOL
 
 
-def _number(stated: Any, form: str, type_: CType, element: DType) -> Any:
-    """A number as C takes it; where it wants a pointer, as complex functions do, an array of one."""
-    if form in ("int", "bool"):
-        value = int(stated)
-        return bool(value) if form == "bool" else value
-    if type_.is_pointer:
-        return np.array([float(stated)], numpy_dtype(element))
-    return float(stated)
-
-
-def _is_integer(text: str) -> bool:
-    return text.lstrip("+-").isdecimal()
+def _without(things: Sequence[PreparedThing], request: CallRequest) -> frozenset[str]:
+    """The things that a call that has to be refused gets NULL in place of."""
+    hidden = [
+        f"object:{each.name}" for each in things if "descriptor" in request.null and not is_of_a_tensor(each.name)
+    ]
+    tensors = [key_of_tensor(each.partition(":")[2]) for each in request.null_descriptor]
+    return frozenset([*hidden, *tensors])

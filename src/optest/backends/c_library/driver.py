@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -12,10 +12,13 @@ from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.backends.c_library.bound import BoundCall
 from optest.backends.c_library.config import FfiConfig, read_ffi_config
 from optest.backends.c_library.described import DescribedCase, DescribedCases, key_of
-from optest.backends.c_library.direct_cases import attribute_values, bound_case, specs_of_case
-from optest.backends.c_library.direct_session import DirectFunction, DirectSession
+from optest.backends.c_library.direct_calls import DirectFunction
+from optest.backends.c_library.direct_cases import as_requested, attribute_values, bound_case, specs_of_case
+from optest.backends.c_library.direct_session import DirectSession
+from optest.backends.c_library.direct_subject import DirectSubject
 from optest.backends.c_library.examination import Examination
 from optest.backends.c_library.kinds import CaseKind, CaseKinds
+from optest.backends.c_library.layouts import Gap
 from optest.backends.c_library.mapping import OperatorMapping
 from optest.backends.c_library.memory import CaseMemory
 from optest.backends.c_library.operands import (
@@ -27,7 +30,7 @@ from optest.backends.c_library.operands import (
 )
 from optest.backends.c_library.options import NAMES, config_of_options, mapping_of_options, require_installed
 from optest.backends.c_library.places import PlacePool
-from optest.backends.c_library.requests import CallRequest
+from optest.backends.c_library.requests import NO_REQUEST, CallRequest
 from optest.backends.c_library.samples import with_samples_of_c
 from optest.backends.c_library.sanitizer import environment_of, require_runtime
 from optest.backends.c_library.session import Session
@@ -182,8 +185,10 @@ class FfiBackend(BackendDriver):
         """The memory of a case, the call, the values of its arguments beside the pointers into that memory, and both
         as what can be called again."""
         if isinstance(session, DirectSession):
-            memory, direct, nothing = self._direct(case, kind.required(), session, inputs)
-            yield memory, direct, nothing, Subject(direct, direct.function.name)
+            memory, direct, other = self._direct(case, kind.required(), session, inputs)
+            with direct.alive():
+                memory.take_workspace(direct.workspace_bytes)
+                yield memory, direct, {}, DirectSubject(direct, other)
             return
         described = self._described_case(case, kind, session, inputs)
         with described.subject.alive() as descriptor:
@@ -225,9 +230,10 @@ class FfiBackend(BackendDriver):
 
     def _direct(
         self, case: TestCase, config: FfiConfig, session: DirectSession, inputs: Sequence[Any]
-    ) -> tuple[CaseMemory, DirectFunction, dict[str, Any]]:
-        """The same for an operator that is one function: the arguments say the layouts, and nothing is described."""
-        specs = dict(specs_of_case(case, config.layouts))
+    ) -> tuple[CaseMemory, DirectFunction, Callable[[], DirectFunction | None]]:
+        """The same for an operator that is one function: the arguments say the layouts, and nothing is described;
+        beside it what makes the function for tensors of twice the sizes."""
+        specs = as_requested(specs_of_case(case, config.layouts), config.call)
         entry = bound_case(case, config.mapping, specs).entry
         outputs = {key.partition(":")[2]: spec for key, spec in specs.items() if spec and key.startswith("output:")}
         memory = CaseMemory(
@@ -238,8 +244,23 @@ class FfiBackend(BackendDriver):
             pool=self._pool,
             alignment=config.mapping.alignment,
         )
-        bound = bound_case(case, config.mapping, {**specs, **memory.specs()})
-        return memory, session.call(bound, attribute_values(entry, case)), {}
+        placed = {key: spec for key, spec in memory.specs().items() if spec is not None}
+        attributes = attribute_values(entry, case)
+
+        def called(with_specs: Mapping[str, TensorSpec | None], request: CallRequest) -> DirectFunction:
+            return session.call(bound_case(case, config.mapping, {**specs, **with_specs}), attributes, request)
+
+        def other() -> DirectFunction | None:
+            twice = {
+                key: TensorSpec(dtype=spec.dtype, shape=tuple(2 * size for size in spec.shape))
+                for key, spec in placed.items()
+            }
+            try:
+                return called(twice, NO_REQUEST)
+            except Gap:
+                return None
+
+        return memory, called(placed, config.call), other
 
     def _session(self, case: TestCase, config: FfiConfig) -> Session | DirectSession:
         return self._known(case, config)[1]
@@ -334,7 +355,9 @@ def _as_asked(spec: TensorSpec, key: str, request: CallRequest) -> TensorSpec:
 
 
 def _refused(case: TestCase, config: FfiConfig, error: StatusError) -> Fault:
-    if case.expects_error is None and error.name in config.mapping.unsupported:
+    if case.expects_error is None and (
+        error.name in config.mapping.unsupported or error.code in config.mapping.unsupported
+    ):
         return Fault(Reason.UNSUPPORTED, str(error))
     details = {
         "exception": f"{type(error).__name__}: {error}",

@@ -59,7 +59,7 @@ class CaseKind:
         if config is None or self.problems:
             return None
         if case.descriptor.name in config.mapping.direct:
-            return direct_lack(case, config.mapping, config.layouts)
+            return direct_lack(case, config.mapping, config.layouts, config.call)
         return lack(case, config.mapping)
 
     def _made_notes(self, case: TestCase) -> Sequence[Check]:

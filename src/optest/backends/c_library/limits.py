@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from optest.backends.c_library.direct import DirectCall
 from optest.backends.c_library.mapping import RANK, OperatorMapping
 from optest.spec import TensorSpec, TestCase
 
@@ -28,7 +29,7 @@ def lack_of_tensors(case: TestCase, entry: OperatorMapping) -> str | None:
     return lack_of_dtypes(tensors, entry) or _lack_of_ranks(tensors, entry)
 
 
-def lack_of_dtypes(tensors: Mapping[str, TensorSpec], entry: OperatorMapping) -> str | None:
+def lack_of_dtypes(tensors: Mapping[str, TensorSpec], entry: OperatorMapping | DirectCall) -> str | None:
     """Which dtype, or mixture of them, the operator does not have; None if it has it."""
     if not entry.dtypes and not entry.dtypes_of:
         return None

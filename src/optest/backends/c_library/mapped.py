@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from optest.backends.c_library.direct_drift import drift_of_direct
-from optest.backends.c_library.mapping import LibraryMapping
+from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.direct_drift import declared, drift_of_operator
+from optest.backends.c_library.mapping import PLAIN_STATUSES, LibraryMapping
 from optest.backends.c_library.roles import Role, drift
 from optest.errors import UsageError, nearest
 from optest.ffi.signatures import Header
@@ -48,8 +49,19 @@ def functions_of_operators(mapping: LibraryMapping) -> dict[str, tuple[str, ...]
         for name, entry in mapping.operators.items()
     }
     for name, alternatives in mapping.direct.items():
-        found[name] = tuple(dict.fromkeys(each for entry in alternatives for each in entry.functions.values()))
+        found[name] = tuple(dict.fromkeys(each for entry in alternatives for each in _functions_of(entry)))
     return found
+
+
+def _functions_of(entry: DirectCall) -> Iterator[str]:
+    """Those of an operator that is one function, and those that make what it needs."""
+    sized = entry.asked_for_workspace()
+    steps = [step for thing in entry.things() for step in thing.steps()]
+    for element, function in entry.functions.items():
+        yield from (step.call.named(element) for step in steps)
+        if sized is not None:
+            yield sized.call.function
+        yield function
 
 
 def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
@@ -58,11 +70,12 @@ def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
         mapping.set_device.function,
         mapping.get_device.function if mapping.get_device else "",
         mapping.synchronize.function if mapping.synchronize else "",
+        mapping.statuses.message.function if mapping.statuses.message else "",
         *mapping.threads.functions,
         mapping.handle.create.function,
-        mapping.handle.destroy,
+        mapping.handle.ended_by,
         mapping.tensor.create.function,
-        mapping.tensor.destroy,
+        mapping.tensor.ended_by,
     )
     return tuple(filter(None, named))
 
@@ -86,11 +99,19 @@ def drift_of_mapping(mapping: LibraryMapping, header: Header) -> tuple[Drift, ..
 
 
 def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[Drift]:
-    if mapping.status:
+    if mapping.status and mapping.status not in PLAIN_STATUSES:
         try:
             header.enum(mapping.status)
         except UsageError as error:
             yield Drift(words=f"mapping {mapping.name}, status: {_first_line(error)}", keys=("status",))
+    message = mapping.statuses.message
+    if message is not None and declared(message.function, header):
+        said = f"mapping {mapping.name}, status.message: {declared(message.function, header)}"
+        yield Drift(words=said, keys=("status", "message"), function=message.function)
+    for each in mapping.statuses.success:
+        if isinstance(each, str) and each not in header.constants:
+            said = f"mapping {mapping.name}, status.success: {each} is declared in no header"
+            yield Drift(words=said, keys=("status", "success"))
     for name, constant in mapping.dtypes.items():
         if constant not in header.constants:
             near = nearest(constant, header.constants)
@@ -107,11 +128,11 @@ def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[
         ("get_device", mapping.get_device),
         ("synchronize", mapping.synchronize),
         ("handle", mapping.handle.create),
-        ("tensor", mapping.tensor.create),
+        ("tensor", mapping.tensor.create if mapping.operators else None),
     ):
         if call is not None and call.function:
             calls[where] = (call.function, call.arguments)
-    plain = {"handle.destroy": mapping.handle.destroy, "tensor.destroy": mapping.tensor.destroy}
+    plain = {"handle.destroy": mapping.handle.ended_by, "tensor.destroy": mapping.tensor.ended_by}
     for name, entry in mapping.operators.items():
         if name in absent:
             continue
@@ -140,18 +161,11 @@ def _drift_of_call(where: str, function: str, arguments: tuple[str, ...], header
 def _drift_of_direct(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[Drift]:
     for name, alternatives in mapping.direct.items():
         for index, entry in enumerate(() if name in absent else alternatives):
-            for element, function in entry.functions.items():
+            for element in entry.functions:
                 where = f"mapping {mapping.name}, operators.{name}"
-                if function not in header.prototypes:
-                    said = f"{where}: {_why_undeclared(function, header)}"
-                    yield Drift(words=said, keys=("operators", name, index, "functions", element), function=function)
-                    continue
-                prototype = header.prototypes[function]
-                why = drift_of_direct(
-                    f"{where}, {function}", entry, prototype, dtype(element), header, has_status=bool(mapping.status)
-                )
-                if why is not None:
-                    yield Drift(words=why, keys=("operators", name, index, "call"), function=function)
+                has_status = bool(mapping.status)
+                for each in drift_of_operator(where, entry, dtype(element), header, has_status=has_status):
+                    yield Drift(words=each.why, keys=("operators", name, index, *each.keys), function=each.function)
 
 
 def _why_undeclared(function: str, header: Header) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.made import NO_CALL, NOTHING_MADE, Call, Made
 from optest.backends.c_library.roles import Role, StartsAs
 from optest.errors import nearest
 from optest.spec import OperatorDescriptor, UnfitArguments
@@ -18,6 +19,7 @@ __all__ = [
     "NOTHING_MADE",
     "NO_CALL",
     "NO_PROTOCOL",
+    "PLAIN_STATUSES",
     "RANK",
     "REFUSALS",
     "SIZE",
@@ -26,6 +28,7 @@ __all__ = [
     "Made",
     "OperatorMapping",
     "Protocol",
+    "StatusWords",
     "unknown_names",
 ]
 
@@ -47,20 +50,6 @@ RANK = re.compile(r"(?P<name>[A-Za-z_]\w*)-(?P<fewer>[0-9])")
 """A number of dimensions: so many fewer than another tensor has."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A function and the roles of its arguments."""
-
-    function: str
-    arguments: tuple[str, ...]
-
-
-class Made(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Something opaque: how it is made, and the function that ends it."""
-
-    create: Call
-    destroy: str
-
-
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Names of an operator's four functions; ``{name}`` is the operator's."""
 
@@ -68,6 +57,18 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workspace: str
     run: str
     destroy: str
+
+
+PLAIN_STATUSES = ("int", "bool")
+"""Types of a status that is no enum of the headers."""
+
+
+class StatusWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a status means beyond its type: which are no errors, numbers or names of the headers (0 where none are
+    stated, true for a bool), and the function that returns a text for one, or for the latest error."""
+
+    success: tuple[int | str, ...] = ()
+    message: Call | None = None
 
 
 class Threads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,13 +139,14 @@ def _parsed(roles: tuple[str, ...]) -> tuple[Role, ...]:
     return tuple(map(Role.parse, roles))
 
 
-NO_CALL = Call(function="", arguments=())
-NOTHING_MADE = Made(create=NO_CALL, destroy="")
 NO_PROTOCOL = Protocol(create="", workspace="", run="", destroy="")
 
 
 class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole file. ``unsupported`` names statuses by which the library says that it does not have a kernel.
+
+    ``status`` is what functions return: an enum of the headers, ``int`` or ``bool``; a file states ``statuses`` under
+    the same key, as a map with the ``type``.
 
     ``operators`` are those that a descriptor is made for; ``direct`` those of one function, which a file states among
     ``operators`` as well, one or a list of them. ``headers`` are looked for by the compiler where no folder is stated.
@@ -164,6 +166,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     library: tuple[str, ...]
     headers: tuple[str, ...] = ()
     status: str = ""
+    statuses: StatusWords = StatusWords()
     dtypes: Mapping[str, str] = {}
     devices: Mapping[str, int] = msgspec.field(default_factory=lambda: {"cpu": 0})
     set_device: Call = NO_CALL
@@ -173,7 +176,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     operators: Mapping[str, OperatorMapping] = {}
     direct: Mapping[str, tuple[DirectCall, ...]] = {}
     negative_increments: Literal["first", "lowest"] = "first"
-    unsupported: tuple[str, ...] = ()
+    unsupported: tuple[int | str, ...] = ()
     refuses: tuple[str, ...] = ()
     synchronize: Call | None = None
     numerics: Mapping[str, Mapping[str, Any]] = {}
@@ -190,7 +193,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """The name under which the mapping has an operator."""
         return next((name for name in (descriptor.name, *descriptor.aliases) if name in self.operators), None)
 
-    def promised(self, entry: OperatorMapping) -> tuple[str, ...]:
+    def promised(self, entry: OperatorMapping | DirectCall) -> tuple[str, ...]:
         """The kinds of wrong calls that an operator refuses."""
         return self.refuses if entry.refuses is None else entry.refuses
 

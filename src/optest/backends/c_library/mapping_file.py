@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +12,9 @@ import msgspec
 import yaml
 
 from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.made import NOTHING_MADE
 from optest.backends.c_library.mapping import LibraryMapping, OperatorMapping
+from optest.backends.c_library.mapping_lines import named_place
 from optest.backends.c_library.mapping_problems import problems_of_mapping
 from optest.errors import UsageError, nearest
 
@@ -39,34 +42,80 @@ def read_mapping(path: Path) -> LibraryMapping:
         raise UsageError(_no_such_mapping(path))
     try:
         data = yaml.load(path.read_bytes(), _Loader)
-        mapping = msgspec.convert(_with_direct(_with_words(data)), LibraryMapping)
+        mapping = _with_tensors(msgspec.convert(_as_read(data), LibraryMapping))
     except yaml.YAMLError as error:
         raise UsageError(f"mapping {path} is no YAML: {error}") from None
     except msgspec.ValidationError as error:
-        raise UsageError(f"mapping {path}: {_located(str(error), data)}") from None
+        said = _located(str(error), data)
+        raise UsageError(f"mapping {_placed(path, said)}: {said}") from None
     problems = list(problems_of_mapping(mapping))
     if problems:
-        raise UsageError("\n".join(f"mapping {path}: {problem}" for problem in problems))
+        raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
     return mapping
 
 
+def _as_read(data: Any) -> Any:
+    return _with_status(_with_direct(_with_words(data)))
+
+
+def _placed(path: Path, problem: str) -> str:
+    """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
+    place = _PLACE.match(problem)
+    keys = [int(each[1:-1]) if each.startswith("[") else each for each in _KEY.findall(place[0] if place else "")]
+    return named_place(path, *keys)
+
+
+_KEY = re.compile(r"\[\d+\]|[^.\[\]]+")
+_PLACE = re.compile(r"[^\s:]+")
+
+
+def _with_status(data: Any) -> Any:
+    """``status: {type: int, success: [1]}`` apart into the type and what is said of it."""
+    stated = data.get("status") if isinstance(data, dict) else None
+    if not isinstance(stated, dict):
+        return data
+    words = {key: value for key, value in stated.items() if key != "type"}
+    return {**data, "status": stated.get("type", "int"), "statuses": words}
+
+
+def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
+    """Operators that are one function know what the file makes of tensors."""
+    if mapping.tensor == NOTHING_MADE:
+        return mapping
+    direct = {
+        name: tuple(
+            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NOTHING_MADE else each
+            for each in alternatives
+        )
+        for name, alternatives in mapping.direct.items()
+    }
+    return msgspec.structs.replace(mapping, direct=direct)
+
+
 def _with_words(data: Any) -> Any:
-    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes."""
+    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes, as is a size."""
     if isinstance(data, list):
         return [_with_words(each) for each in data]
     if not isinstance(data, dict):
         return data
-    return {
-        key: ["null" if each is None else each for each in value]
-        if key in _LISTS_OF_WORDS and isinstance(value, list)
-        else _with_words(value)
-        for key, value in data.items()
-    }
+    return {key: _words(key, value) for key, value in data.items()}
+
+
+def _words(key: Any, value: Any) -> Any:
+    if key in _LISTS_OF_WORDS and isinstance(value, list):
+        return ["null" if each is None else each for each in value]
+    if key == "dims" and isinstance(value, dict):
+        return {tensor: _sizes_as_words(dims) for tensor, dims in value.items()}
+    return _with_words(value)
+
+
+def _sizes_as_words(dims: Any) -> Any:
+    return [str(each) if type(each) is int else each for each in dims] if isinstance(dims, list) else dims
 
 
 def _located(said: str, data: Any) -> str:
     """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
-    for where, entry, kind in _entries(_with_direct(_with_words(data))):
+    for where, entry, kind in _entries(_as_read(data)):
         try:
             msgspec.convert(entry, kind)
         except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
@@ -119,11 +168,14 @@ def _no_such_mapping(path: Path) -> str:
     )
 
 
+_MERGED = "tag:yaml.org,2002:merge"
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML in which no key may stand twice."""
+    """YAML in which no key may stand twice; an entry may take over another one's keys (``<<: *name``)."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGED]
         twice = [key for index, key in enumerate(keys) if key in keys[:index]]
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from optest.backends import wrong_numerics
-from optest.backends.c_library.direct import problems_of
+from optest.backends.c_library.direct import DirectCall, problems_of
+from optest.backends.c_library.direct_things import problems_of_tensor
+from optest.backends.c_library.made import NO_CALL, NOTHING_MADE, Call
 from optest.backends.c_library.mapping import (
-    NO_CALL,
     NO_PROTOCOL,
-    NOTHING_MADE,
     REFUSALS,
     SIZE,
     LibraryMapping,
@@ -29,6 +29,7 @@ _PLAIN = {
     "run": ("descriptor", "workspace", "workspace_size", "stream", "null"),
     "get_device": ("device_slot", "device_id_slot"),
     "synchronize": ("stream", "null"),
+    "message": ("status", "handle", "null"),
 }
 _OF_DESCRIPTORS = ("status", "set_device", "handle", "tensor", "protocol")
 _MOST_ALIGNED = 4096
@@ -39,19 +40,60 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
     """What a schema cannot say: unknown roles, patterns without a name."""
     yield from _problems_of_numerics(mapping)
     yield from _problems_of_alignment(mapping.alignment)
-    yield from _wrong_roles(
-        "handle.create.arguments", mapping.handle.create.arguments, _PLAIN["handle"], named=("constant",)
-    )
-    if mapping.handle == NOTHING_MADE:
-        for name, alternatives in mapping.direct.items():
-            if any("handle" in entry.call for entry in alternatives):
-                yield f"operators.{name}.call has handle, so the file should say how it is made, under handle"
-                break
+    yield from _problems_of_status(mapping)
+    yield from _problems_of_handle(mapping)
+    yield from _wrong_words("refuses", mapping.refuses)
+    if mapping.tensor != NOTHING_MADE and not mapping.operators:
+        yield from problems_of_tensor("tensor", mapping.tensor)
     for name, alternatives in mapping.direct.items():
         for index, direct in enumerate(alternatives):
-            yield from problems_of(f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else ""), direct)
+            where = f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else "")
+            yield from problems_of(where, direct)
+            yield from _problems_beside(where, direct, mapping)
     if mapping.operators or not mapping.direct:
         yield from _problems_of_descriptors(mapping)
+
+
+def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
+    handle = mapping.handle
+    yield from _wrong_roles("handle.create.arguments", handle.create.arguments, _PLAIN["handle"], named=("constant",))
+    if handle != NOTHING_MADE and not handle.create.function:
+        yield "handle.create.function is missing; it should be the function that makes the handle"
+    if handle.set or handle.struct or handle.fields or handle.create.functions or isinstance(handle.destroy, Call):
+        yield "handle should have create, with a function and arguments, and destroy, the name of a function"
+    if mapping.handle == NOTHING_MADE:
+        for name, alternatives in mapping.direct.items():
+            if any(each.kind == "handle" for entry in alternatives for each in entry.told()):
+                yield f"operators.{name}.call has handle, so the file should say how it is made, under handle"
+                return
+
+
+def _problems_beside(where: str, entry: DirectCall, mapping: LibraryMapping) -> Iterable[str]:
+    """What an operator that is one function needs of the rest of the file."""
+    if entry.tensor not in (NOTHING_MADE, mapping.tensor):
+        yield from problems_of_tensor(f"{where}.tensor", entry.tensor)
+    if any(each.kind == "dtype" for each in entry.told()):
+        missing = [each for each in entry.functions if each not in mapping.dtypes]
+        if missing:
+            yield f"{where} tells C dtypes, so the file should say what {missing[0]} is called there, under dtypes"
+    refused = entry.refuses or ()
+    yield from _wrong_words(f"{where}.refuses", refused)
+    if refused and not mapping.status:
+        yield f"{where}.refuses needs a status: the file should say what functions return, under status"
+
+
+def _problems_of_status(mapping: LibraryMapping) -> Iterable[str]:
+    message = mapping.statuses.message
+    if message is None:
+        return
+    if not message.function:
+        yield "status.message.function is missing; it should be the function that returns a text"
+    for index, text in enumerate(message.arguments):
+        if text not in _PLAIN["message"]:
+            near = nearest(text, _PLAIN["message"])
+            hint = f"did you mean {near}? " if near else ""
+            known = ", ".join(_PLAIN["message"])
+            yield f"status.message.arguments[{index}] is {text!r}, which is no role here; {hint}known: {known}"
 
 
 def _problems_of_alignment(alignment: int) -> Iterable[str]:
@@ -92,7 +134,6 @@ def _problems_of_descriptors(mapping: LibraryMapping) -> Iterable[str]:
         yield from _wrong_words(f"operators.{name}.refuses", operator.refuses or ())
         if not wrong:
             yield from _wrong_data(f"operators.{name}", operator, mapping.dtypes)
-    yield from _wrong_words("refuses", mapping.refuses)
 
 
 def _wrong_calls(where: str, operator: OperatorMapping) -> Iterable[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from optest.backends.c_library.mapping import Made
+from optest.backends.c_library.made import Made
 from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.roles import Role, drift, literal
 from optest.ffi.calls import Function
@@ -32,7 +32,7 @@ def take_handle(
         StatusError: if the library refuses.
         Fault: BAD_CASE where the mapping is not what the headers say; RAISED for success without a handle.
     """
-    create, destroy = function(made.create.function), function(made.destroy)
+    create, destroy = function(made.create.function), function(made.ended_by)
     roles = tuple(map(Role.parse, made.create.arguments))
     why = drift(where, roles, create.prototype)
     if why is not None:

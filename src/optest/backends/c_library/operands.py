@@ -35,6 +35,7 @@ __all__ = [
     "as_c_counts",
     "as_c_takes_them",
     "choice_of",
+    "implied_value",
     "lack",
     "made_inputs",
     "notes_of_attributes",
@@ -156,7 +157,7 @@ def _goes_without_saying(
     """Whether C does by itself what an attribute says that it is not told."""
     defaults = {attribute.name: attribute.default for attribute in case.descriptor.attributes}
     if name in entry.implied:
-        implied = _implied(entry.implied[name], tensors)
+        implied = implied_value(entry.implied[name], tensors)
         return bool(value == (defaults.get(name) if implied is None else implied))
     if name in entry.always and entry.always[name] == value:
         return True
@@ -165,10 +166,10 @@ def _goes_without_saying(
     return bool(name in defaults and value == defaults[name])
 
 
-def _implied(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
+def implied_value(rule: Any, tensors: Mapping[str, TensorSpec]) -> Any:
     """A value, or sizes of tensors: ``[input[-1]]``; a size that is not there is None."""
     if isinstance(rule, (list, tuple)):
-        return tuple(_implied(each, tensors) for each in rule)
+        return tuple(implied_value(each, tensors) for each in rule)
     size = SIZE.fullmatch(rule) if isinstance(rule, str) else None
     if size is None:
         return rule

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.backends.c_library.calls_asked import AskedCall, Shape, inferred
+from optest.backends.c_library.direct import DirectCall
 from optest.backends.c_library.limits import lack_of_dtypes
 from optest.backends.c_library.mapping import OperatorMapping
 from optest.backends.c_library.stride_patterns import Pattern, patterns
@@ -15,6 +16,7 @@ from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
 
 __all__ = ["refusals"]
 
+Refusing = OperatorMapping | DirectCall
 _REFUSED = {"type": "StatusError"}
 _OTHER_DTYPES = (
     *("float32", "float64", "float16", "bfloat16"),
@@ -27,7 +29,7 @@ _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
 
 
-def refusals(call: AskedCall, entry: OperatorMapping, kinds: Sequence[str]) -> Iterator[Sample]:
+def refusals(call: AskedCall, entry: Refusing, kinds: Sequence[str]) -> Iterator[Sample]:
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
     made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
@@ -47,20 +49,20 @@ def refusals(call: AskedCall, entry: OperatorMapping, kinds: Sequence[str]) -> I
             yield Sample(case_set="refused", case={**case, "expects_error": dict(_REFUSED)})
 
 
-def _tensors_passed(entry: OperatorMapping, call: AskedCall) -> list[str]:
+def _tensors_passed(entry: Refusing, call: AskedCall) -> list[str]:
     """The tensors of a call as roles (``input:a``), each once."""
     passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
     present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
     return [each for each in present if each in passed]
 
 
-def _required(entry: OperatorMapping, roles: Sequence[str]) -> list[str]:
+def _required(entry: Refusing, roles: Sequence[str]) -> list[str]:
     """Those that a call cannot leave out."""
     optional = {role.key for role in entry.roles() if role.optional}
     return [each for each in roles if each not in optional]
 
 
-def _workspace(entry: OperatorMapping) -> tuple[str, ...]:
+def _workspace(entry: Refusing) -> tuple[str, ...]:
     return ("workspace",) if entry.workspace and any(role.kind == "workspace" for role in entry.roles()) else ()
 
 
@@ -70,7 +72,7 @@ def _asking(call: AskedCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
             yield call.configured({"call": request}).case()
 
 
-def _dtypes(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """All tensors of a dtype that the operator does not have; one tensor of another dtype than the others."""
     shared = next(iter(call.dtypes_of_inputs.values()))
     for name in _OTHER_DTYPES:
@@ -93,12 +95,12 @@ def _with_dtypes(call: AskedCall, dtypes: Mapping[str, str]) -> AskedCall:
     return dataclasses.replace(call, dtypes_of_inputs=dtypes)
 
 
-def _is_foreign(tensor: str, name: str, shared: str, entry: OperatorMapping) -> bool:
+def _is_foreign(tensor: str, name: str, shared: str, entry: Refusing) -> bool:
     allowed = entry.dtypes_of.get(tensor, ("same",))
     return name not in allowed and not ("same" in allowed and name == shared)
 
 
-def _is_passed(tensor: str, entry: OperatorMapping) -> bool:
+def _is_passed(tensor: str, entry: Refusing) -> bool:
     return any(role.key == f"input:{tensor}" for role in entry.roles())
 
 
@@ -109,7 +111,7 @@ def _plain(call: AskedCall) -> dict[str, Any]:
     return case
 
 
-def _shapes(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _shapes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
     made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
     for tensor in () if made else call.inputs:
@@ -165,7 +167,7 @@ def _reshaped(call: AskedCall, tensor: str, shape: Shape) -> dict[str, Any]:
     return case
 
 
-def _attributes(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _attributes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """Numbers that the operator does not take for its attributes."""
     specs = call.input_specs()
     passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
@@ -189,7 +191,7 @@ def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
             yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
 
 
-def _indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _indices(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
     everywhere, as the last of many, and as the first."""
     for tensor, place in entry.indexes.items():

@@ -70,12 +70,14 @@ def with_samples_of_c(
 def _of_functions(
     own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
 ) -> list[Sample]:
-    """For an operator that is a function: nothing is refused, and layouts that it cannot be told are not asked."""
+    """For an operator that is a function: what it cannot be told is not asked, nor refused."""
     further = in_its_dtypes(own, mapping, lack)
     asked = [sample for sample, _ in (*own, *further)]
     for entry, answered in own_by_function([*own, *further], mapping, lack):
         for call in calls_from(answered, lack):
             asked += [each for each in _derived(call, entry) if can_take(each, call.base, lack)]
+            wrong = refusals(call, entry, mapping.promised(entry)) if mapping.status else ()
+            asked += [each for each in wrong if can_take(each, call.base, lack)]
     return asked
 
 

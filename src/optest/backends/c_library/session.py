@@ -52,7 +52,7 @@ class Session:
         self._create_tensor = self._call(
             "tensor", self.mapping.tensor.create.function, self.mapping.tensor.create.arguments
         )
-        self._destroy_tensor = self._function(self.mapping.tensor.destroy)
+        self._destroy_tensor = self._function(self.mapping.tensor.ended_by)
         self._handle = self._take_handle()
 
     def operator(self, name: str) -> BoundOperator:
