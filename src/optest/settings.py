@@ -337,6 +337,13 @@ OPTIONS: tuple[Option, ...] = (
         help="Run all N times. [1]",
     ),
     Option(
+        name="no_dedupe",
+        flags=("--no-dedupe",),
+        type="bool",
+        group="How to run",
+        help="Run every case by itself, also those that compute the same thing as another one.",
+    ),
+    Option(
         name="exitfirst",
         flags=("-x", "--exitfirst", "--fail-fast"),
         type="bool",

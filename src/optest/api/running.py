@@ -142,6 +142,7 @@ def _run_in(
             rounds=settings["rounds"],
             maxfail=1 if settings["exitfirst"] else settings["maxfail"],
             isolation=lanes.isolation,
+            dedupe=not settings["no_dedupe"],
         ),
         repro=lambda case: _repro(case, directory, settings, request.driver.case_options()),
         earlier=earlier,

@@ -33,11 +33,13 @@ class WrittenMapping:
         """What was written, and what comes next."""
         made = self.sketch
         yield ""
-        yield f"{self.path}: {_counted(made.operators, 'operator')}, {len(made.guessed)} of them with guesses"
+        guessed = f"{len(made.guessed)} of them with guesses" if made.guessed else "nothing guessed"
+        yield f"{self.path}: {_counted(made.operators, 'operator')}, {guessed}"
         if made.unplaced:
             told = _counted(tuple(made.unplaced), "function")
             yield f"  {told} with the name of an operator could not be placed; the file says why"
-        yield "next: look at every line of it that says `guess`, then"
+        first = "look at every line of it that says `guess`, and " if made.guessed else ""
+        yield f"next: {first}state what no header says (`in_place`, `dtypes`, `refuses`); then"
         library, headers = self.command[: -2 * self._headers], self.command[-2 * self._headers :]
         words = [shlex.join(part) for part in (library, headers)]
         yield f"  optest ffi inspect {words[0]} {words[1]} --mapping {shlex.quote(self.path)}"
@@ -74,10 +76,8 @@ def write_mapping(
     Raises:
         UsageError: if no function was recognised, or the file cannot be written.
     """
-    files = [Path(each).name for each in libraries]
-    made = sketch(
-        _name_of(files[0]), files, report.header, report.inspection, [operators.get(name) for name in operators.names()]
-    )
+    known = [operators.get(name) for name in operators.names()]
+    made = sketch(_name_of(libraries[0]), [*map(_as_stated, libraries)], report.header, report.inspection, known)
     if not made.operators:
         raise UsageError(_nothing_in(made))
     _write(Path(path), made.text, force=force)
@@ -85,9 +85,18 @@ def write_mapping(
     return WrittenMapping(path=path, sketch=made, command=command)
 
 
-def _name_of(file: str) -> str:
-    name = re.sub(r"\W", "_", re.sub(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$", "", file).removeprefix("lib"))
-    return name or "mine"
+_SUFFIX = re.compile(r"\.(?:so|dylib|dll)(?:\.[\d.]+)?$")
+
+
+def _name_of(library: str) -> str:
+    return re.sub(r"\W", "_", _SUFFIX.sub("", Path(library).name).removeprefix("lib")) or "mine"
+
+
+def _as_stated(library: str) -> str:
+    """A name that is found in the folder that ``--library`` states; one of the system loader's stays a file's name."""
+    file = Path(library).name
+    stem = file.removeprefix("lib").removesuffix(".so")
+    return stem if "/" in library and file == f"lib{stem}.so" and stem else file
 
 
 def _nothing_in(made: Sketch) -> str:

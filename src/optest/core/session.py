@@ -50,13 +50,17 @@ class Journaling(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How a run goes: ``maxfail`` 0 never stops; ``isolation`` is what the results say of it."""
+    """How a run goes: ``maxfail`` 0 never stops; ``isolation`` is what the results say of it.
+
+    With ``dedupe`` cases that compute the same thing share one execution.
+    """
 
     jobs: int = 1
     retries: int = 0
     rounds: int = 1
     maxfail: int = 0
     isolation: str = "none"
+    dedupe: bool = True
 
 
 @dataclass(slots=True)
@@ -142,7 +146,7 @@ class Session:
         return summary
 
     def _remaining(self) -> list[Execution]:
-        planned = executions(self.cases, rounds=self.policy.rounds)
+        planned = executions(self.cases, rounds=self.policy.rounds, dedupe=self.policy.dedupe)
         if not self.earlier:
             return list(planned)
         remaining = []
