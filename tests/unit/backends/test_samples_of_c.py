@@ -201,7 +201,7 @@ def test_attributes_are_asked_with_other_numbers_in_every_rank() -> None:
         for case in cases_of("softmax")
         if "set:attribute-values" in case.tags
     }
-    assert {(5, 0), (5, -4), (3, 0), (2, -2)} <= axes
+    assert {(5, 0), (5, -4), (4, 1), (3, 0), (2, -2)} <= axes
     assert {1.75, 11.0} <= {case.attributes["alpha"] for case in cases_of("gemm") if "alpha" in case.attributes}
     windows = [case.attributes for case in cases_of("conv2d") if "set:attribute-values" in case.tags]
     assert {(1, 2), (2, 1)} <= {each["dilation"] for each in windows} & {each["stride"] for each in windows}
@@ -253,3 +253,21 @@ def test_a_rank_that_says_nothing_is_a_problem_of_the_mapping(tmp_path: Path) ->
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"(?s).*as in input-2"):
         asked("rope", mapping=str(tmp_path / "own.yaml"))
+
+
+def test_matrices_of_several_blocks_are_transposed_each_by_itself() -> None:
+    """Kernels move whole blocks first, and the edges that are none of them last."""
+    cases = [case for case in cases_of("clone") if "set:blocks" in case.tags]
+    specs = [case.inputs[0].spec for case in cases]
+    assert {spec.shape for spec in specs} == {(61, 67)}
+    assert {spec.strides for spec in specs} >= {(1, 61), None}
+    assert any(config is not None and config.layouts for config in (read_ffi_config(case)[0] for case in cases))
+
+
+def test_sizes_that_blocks_divide_and_millions_are_asked() -> None:
+    cases = cases_of("add")
+    shapes = {case.inputs[0].spec.shape for case in cases if "set:sizes" in case.tags}
+    assert {(256,), (1024,), (4096,)} <= shapes
+    (case,) = [case for case in cases if "set:large" in case.tags]
+    assert case.inputs[0].spec.elements > 1 << 21
+    assert not [case for case in cases_of("gemm") if "set:large" in case.tags]

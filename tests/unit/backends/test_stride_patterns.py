@@ -48,9 +48,12 @@ def test_none_is_dense_and_none_stands_twice(shape: tuple[int, ...]) -> None:
 def test_what_libraries_get_wrong_is_among_them() -> None:
     found = {each.name: each for each in patterns((2, 3, 4))}
     assert found["transposed"].strides == (1, 2, 6)
+    assert found["transposed, padded"].strides == (1, 5, 15)
+    assert found["channels last, padded"].strides == (20, 1, 5)
     assert found["padded rows"].strides == (21, 7, 1)
     assert found["matrices apart, rows dense"].strides == (19, 4, 1)
     assert found["backwards in dimension 1"] == Pattern("backwards in dimension 1", (12, -4, 1), 8)
+    assert found["gaps, backwards"] == Pattern("gaps, backwards", (24, 8, -2), 6)
     assert found["offset"].offset % 4 == 3
     shared = {each.name: each.strides for each in overlapping_patterns((2, 3, 4))}
     assert shared["stride 0 in dimension 0"] == (0, 4, 1)

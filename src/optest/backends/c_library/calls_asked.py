@@ -149,6 +149,11 @@ class AskedCall:
         call = self._replaced({old: size})
         return [] if call is None else [call]
 
+    def with_sizes(self, sizes: Mapping[int, int]) -> list[AskedCall]:
+        """The call with several of its sizes replaced at once; none where that does not fit."""
+        call = self._replaced(sizes)
+        return [] if call is None else [call]
+
     def squared(self, size: int) -> list[AskedCall]:
         """The call with one size for everything; none where that does not fit."""
         call = self._replaced(dict.fromkeys(self._sizes(), size))

@@ -53,6 +53,9 @@ _REPEATS = 60
 _REPEATS_S = 0.04
 _LEAST_REPEATS = 10
 _LEAST_REPEATS_S = 0.3
+_REPEATED_COUNTS = 3
+"""Numbers of threads with which a call is repeated; further ones find what is wrong with splitting."""
+
 _MOST_FURTHER = 8
 _BESIDE_OTHERS = 30
 _BESIDE_OTHERS_S = 0.1
@@ -62,6 +65,9 @@ _TURNS = 3
 _ALIGNED, _SHIFTED = Where(), Where(shift=1)
 _AT_END, _AT_START = Where(placement=Placement.PAGES_END), Where(placement=Placement.PAGES_START)
 _ELSEWHERE = Where(shift=2)
+_ALONE = replace(FIRST, before=Before.THE_SAME)
+"""Without other calls before."""
+
 _PLACES = {
     None: (_SHIFTED, _AT_END, _AT_START),
     "heap": (_SHIFTED, _ALIGNED, Where(shift=2)),
@@ -200,8 +206,11 @@ class Probe:
 
     def _examine_small(self, places: Sequence[Place]) -> Examined:
         home = places[0]
+        very_first = self._answer(_ALONE, home) if self._policy.calls_often else None
         first = self._answer(FIRST, home)
         examined = Examined(outputs=first.outputs)
+        if very_first is not None and not first.is_same(very_first):
+            examined.add(very_first, "in the first call of all", Reason.STATE)
         others, grew = self._answers_beside_others(first, places[1:])
         late = home.written_since()
         if late is not None:
@@ -239,7 +248,7 @@ class Probe:
 
     def _examine_middle(self, places: Sequence[Place]) -> Examined:
         home = places[0]
-        first = self._answer(replace(FIRST, before=Before.THE_SAME), home)
+        first = self._answer(_ALONE, home)
         examined = Examined(outputs=first.outputs)
         others, _ = self._answers_beside_others(first, places[1:])
         _say_what_was_done(examined, self._memory, self._policy, calls=2)
@@ -463,11 +472,12 @@ class Probe:
                 self._memory.take_workspace(self._subject.workspace_bytes)
                 place = self._memory.place(home.key[0])
                 with self._memory.watched(place):
-                    answer = self._answer(replace(FIRST, before=Before.THE_SAME), place)
+                    answer = self._answer(_ALONE, place)
                     how = f"with {count} thread{'' if count == 1 else 's'}"
                     if not first.is_same(answer):
                         self._differs_by_threads(answer, examined, how)
-                    self._repeat(answer, examined, place, how)
+                    if count in self._policy.threads[:_REPEATED_COUNTS]:
+                        self._repeat(answer, examined, place, how)
         examined.done("threads", f"{', '.join(map(str, self._policy.threads))} by {threads.means}")
 
     def _differs_by_threads(self, answer: Answer, examined: Examined, how: str) -> None:

@@ -16,6 +16,7 @@ from optest.backends.c_library.mapping import LibraryMapping, OperatorMapping
 from optest.backends.c_library.operands import as_c_takes_them
 from optest.backends.c_library.refusals import refusals
 from optest.backends.c_library.roles import Entry
+from optest.backends.c_library.sizes_asked import in_blocks, large, whole
 from optest.backends.c_library.stride_patterns import Pattern, overlapping_patterns, patterns
 from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
 
@@ -26,7 +27,7 @@ _BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
 """Around the widths of vectors and small blocks."""
 _ENOUGH_FOR_THREADS = 40_961
 """Elements: far beyond what libraries give to one thread, and a remainder for every small number of threads."""
-_THREADS = (1, 2, 3)
+_THREADS = (1, 2, 3, 4, 7, 16)
 _DEEP = 8
 """Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
 _MOST_ROWS = 1 << 16
@@ -61,7 +62,7 @@ def with_samples_of_c(
     kinds = mapping.promised(entry)
     calls = calls_from(own, lack)
     for call in calls[:1]:
-        asked += _extremes(call, entry)
+        asked += [*_extremes(call, entry), *(_sample("large", each) for each in large(call))]
     for call in calls:
         asked += [*_derived(call, entry), *_far_indices(call, entry), *refusals(call, entry, kinds)]
     return asked
@@ -82,7 +83,10 @@ def _of_functions(
 
 
 def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
-    yield from _attribute_values(call, entry)
+    yield from _attribute_values(call, entry, _VALUES)
+    for flat in call.flattened():
+        yield _sample("ranks", flat)
+        yield from _attribute_values(flat, entry, {"int": _VALUES["int"]})  # an axis means another in every rank
     yield from _layouts(call, entry)
     yield from _in_place(call, entry)
     yield from _sizes(call, entry)
@@ -97,17 +101,14 @@ def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDe
     return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
 
 
-def _attribute_values(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+def _attribute_values(call: AskedCall, entry: Entry, values: Mapping[str, Sequence[Any]]) -> Iterator[Sample]:
     """Every attribute in turn with other values that the operator takes; dtypes take turns."""
     dtypes = call.dtypes(entry)
     count = 0
     for attribute in call.base.descriptor.attributes:
-        for value in (*attribute.choices, *_VALUES.get(attribute.type.partition("|")[0], ())):
-            changed = (
-                None
-                if value == call.base.attributes.get(attribute.name)
-                else call.with_attribute(attribute.name, value)
-            )
+        usual = call.base.attributes.get(attribute.name)
+        others = (*attribute.choices, *values.get(attribute.type.partition("|")[0], ()))
+        for changed in (call.with_attribute(attribute.name, value) for value in others if value != usual):
             if changed is not None:
                 count += 1
                 yield _sample("attribute-values", changed.of_dtype(dtypes[count % len(dtypes)]))
@@ -137,8 +138,6 @@ def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         yield _sample("size-1", one)
         for tensor, place in _places(one, entry, lambda place: "size is 1" in place.name):
             yield _sample("size-1", one.laid({tensor: place}))
-    for flat in call.flattened():
-        yield _sample("ranks", flat)
     for deep in call.deepened(_DEEP):
         yield _sample("ranks", deep)
         for step in (0, 3):
@@ -182,8 +181,8 @@ def _in_place(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         for place in patterns(call.shapes[given]):
             laid = call.laid({given: place, output: place})
             yield _sample("in-place", laid.of_dtype(dtypes[index % len(dtypes)]).configured(config))
-        for large in call.grown(_ENOUGH_FOR_THREADS)[:1]:
-            yield _sample("in-place", large.configured(config))
+        for grown in call.grown(_ENOUGH_FOR_THREADS)[:1]:
+            yield _sample("in-place", grown.configured(config))
 
 
 def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
@@ -203,9 +202,13 @@ def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
     for size in _BLOCKS[4::3]:
         for resized in call.resized(size)[:2]:
             yield _sample("pages", resized.configured(pages))
-    for large in call.grown(_ENOUGH_FOR_THREADS):
-        yield _sample("threads", large.configured({"threads": list(_THREADS)}))
-        yield _sample("threads", large.of_dtype(dtypes[-1]).laid(dict(_turned(large.shapes, 3, 0))))
+    for index, each in enumerate(whole(call)):
+        yield _sample("sizes", each.of_dtype(dtypes[index % len(dtypes)]))
+    for index, each in enumerate(in_blocks(call)):
+        yield _sample("blocks", each.of_dtype(dtypes[index % len(dtypes)]))
+    for grown in call.grown(_ENOUGH_FOR_THREADS):
+        yield _sample("threads", grown.configured({"threads": list(_THREADS)}))
+        yield _sample("threads", grown.of_dtype(dtypes[-1]).laid(dict(_turned(grown.shapes, 3, 0))))
 
 
 def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:

@@ -37,6 +37,7 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         yield Pattern("padded rows", _padded(sizes, rank - 1, 3))
         yield Pattern("padded rows and an offset", _padded(sizes, rank - 1, 5), 7)
         yield Pattern("transposed", _permuted(sizes, range(rank)[::-1]))
+        yield Pattern("transposed, padded", _permuted(sizes, range(rank)[::-1], gap=3))
     if rank > 2:
         yield Pattern("matrices apart, rows dense", _padded(sizes, 1, 7))
         orders = [
@@ -44,8 +45,11 @@ def patterns(shape: Sequence[int]) -> Iterator[Pattern]:
         ]
         for order in orders[:: max(1, len(orders) // _MOST_PERMUTATIONS)]:
             yield Pattern(f"order {','.join(map(str, order))}", _permuted(sizes, order))
+        channels_last = (0, *range(2, rank), 1)
+        yield Pattern("channels last, padded", _permuted(sizes, channels_last, gap=2))
     for axis in range(rank):
         yield _backwards(f"backwards in dimension {axis}", sizes, dense, (axis,))
+    yield _backwards("gaps, backwards", sizes, tuple(2 * each for each in dense), (rank - 1,))
     if rank > 1:
         yield _backwards("backwards in every dimension", sizes, dense, range(rank))
         padded = _padded(sizes, rank - 1, 2)
@@ -82,9 +86,10 @@ def _padded(sizes: tuple[int, ...], axis: int, gap: int) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _permuted(sizes: tuple[int, ...], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides of dense memory in which the dimensions lie in this order, the innermost last."""
-    packed = contiguous_strides(tuple(sizes[axis] for axis in order))
+def _permuted(sizes: tuple[int, ...], order: Sequence[int], *, gap: int = 0) -> tuple[int, ...]:
+    """Strides of memory in which the dimensions lie in this order, the innermost last, with ``gap`` elements behind
+    each of its rows."""
+    packed = _padded(tuple(sizes[axis] for axis in order), len(sizes) - 1, gap)
     strides = [0] * len(sizes)
     for axis, stride in zip(order, packed, strict=True):
         strides[axis] = stride
