@@ -69,8 +69,10 @@ class PlanDocument(BaseModel):
     _sha256: str = PrivateAttr()
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
+    _is_model_file: bool = PrivateAttr(default=False)
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
+    _model: str = PrivateAttr(default="")
 
     @property
     def path(self) -> str:
@@ -127,9 +129,16 @@ class PlanDocument(BaseModel):
         return [product for product in self._products.values() if product is not None]
 
     def options(self) -> dict[str, Any]:
-        """The top-level keys that are options of a run, as far as the file states them."""
+        """The top-level keys that are options of a run, as far as the file states them.
+
+        Model cases are calls of torch, in whatever plan they are included.
+        """
         stated = self.model_fields_set
-        return {name: getattr(self, name) for name in ("backend", "chip", "seed", "fail_fast") if name in stated}
+        options = ("backend", "chip", "seed", "fail_fast")
+        found: dict[str, Any] = {name: getattr(self, name) for name in options if name in stated}
+        if any(each._is_model_file for each in self.family()):
+            found.setdefault("backend", "torch")
+        return found
 
     def where(self, path: Path = ()) -> str:
         """``plan.yaml:12`` for the value at ``path``."""
@@ -185,6 +194,7 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
             *document._problems,
             *follow_includes(document, partial(_parse_one, facts=facts), below=below),
         )
+        document._problems = (*document._problems, *_models_twice(document.family()))
     return document
 
 
@@ -195,8 +205,11 @@ def _parse_one(raw: bytes, file: str, facts: Facts = NO_FACTS) -> PlanDocument:
     with collection_paused():
         source = parse_source(raw, file)
         foreign: dict[Path, Problem] = {}
-        if is_model_file(source.data):
+        is_model = False
+        is_model = is_model_file(source.data)
+        if is_model:
             source.data, foreign = translated(source, facts)
+            is_model = True
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -206,7 +219,7 @@ def _parse_one(raw: bytes, file: str, facts: Facts = NO_FACTS) -> PlanDocument:
             found = problems_of(error, source, _known_keys)
         else:
             found = source.faults
-        found = {**foreign, **found, **_strays(source, drafts)}
+        found = {**_of_others(found, foreign), **foreign, **_strays(source, drafts)}
         products: dict[int, Product | None] = {}
         for index, draft in drafts.items():
             products[index], faults = product_of(draft, ("cases", index), source)
@@ -219,11 +232,30 @@ def _parse_one(raw: bytes, file: str, facts: Facts = NO_FACTS) -> PlanDocument:
                 product.fixed = _fixed_part(document.cases[index], product)
         source.settle()
     document._source = source
+    document._is_model_file = is_model
     document._sha256 = hashlib.sha256(raw).hexdigest()
     document._problems = tuple(dict.fromkeys(found.values()))
     document._unread = unread
     document._products = products
+    document._model = source.data["name"] if is_model else ""
     return document
+
+
+def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
+    """Models that two files hold: their cases would share one name, their figures could not be told apart."""
+    first: dict[str, PlanDocument] = {}
+    for each in documents:
+        if each._model and first.setdefault(each._model, each) is not each:
+            message = f"the model is called {each._model!r}, as the one at {first[each._model].where(('model',))}"
+            yield problem_at(
+                ("model",), Misfit(message, hint="give each its own name, or run the files apart"), each.source
+            )
+
+
+def _of_others(found: Mapping[Path, Problem], foreign: Mapping[Path, Problem]) -> dict[Path, Problem]:
+    """The faults of what could be translated: a case that could not is not found wanting as one of a plan, too."""
+    broken = {path[:2] for path in foreign}
+    return {path: problem for path, problem in found.items() if path[:2] not in broken}
 
 
 def _strays(source: Source, drafts: Collection[int]) -> dict[Path, Problem]:

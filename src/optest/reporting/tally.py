@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from optest.spec import BAD_STATUSES, CaseResult, Status
 
-__all__ = ["OperatorTally", "Tally", "in_plan_order"]
+__all__ = ["ModelTally", "OperatorTally", "Tally", "in_plan_order", "model_of"]
 
 
 def _counted(status: Status, count: int) -> str:
@@ -32,6 +32,36 @@ class OperatorTally:
 
 
 @dataclass(slots=True)
+class ModelTally:
+    """The cases of one model: how they ended, how many were executed and how many share another one's execution."""
+
+    statuses: Counter[Status] = field(default_factory=Counter)
+    shared: int = 0
+    operators: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
+
+    @property
+    def executed(self) -> int:
+        return sum(self.statuses.values()) - self.statuses[Status.SKIPPED] - self.shared
+
+    @property
+    def bad(self) -> int:
+        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The share of those that were not left out, None if all were."""
+        asked = sum(self.statuses.values()) - self.statuses[Status.SKIPPED]
+        return self.statuses[Status.PASSED] / asked if asked else None
+
+
+def model_of(result: CaseResult) -> str:
+    """The model that a case was traced from, "" for none."""
+    model, separator, _ = result.id.partition("::")
+    return model if separator and any(tag.startswith("model_") for tag in result.tags) else ""
+
+
+@dataclass(slots=True)
 class Tally:
     """What a run adds up to so far."""
 
@@ -39,6 +69,7 @@ class Tally:
     operators: dict[str, OperatorTally] = field(default_factory=dict)
     skips: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many cases were skipped for a (reason, message)."""
+    models: dict[str, ModelTally] = field(default_factory=dict)
 
     def add(self, result: CaseResult) -> None:
         self.statuses[result.status] += 1
@@ -50,6 +81,15 @@ class Tally:
             operator.reasons[result.reason.value] += 1
         if result.status is Status.SKIPPED:
             self.skips[result.reason.value if result.reason else "", result.verdict.message] += 1
+        if name := model_of(result):
+            self._add_to_model(name, result)
+
+    def _add_to_model(self, name: str, result: CaseResult) -> None:
+        model = self.models.setdefault(name, ModelTally())
+        model.statuses[result.status] += 1
+        model.shared += result.duplicate_of is not None and result.status is not Status.SKIPPED
+        model.operators.add(result.operator)
+        model.keys.add(result.key)
 
     @property
     def finished(self) -> int:

@@ -103,6 +103,7 @@ class TerminalReporter:
         if self._verbosity >= -1:
             self._skips()
             self._table()
+            self._models()
             self._timings()
         self._last_lines(summary)
 
@@ -193,6 +194,26 @@ class TerminalReporter:
         if len(rows) > _TABLE_ROWS:
             styled.append((f"  and {plural(len(rows) - _TABLE_ROWS, 'operator')} more", "dim"))
         self._page.lines([*styled, ("", "")])
+
+    def _models(self) -> None:
+        """What each model's cases add up to; a case that shares an execution counts for its own model."""
+        models = self._tally.models
+        if not models:
+            return
+        shown = [status for status in Status if any(each.statuses[status] for each in models.values())]
+        head = ["model", "operators", "signatures", "executed", "shared", *(each.value for each in shown), "pass rate"]
+        cells = [
+            [
+                name,
+                *map(str, (len(each.operators), len(each.keys), each.executed, each.shared)),
+                *(str(each.statuses[status] or "-") for status in shown),
+                "-" if each.pass_rate is None else f"{each.pass_rate:.1%}",
+            ]
+            for name, each in models.items()
+        ]
+        lines = columns([head, *cells], left=frozenset({0}))
+        styles = ["dim", *("bad" if each.bad else "" for each in models.values())]
+        self._page.lines([*zip(lines, styles, strict=True), ("", "")])
 
     def _last_lines(self, summary: RunSummary) -> None:
         missing = summary.total - self._tally.finished

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.forms import Misfit
+from optest.plan.forms import Misfit, shown
 from optest.plan.misfits import problem_at, problems_of
 from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
-from optest.plan.model_cases.schema import MODEL_FILE, known_keys
-from optest.plan.model_cases.tensors import dtype_of, fill_of, layout_of
+from optest.plan.model_cases.schema import MODEL_FILE, conditions_of, known_keys, words_of
+from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
+from optest.plan.model_cases.words import in_own_words
 from optest.plan.source import Path, Source
-from optest.spec.calls import Call, TensorRef, call_text
+from optest.spec.calls import MOST_CHARACTERS, Call, NotLiteral, TensorRef, call_text
 
 __all__ = ["is_model_file", "slug", "translated"]
 
-_NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+")
+_NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _ERRORS = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
     "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",
@@ -40,11 +42,14 @@ def slug(model: str) -> str:
 
 def translated(source: Source, facts: Facts) -> tuple[dict[str, Any], dict[Path, Problem]]:
     """Return the file as the data of a plan, without what is wrong with it, and that by path."""
-    found: dict[Path, Problem] = {}
+    found = dict(source.faults)
     try:
         MODEL_FILE.validate_python(source.data)
     except ValidationError as error:
-        found = problems_of(error, source, known_keys)
+        found = {
+            path: problem if path in source.faults else in_own_words(path, problem, known_keys)
+            for path, problem in problems_of(error, source, known_keys).items()
+        }
     translation = _Translation(source, facts, found)
     return translation.plan(), found
 
@@ -54,7 +59,9 @@ class _Translation:
         self._source = source
         self._facts = facts
         self._found = found
-        self._broken = {path[:2] for path in found if path[:1] == ("cases",)}
+        self._broken = {path[:2] for path in found}
+        """Cases, and whatever else stands two steps from the top, of which something is wrong."""
+        self._folder = FilePath(source.file).parent
         self._data = source.data
         self._model = str(source.data.get("model"))
         self._defaults = self._read_defaults()
@@ -65,7 +72,6 @@ class _Translation:
         self._require_unique(entries)
         plan: dict[str, Any] = {
             "name": self._model,
-            "backend": "torch",
             "seed": self._defaults.get("seed", 0),
             "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
         }
@@ -77,13 +83,23 @@ class _Translation:
 
     def _read_defaults(self) -> Mapping[str, Any]:
         if "default" in self._data and "defaults" in self._data:
-            message = "default and defaults are both stated, but one of them would be ignored; keep one"
-            self._say(("defaults",), Misfit(message))
-        stated = self._data.get("defaults", self._data.get("default"))
+            message = "default and defaults are both stated, but one of them would be ignored"
+            self._say(("defaults",), Misfit(message, hint="keep one of them"))
+        key = "defaults" if "defaults" in self._data else "default"
+        stated = self._data.get(key)
         if not isinstance(stated, dict):
             return {}
-        wrong = {path[1] for path in self._found if path[:1] in (("default",), ("defaults",)) and len(path) > 1}
-        return {key: value for key, value in stated.items() if key not in wrong}
+        if isinstance(stated.get("dtype"), str):
+            self._check_dtype(stated["dtype"], (key, "dtype"))
+        return {name: value for name, value in stated.items() if (key, name) not in self._broken}
+
+    def _check_dtype(self, word: str, path: Path) -> bool:
+        try:
+            dtype_of(word)
+        except Misfit as misfit:
+            self._say(path, misfit)
+            return False
+        return True
 
     def _require_unique(self, entries: Sequence[Any]) -> None:
         first: dict[str, int] = {}
@@ -94,7 +110,7 @@ class _Translation:
             if name in first:
                 line = self._source.line_of(("cases", first[name]))
                 message = f"the case is called {name!r}, as the one in line {line}"
-                self._say(("cases", index, "name"), Misfit(message, hint="give each its own name"))
+                self._say(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
             first.setdefault(name, index)
 
     def _case(self, entry: Any, path: Path) -> dict[str, Any]:
@@ -113,14 +129,16 @@ class _Translation:
             hint = f"op: torch.{op}" if re.fullmatch(r"[A-Za-z_][\w.]*", op) else "op: torch.add"
             raise Misfit(f"op is {op!r}, but should be a dotted name of torch's", path=("op",), hint=hint)
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
-        tensors = _Tensors(word)
+        is_dtype = self._check_dtype(word, (*path, "dtype"))
+        tensors = _Tensors(word if is_dtype else "float32", self._folder)
         arguments = [
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
         ]
-        if path in {broken[:2] for broken in self._found}:
+        named = keywords(entry)
+        if path in self._broken:
             return {}
-        call = call_text(Call(op, tuple(arguments), keywords(entry)))
+        call = _text(Call(op, tuple(arguments), named))
         case: dict[str, Any] = {"op": op, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
         case.update(tensors.plan())
         if "description" in entry:
@@ -133,7 +151,7 @@ class _Translation:
             }
         if "seed" in entry:
             case["seed"] = entry["seed"]
-        marks = [*_several(entry.get("mark")), *_several(entry.get("marks"))]
+        marks = [word for key in ("mark", "marks") if key in entry for word in words_of(entry[key])]
         if marks:
             case["tags"] = [f"model_{slug(self._model)}", *dict.fromkeys(marks)]
         if "expects_error" in entry:
@@ -148,7 +166,7 @@ class _Translation:
         if len(entry) != 1:
             stated = " and ".join(entry) or "nothing"
             message = f"the input states {stated}, but should state exactly one of tensor, tensor_list, value, py, file"
-            self._say(path, Misfit(message))
+            self._say(path, Misfit(message, hint="an input is one argument: begin the next one with '- '"))
             return None
         (kind, value), *_ = entry.items()
         try:
@@ -176,27 +194,45 @@ class _Translation:
         return found
 
     def _why_skipped(self, stated: Any, dtype: str) -> str | None:
-        for each in _several(stated):
-            expr, reason = (each, "") if isinstance(each, str) else (each["expr"], each.get("reason", ""))
+        """The reason of the first condition that holds; every one of them is checked."""
+        if stated is None:
+            return None
+        reasons = []
+        names = self._facts.names(dtype)
+        for expr, reason, way in conditions_of(stated):
             try:
-                if is_true(expr, self._facts.names(dtype)):
-                    return reason or f"skip_if: {expr}"
-            except BadCondition as error:
-                raise Misfit(f"skip_if is {expr!r}: {error}", path=("skip_if",)) from None
-        return None
+                if is_true(expr, names):
+                    reasons.append(reason or f"skip_if: {expr}")
+            except BadCondition as error:  # noqa: PERF203 - each has its own place
+                raise Misfit(f"skip_if is {shown(expr)}: {error}", path=("skip_if", *way), hint=_CONDITION) from None
+        return reasons[0] if reasons else None
 
     def _say(self, path: Path, misfit: Misfit) -> None:
         self._found.setdefault(path, problem_at(path, misfit, self._source))
+        self._broken.add(path[:2])
+
+
+_CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16', 'bf16')"
+
+
+def _text(call: Call) -> str:
+    try:
+        text = call_text(call)
+    except NotLiteral as error:
+        raise Misfit(str(error), path=("inputs",)) from None
+    if len(text) > MOST_CHARACTERS:
+        message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
+        raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
+    return text
 
 
 class _Tensors:
     """The tensors of one call, numbered in the order in which it names them."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: str, folder: FilePath) -> None:
         self._dtype = dtype
-        self._shapes: dict[str, Any] = {}
-        self._dtypes: dict[str, Any] = {}
-        self._fills: dict[str, Any] = {}
+        self._folder = folder
+        self._planned: list[PlannedTensor] = []
 
     def add(self, entry: Mapping[str, Any]) -> TensorRef:
         """Note a tensor.
@@ -204,37 +240,39 @@ class _Tensors:
         Raises:
             Misfit: for a layout, dtype or fill that it cannot have.
         """
-        try:
-            kind = dtype_of(entry.get("dtype", self._dtype))
-        except Misfit as misfit:
-            raise Misfit(misfit.message, path=("dtype",) if "dtype" in entry else ()) from None
-        return self._note(layout_of(entry), kind.name, fill_of(entry, kind))
+        self._planned.append(planned(entry, self._dtype, self._folder))
+        return TensorRef(len(self._planned) - 1)
 
     def add_file(self, path: str) -> TensorRef:
-        raise Misfit(f"file {path!r} has no shape and dtype here", hint="tensor: {shape, dtype, init: file, init_args}")
-
-    def _note(self, layout: Any, dtype: str, fill: Any) -> TensorRef:
-        name = f"input{len(self._shapes)}"
-        self._shapes[name], self._dtypes[name], self._fills[name] = layout, dtype, fill
-        return TensorRef(len(self._shapes) - 1)
+        """Note the tensor of a .pt file, which says itself what it is."""
+        if not path.lower().endswith(".pt"):
+            hint = f"tensor: {{shape: [2, 3], dtype: fp16, init: file, init_args: {{path: {path}}}}}"
+            raise Misfit(f"{path} ends in no .pt, so its shape and dtype have to be stated", hint=hint)
+        try:
+            return self.add({"init": "file", "init_args": {"path": path}})
+        except Misfit as misfit:
+            raise Misfit(misfit.message, hint=misfit.hint) from None
 
     def plan(self) -> dict[str, Any]:
-        if not self._shapes:
+        """The keys of a case that say what its tensors are."""
+        if not self._planned:
             return {}
-        return {"shapes": self._shapes, "dtypes": self._dtypes, "generator": self._fills}
-
-
-def _several(stated: Any) -> Iterable[Any]:
-    return [] if stated is None else stated if isinstance(stated, list) else [stated]
+        names = [f"input{index}" for index in range(len(self._planned))]
+        layouts, dtypes, fills = zip(*self._planned, strict=True)
+        return {
+            "shapes": dict(zip(names, layouts, strict=True)),
+            "dtypes": dict(zip(names, dtypes, strict=True)),
+            "generator": dict(zip(names, fills, strict=True)),
+        }
 
 
 def _error(stated: Mapping[str, str]) -> dict[str, str]:
+    if not stated:
+        hint = "expects_error: {type: RuntimeError, match: view}"
+        raise Misfit("expects_error states neither type nor match", path=("expects_error",), hint=hint)
     kind = stated.get("type", "Exception")
     if kind not in _ERRORS:
         near = nearest(kind, _ERRORS)
-        hint = f"; did you mean {near}?" if near else ""
-        known = ", ".join(_ERRORS)
-        raise Misfit(
-            f"the error's type is {kind!r}, but should be one of {known}{hint}", path=("expects_error", "type")
-        )
+        message = f"the error's type is {kind!r}, but should be one of {', '.join(_ERRORS)}"
+        raise Misfit(message, path=("expects_error", "type"), hint=f"did you mean {near}?" if near else "")
     return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}
