@@ -347,7 +347,7 @@ def test_explain_names_the_origin_of_each_value(optest: Shell, plan: Write) -> N
     assert "plan.yaml:4" in ended.out
 
 
-@pytest.mark.parametrize("what", ["plan", "report", "journal"])
+@pytest.mark.parametrize("what", ["plan", "report", "journal", "model-cases"])
 def test_schemas_are_json_schemas(optest: Shell, what: str) -> None:
     import jsonschema
 

@@ -80,7 +80,7 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
 
 
 def schema(what: str) -> str:
-    """The JSON Schema of ``plan``, ``report`` or ``journal`` as text."""
+    """The JSON Schema of ``plan``, ``model-cases``, ``report`` or ``journal`` as text."""
     return json.dumps(_schema(what), indent=2)
 
 
@@ -89,6 +89,10 @@ def _schema(what: str) -> Mapping[str, Any]:
         from optest.plan import plan_schema
 
         return plan_schema()
+    if what == "model-cases":
+        from optest.plan.model_cases import model_cases_schema
+
+        return model_cases_schema()
     if what == "report":
         from optest.reporting.schema import REPORT_SCHEMA
 

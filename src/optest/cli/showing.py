@@ -33,9 +33,9 @@ def report_command(journal: str, form: str, output: str | None, **given: object)
 
 
 @click.command("schema", short_help="Print a JSON Schema, for editors.")
-@click.argument("what", type=click.Choice(["plan", "report", "journal"]))
+@click.argument("what", type=click.Choice(["plan", "report", "journal", "model-cases"]))
 def schema_command(what: str) -> int:
-    """Print the JSON Schema of plans (for editors), reports or journal lines."""
+    """Print the JSON Schema of plans or model cases (for editors), reports or journal lines."""
     from optest.api.reports import schema
 
     click.echo(schema(what))

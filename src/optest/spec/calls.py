@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = [
+    "MOST_CHARACTERS",
     "Call",
     "Device",
     "NotLiteral",
@@ -24,7 +26,10 @@ __all__ = [
     "text_of",
 ]
 
-_MOST_CHARACTERS = 100_000
+_T = TypeVar("_T")
+MOST_CHARACTERS = 100_000
+"""Longer texts are refused before they are parsed."""
+_MOST_BITS = 1024
 
 
 class NotLiteral(ValueError):
@@ -111,14 +116,17 @@ def text_of(value: Any) -> str:
 
     Raises:
         TypeError: for a value of a type that no call may hold.
+        NotLiteral: for an integer of absurd size.
     """
     kind = type(value)
-    if value is None or kind in (bool, int, str):
+    if value is None or kind is bool or kind is str:
         return repr(value)
+    if kind is int:
+        return repr(_fitting(value))
     if kind is float:
         return repr(value) if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if kind is complex:
-        return repr(value)
+        return f"complex({text_of(value.real)}, {text_of(value.imag)})"
     if value is Ellipsis:
         return "..."
     if kind is list:
@@ -136,21 +144,20 @@ def text_of(value: Any) -> str:
     raise TypeError(f"{value!r} is no value of a call")
 
 
+def _fitting(number: int) -> int:
+    """Python itself refuses to write very long integers, and torch takes 64 bits."""
+    if number.bit_length() > _MOST_BITS:
+        raise NotLiteral(f"an integer has {number.bit_length()} bits, but should have {_MOST_BITS} at most")
+    return number
+
+
 def parse_call(text: str) -> Call:
     """Read a call.
 
     Raises:
         NotLiteral: for what is no call, or whose arguments are more than values.
     """
-    tree = _parsed(text)
-    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Name, ast.Attribute)):
-        raise NotLiteral(f"{_cut(text)} is no call")
-    kwargs: dict[str, Any] = {}
-    for keyword in tree.keywords:
-        if keyword.arg is None:
-            raise NotLiteral("** stands in the call, but every argument should be written out")
-        kwargs[keyword.arg] = _value(keyword.value)
-    return Call(_dotted(tree.func), tuple([_value(each) for each in tree.args]), kwargs)
+    return _parsed(text, _call)
 
 
 def parse_value(text: str) -> Any:
@@ -159,26 +166,44 @@ def parse_value(text: str) -> Any:
     Raises:
         NotLiteral: for anything else; nothing is computed, whatever stands there.
     """
-    return _value(_parsed(text.strip()))
+    return _parsed(text.strip(), _value)
 
 
-def _parsed(text: str) -> ast.expr:
-    if len(text) > _MOST_CHARACTERS:
-        raise NotLiteral(f"{len(text)} characters are more than the {_MOST_CHARACTERS} that a value may have")
+def _parsed(text: str, read: Callable[[ast.expr], _T]) -> _T:
+    if len(text) > MOST_CHARACTERS:
+        raise NotLiteral(f"{len(text)} characters are more than the {MOST_CHARACTERS} that a value may have")
     try:
-        return ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return read(ast.parse(text, mode="eval").body)
+    except NotLiteral:
+        raise
+    except (SyntaxError, ValueError, OverflowError) as error:
         raise NotLiteral(f"{_cut(text)} is no Python value: {getattr(error, 'msg', error)}") from None
+    except (RecursionError, MemoryError):
+        raise NotLiteral(f"{_cut(text)} is nested too deeply") from None
+
+
+def _call(tree: ast.expr) -> Call:
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, (ast.Name, ast.Attribute)):
+        raise NotLiteral(f"{_source(tree)} is no call")
+    kwargs: dict[str, Any] = {}
+    for keyword in tree.keywords:
+        if keyword.arg is None:
+            raise NotLiteral("** stands in the call, but every argument should be written out")
+        if keyword.arg in kwargs:
+            raise NotLiteral(f"{keyword.arg} is stated twice")
+        kwargs[keyword.arg] = _value(keyword.value)
+    return Call(_dotted(tree.func), tuple([_value(each) for each in tree.args]), kwargs)
 
 
 _NAMES: Mapping[str, Any] = {"inf": math.inf, "nan": math.nan, "Ellipsis": Ellipsis}
+_INDEX = re.compile("0|[1-9][0-9]{0,5}")
 _ALLOWED = "numbers, strings, None, True, False, Ellipsis, inf, nan, slice(), lists and tuples may stand there"
 
 
 def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value) if not isinstance(value, bytes):
-            return value
+            return _fitting(value) if type(value) is int else value
         case ast.List(elts=elements):
             return [_value(each) for each in elements]
         case ast.Tuple(elts=elements):
@@ -195,7 +220,7 @@ def _value(node: ast.expr) -> Any:
             return real + imaginary if isinstance(sign, ast.Add) else real - imaginary
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
-        case ast.Name(id=name) if name.startswith("input") and name[5:].isdecimal() and len(name) < 10:
+        case ast.Name(id=name) if name.startswith("input") and _INDEX.fullmatch(name[5:]):
             return TensorRef(int(name[5:]))
         case ast.Attribute():
             return _torch_name(node)
@@ -203,6 +228,8 @@ def _value(node: ast.expr) -> Any:
             return slice(*[_bound(each) for each in bounds])
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str() as word)], keywords=[]):
             return _float(word)
+        case ast.Call(func=ast.Name(id="complex"), args=[real, imaginary], keywords=[]):
+            return _complex(_value(real), _value(imaginary), node)
         case ast.Call(
             func=ast.Name(id="device") | ast.Attribute(value=ast.Name(id="torch"), attr="device"),
             args=[ast.Constant(value=str() as name)],
@@ -217,6 +244,12 @@ def _bound(node: ast.expr) -> Any:
     if value is None or isinstance(value, TensorRef) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     raise NotLiteral(f"{_source(node)} bounds a slice, but should be an integer or None")
+
+
+def _complex(real: Any, imaginary: Any, node: ast.expr) -> complex:
+    if type(real) not in (int, float) or type(imaginary) not in (int, float):
+        raise NotLiteral(f"{_source(node)} should have two real numbers")
+    return complex(real, imaginary)
 
 
 def _float(word: str) -> float:
@@ -253,6 +286,14 @@ _WORDS: Mapping[type[ast.expr], str] = {
     ast.Dict: "a dict",
     ast.Set: "a set",
     ast.JoinedStr: "an f-string",
+    ast.Starred: "a starred value",
+    ast.NamedExpr: "an assignment",
+    ast.ListComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.IfExp: "computed",
+    ast.Compare: "computed",
+    ast.BoolOp: "computed",
+    ast.UnaryOp: "computed",
 }
 
 

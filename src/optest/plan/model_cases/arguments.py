@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from optest.plan.forms import Misfit, shown
-from optest.spec.calls import Device, NotLiteral, TensorRef, TorchName, parse_value
+from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
 
 __all__ = ["keywords", "literal", "value_of"]
 
@@ -27,7 +28,8 @@ def value_of(value: Any) -> Any:
         return [value_of(each) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text")
+    hint = "keyword arguments stand in kwmap, other Python values in py"
+    raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
 
 
 def _of_text(text: str) -> Any:
@@ -62,13 +64,12 @@ def literal(text: str) -> Any:
     try:
         return _without_tensors(parse_value(text), text)
     except NotLiteral as error:
-        raise Misfit(f"py is no literal: {error}") from None
+        raise Misfit(f"py is no literal: {error}", hint="py: (Ellipsis, None, slice(None, 2))") from None
 
 
 def _without_tensors(value: Any, text: str) -> Any:
-    several: Any = value if isinstance(value, (list, tuple)) else [value]
-    if any(isinstance(each, TensorRef) for each in several):
-        raise NotLiteral(f"{text} names a tensor, but tensors stand in `tensor`")
+    if Call("", (value,)).tensors():
+        raise NotLiteral(f"{shown(text)} names a tensor, but tensors stand in `tensor`")
     return value
 
 
@@ -76,10 +77,20 @@ def keywords(case: Mapping[str, Any]) -> dict[str, Any]:
     """``attrs`` and ``kwmap`` together.
 
     Raises:
-        Misfit: for a keyword that is stated in both.
+        Misfit: for a keyword that is stated in both, or that is none.
     """
-    attrs, kwmap = case.get("attrs") or {}, case.get("kwmap") or {}
-    twice = sorted(attrs.keys() & kwmap.keys())
-    if twice:
-        raise Misfit(f"{twice[0]} stands in attrs and in kwmap, but a keyword argument has one value")
-    return {name: value_of(value) for name, value in {**attrs, **kwmap}.items()}
+    found: dict[str, Any] = {}
+    for owner in ("attrs", "kwmap"):
+        for name, value in (case.get(owner) or {}).items():
+            path = (owner, name)
+            if name in found:
+                message = f"{name} stands in attrs and in kwmap, but a keyword argument has one value"
+                raise Misfit(message, path=path, hint="drop one of them")
+            if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+                hint = "kwmap: {dim: -1, keepdim: true}"
+                raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
+            try:
+                found[name] = value_of(value)
+            except Misfit as misfit:
+                raise Misfit(misfit.message, path=path) from None
+    return found

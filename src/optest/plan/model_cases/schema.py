@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, WithJsonSchema, with_config
 from typing_extensions import Required, TypedDict
 
-__all__ = ["MODEL_FILE", "known_keys", "model_cases_schema"]
+from optest.errors import nearest
+from optest.plan.entries import Name
+from optest.plan.forms import Misfit, shown
+
+__all__ = ["MODEL_FILE", "conditions_of", "known_keys", "model_cases_schema", "words_of"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Sizes = list[Annotated[int, Field(ge=0)]]
@@ -32,7 +36,7 @@ class TensorEntry(TypedDict, total=False):
     preset_args: Annotated[dict[str, Any], Field(description="dim and step; dim0 and dim1; base_shape.")]
 
 
-@with_config(_STRICT)
+@with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1, "maxProperties": 1}))
 class InputEntry(TypedDict, total=False):
     """One argument of the call: exactly one of these keys."""
 
@@ -40,7 +44,7 @@ class InputEntry(TypedDict, total=False):
     tensor_list: Annotated[list[TensorEntry], Field(description="A list of tensors.")]
     value: Annotated[Any, Field(description="A scalar, a list, or text that spells a tuple, a dtype or a device.")]
     py: Annotated[str, Field(description="A Python literal; slice(), Ellipsis, None, inf and nan are known.")]
-    file: Annotated[_Word, Field(description="A .pt file that holds the tensor, relative to this file.")]
+    file: Annotated[_Word, Field(description="A .pt file that holds the tensor; relative to this file's folder.")]
 
 
 @with_config(_STRICT)
@@ -48,18 +52,79 @@ class ErrorEntry(TypedDict, total=False):
     """The error that the call has to be refused with."""
 
     type: Annotated[_Word, Field(description="RuntimeError, ValueError, TypeError, AssertionError …")]
-    match: Annotated[str, Field(description="Part of its text.")]
+    match: Annotated[_Word, Field(description="Part of its text.")]
 
 
-@with_config(_STRICT)
-class ConditionEntry(TypedDict, total=False):
-    """When a case is left out."""
+def words_of(value: Any) -> list[str]:
+    """One word or a list of words.
 
-    expr: Required[Annotated[_Word, Field(description="Comparisons of cfg, env, dtype_str and device.")]]
-    reason: Annotated[str, Field(description="Why.")]
+    Raises:
+        Misfit: for anything else.
+    """
+    words = value if isinstance(value, list) else [value]
+    for index, word in enumerate(words):
+        if not isinstance(word, str) or not word or not word.isprintable():
+            path = (index,) if isinstance(value, list) else ()
+            raise Misfit(f"a mark is {shown(word)}, but should be a word", path=path, hint="marks: [constant, slow]")
+    return words
 
 
-_Conditions = _Word | ConditionEntry | list[_Word | ConditionEntry]
+def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
+    """Expressions, each with its reason ("" if none is stated) and the way to it.
+
+    Raises:
+        Misfit: for what is no condition.
+    """
+    found = []
+    for index, each in enumerate(value if isinstance(value, list) else [value]):
+        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
+        stated = {"expr": each} if isinstance(each, str) else each
+        if not isinstance(stated, dict):
+            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path, hint=_CONDITION)
+        strange = next((key for key in stated if key not in ("expr", "reason")), None)
+        if strange is not None:
+            near = nearest(strange, ("expr", "reason"))
+            hint = f"did you mean {near}?" if near else _CONDITION
+            raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
+        expr, reason = stated.get("expr"), stated.get("reason", "")
+        if not isinstance(expr, str) or not expr.strip():
+            message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
+            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path, hint=_CONDITION)
+        if not isinstance(reason, str):
+            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"))
+        found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
+    return found
+
+
+_CONDITION = "skip_if: {expr: device == 'npu', reason: why}"
+_WORD_SCHEMA = {"type": "string", "minLength": 1}
+_ONE_CONDITION = {
+    "anyOf": [
+        {**_WORD_SCHEMA, "description": "Comparisons of cfg, env, dtype_str and device."},
+        {
+            "type": "object",
+            "properties": {"expr": _WORD_SCHEMA, "reason": {"type": "string"}},
+            "required": ["expr"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_Words = Annotated[
+    Any,
+    PlainValidator(words_of),
+    WithJsonSchema({"anyOf": [_WORD_SCHEMA, {"type": "array", "items": _WORD_SCHEMA}]}),
+]
+_Conditions = Annotated[
+    Any,
+    PlainValidator(conditions_of),
+    WithJsonSchema({"anyOf": [*_ONE_CONDITION["anyOf"], {"type": "array", "items": _ONE_CONDITION}]}),
+]
+
+
+def _some(cases: list[Any]) -> list[Any]:
+    if not cases:
+        raise Misfit("cases is [], but should hold at least one case", hint="remove the file if it is not needed")
+    return cases
 
 
 @with_config(_STRICT)
@@ -76,15 +141,15 @@ class ModelDefaults(TypedDict, total=False):
 class ModelCase(ModelDefaults, total=False):
     """One call of torch."""
 
-    name: Required[Annotated[_Word, Field(description="Unique in the file.")]]
+    name: Required[Annotated[Name, Field(description="Unique in the file.")]]
     op: Required[Annotated[_Word, Field(description="Dotted name: torch.add, torch.nn.functional.silu, torch.view.")]]
     inputs: Annotated[list[InputEntry], Field(description="Positional arguments in order.")]
     attrs: Annotated[dict[str, Any], Field(description="Keyword arguments.")]
     kwmap: Annotated[dict[str, Any], Field(description="Keyword arguments, as captured.")]
     description: Annotated[str, Field(description="Where the call stands in the model.")]
     expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
-    mark: Annotated[_Word | list[_Word], Field(description="Words to select cases by.")]
-    marks: Annotated[_Word | list[_Word], Field(description="The same.")]
+    mark: Annotated[_Words, Field(description="Words to select cases by.")]
+    marks: Annotated[_Words, Field(description="The same.")]
     skip_if: Annotated[_Conditions, Field(description="When the case is left out.")]
 
 
@@ -92,10 +157,14 @@ class ModelCase(ModelDefaults, total=False):
 class ModelFile(TypedDict, total=False):
     """Calls of torch that a model makes."""
 
-    model: Required[Annotated[_Word, Field(description="Name of the model.")]]
+    model: Required[Annotated[Name, Field(description="Name of the model.")]]
     default: Annotated[ModelDefaults, Field(description="What holds for every case.")]
     defaults: Annotated[ModelDefaults, Field(description="The same; only one of the two may stand there.")]
-    cases: Required[Annotated[list[ModelCase], Field(min_length=1, description="The calls.")]]
+    cases: Required[
+        Annotated[
+            list[ModelCase], AfterValidator(_some), Field(description="The calls.", json_schema_extra={"minItems": 1})
+        ]
+    ]
 
 
 MODEL_FILE: TypeAdapter[ModelFile] = TypeAdapter(ModelFile)
@@ -103,7 +172,7 @@ MODEL_FILE: TypeAdapter[ModelFile] = TypeAdapter(ModelFile)
 
 def model_cases_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a file of model cases, for editors."""
-    schema = MODEL_FILE.json_schema()
+    schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -122,4 +191,4 @@ def known_keys(path: tuple[str | int, ...]) -> list[str]:
             return list(TensorEntry.__annotations__)
         case ("cases", int(), "expects_error"):
             return list(ErrorEntry.__annotations__)
-    return list(ConditionEntry.__annotations__)
+    return []

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from optest.errors import UnknownName, nearest
-from optest.plan.forms import Misfit
-from optest.spec import DType, contiguous_strides
+from optest.errors import UnknownName
+from optest.plan.forms import Misfit, shown
+from optest.plan.model_cases.inits import fill_of, shape_of_data
+from optest.plan.model_cases.presets import strides_of_preset
+from optest.plan.model_cases.saved_tensors import SavedTensor, saved_tensor
+from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
 from optest.spec import dtype as dtype_called
 
-__all__ = ["dtype_of", "fill_of", "layout_of"]
+__all__ = ["PlannedTensor", "dtype_of", "planned"]
 
 _OTHER_DTYPES = {
     "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
     "fp64": "float64", "double": "float64", "long": "int64", "int": "int32", "short": "int16", "char": "int8",
     "byte": "uint8", "cfloat": "complex64", "cdouble": "complex128", "fp8": "float8_e4m3fn",
 }  # fmt: skip
+_MOST_DIMENSIONS = 64
+_MOST_BYTES = 2**63 - 1
+_SUFFIXES = (".pt", ".npy", ".npz", ".bin", ".safetensors")
+
+
+class PlannedTensor(NamedTuple):
+    """A tensor as a plan states it: ``shapes``, ``dtypes`` and ``generator`` of one input."""
+
+    layout: dict[str, Any]
+    dtype: str
+    fill: Any
 
 
 def dtype_of(word: str) -> DType:
@@ -30,224 +44,121 @@ def dtype_of(word: str) -> DType:
     try:
         return dtype_called(_OTHER_DTYPES.get(name, name))
     except UnknownName as error:
-        raise Misfit(str(error)) from None
+        near = error.suggestion
+        hint = f"did you mean {near}?" if near else f"known dtypes: {', '.join(dtype_names())}"
+        raise Misfit(f"unknown dtype {word!r}", hint=hint) from None
 
 
-def layout_of(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape as a plan has it, with strides and offset where they are not those of a dense tensor.
+def planned(entry: Mapping[str, Any], default: str, folder: Path) -> PlannedTensor:
+    """An entry ``tensor``; ``default`` is the dtype of the case, ``folder`` is where files are looked for.
 
     Raises:
-        Misfit: for a preset that does not exist or does not fit, or strides of another rank.
+        Misfit: for a layout, dtype or fill that it cannot have.
     """
-    shape = entry.get("shape")
-    if shape is None:
+    saved = _saved(entry, folder)
+    shape = _shape(entry, saved)
+    kind = _dtype(entry, default, saved)
+    if saved is not None and "stride" not in entry and "preset" not in entry:
+        entry = {**entry, "stride": list(saved.strides)}
+    layout = _layout({**entry, "shape": shape}, kind)
+    return PlannedTensor(layout, kind.name, fill_of(entry, kind, shape))
+
+
+_TO_SAVE = "torch.save(tensor, 'x.pt') writes one"
+
+
+def _saved(entry: Mapping[str, Any], folder: Path) -> SavedTensor | None:
+    """What a file says of its tensor, if the entry is filled from a file that says so.
+
+    Raises:
+        Misfit: if there is no such file, or none that can be read.
+    """
+    given = entry.get("init_args")
+    if entry.get("init") != "file" or not (given is None or isinstance(given, dict)):
+        return None
+    stated = given or {}
+    for word in ("path", "key"):
+        if stated.get(word) is not None and not (isinstance(stated[word], str) and stated[word]):
+            message = f"{word} is {shown(stated[word])}, but should be text"
+            raise Misfit(message, path=("init_args", word), hint="init_args: {path: x.pt}")
+    if stated.get("path") is None:
+        raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
+    name: str = stated["path"]
+    try:
+        return _in_file(folder / name, name, stated.get("key"))
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=("init_args", "path"), hint=misfit.hint) from None
+
+
+def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
+    if "\0" in name or not path.is_file():
+        raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
+    return saved_tensor(path, name, key) if suffix == ".pt" else None
+
+
+def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
+    stated: list[int] | None = entry.get("shape")
+    if stated is None and saved is not None:
+        return list(saved.shape)
+    if stated is None and entry.get("init") == "data":
+        return shape_of_data(entry.get("init_args"))
+    if stated is None:
         raise Misfit("the tensor has no shape", hint="shape: [2, 3]")
+    if saved is not None and stated != list(saved.shape):
+        message = f"shape is {stated}, but the file holds {list(saved.shape)}"
+        raise Misfit(message, path=("shape",), hint="a .pt file says its shape and dtype itself: leave them out")
+    return stated
+
+
+def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) -> DType:
+    if saved is not None and "dtype" not in entry:
+        return dtype_of(saved.dtype)
+    try:
+        kind = dtype_of(entry.get("dtype", default))
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=("dtype",) if "dtype" in entry else (), hint=misfit.hint) from None
+    if saved is not None and kind.name != saved.dtype:
+        message = f"dtype is {entry['dtype']}, but the file holds {saved.dtype}"
+        raise Misfit(message, path=("dtype",), hint="a .pt file says its shape and dtype itself: leave them out")
+    return kind
+
+
+def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
+    """The shape as a plan has it, with strides and offset where they are not those of a dense tensor."""
+    shape: list[int] = entry["shape"]
     strides, offset = entry.get("stride"), entry.get("storage_offset", 0)
-    preset = entry.get("preset")
-    if preset is not None:
+    if len(shape) > _MOST_DIMENSIONS:
+        message = f"the tensor has {len(shape)} dimensions, but should have at most {_MOST_DIMENSIONS}"
+        raise Misfit(message, path=("shape",))
+    dense = list(contiguous_strides(tuple(shape)))
+    if entry.get("preset") is not None:
         if strides is not None or offset:
-            raise Misfit("a preset and a stride are stated, but either says how the tensor lies in memory")
-        strides = _by_preset(preset, entry.get("preset_args") or {}, shape)
+            message = "a preset and a stride are stated, but either says how the tensor lies in memory"
+            raise Misfit(message, path=("preset",), hint="keep one of them")
+        strides = strides_of_preset(entry["preset"], entry.get("preset_args") or {}, shape)
     elif "preset_args" in entry:
-        raise Misfit("preset_args stand without a preset", hint=f"preset: {next(iter(_PRESETS))}")
-    if strides is None and not offset:
-        return {"shape": shape}
+        raise Misfit("preset_args stand without a preset", path=("preset_args",), hint="preset: noncontig_slice")
     if strides is not None and len(strides) != len(shape):
-        raise Misfit(f"stride has {len(strides)} entries, but the shape {len(shape)}", path=("stride",))
-    is_dense = strides is None or list(strides) == list(contiguous_strides(tuple(shape)))
-    if is_dense and not offset:
+        hint = f"a dense tensor has stride: {dense}"
+        raise Misfit(f"stride has {len(strides)} entries, but the shape {len(shape)}", path=("stride",), hint=hint)
+    _require_addressable(shape, strides, offset, dtype)
+    if strides in (None, dense) and not offset:
         return {"shape": shape}
-    return {"shape": shape, "strides": strides or list(contiguous_strides(tuple(shape))), "offset": offset}
+    return {"shape": shape, "strides": dense if strides is None else strides, "offset": offset}
 
 
-def _by_preset(name: str, given: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
-    make = _PRESETS.get(name)
-    if make is None:
-        near = nearest(name, _PRESETS)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise Misfit(f"preset is {name!r}, but should be one of {', '.join(_PRESETS)}{hint}", path=("preset",))
-    return make(dict(given), shape)
+_SMALLER = "check shape, stride and storage_offset: they count elements, not bytes"
 
 
-def _noncontig_slice(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
-    """Every ``step``-th element of dimension ``dim``."""
-    dim, step = _dimension(given, "dim", shape, -1), _integer(given, "step", 2)
-    _require_nothing_left(given, ("dim", "step"))
-    if step < 1:
-        raise Misfit(f"step is {step}, but should be 1 or more", path=("preset_args",))
-    base = [size * step if index == dim else size for index, size in enumerate(shape)]
-    strides = list(contiguous_strides(tuple(base)))
-    strides[dim] *= step
-    return strides
-
-
-def _transpose_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
-    """Dense with ``dim0`` and ``dim1`` the other way round."""
-    one, other = _dimension(given, "dim0", shape, 0), _dimension(given, "dim1", shape, 1)
-    _require_nothing_left(given, ("dim0", "dim1"))
-    order = list(range(len(shape)))
-    order[one], order[other] = order[other], order[one]
-    base = contiguous_strides(tuple(shape[index] for index in order))
-    strides = [0] * len(shape)
-    for place, index in enumerate(order):
-        strides[index] = base[place]
-    return strides
-
-
-def _expand_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
-    """A tensor of ``base_shape`` whose sizes of 1 are repeated."""
-    base = given.pop("base_shape", [1, *shape[1:]])
-    _require_nothing_left(given, ("base_shape",))
-    if not isinstance(base, list) or len(base) > len(shape):
-        raise Misfit(f"base_shape is {base!r}, but should be a list of at most {len(shape)} sizes", path=_ARGS)
-    sizes = [1] * (len(shape) - len(base)) + base
-    if any(size not in (1, wanted) for size, wanted in zip(sizes, shape, strict=True)):
-        raise Misfit(f"base_shape {base} cannot be expanded to {list(shape)}", path=_ARGS)
-    dense = contiguous_strides(tuple(sizes))
-    return [0 if size == 1 and wanted != 1 else step for size, wanted, step in zip(sizes, shape, dense, strict=True)]
-
-
-_ARGS = ("preset_args",)
-_PRESETS: Mapping[str, Callable[[dict[str, Any], Sequence[int]], list[int]]] = {
-    "noncontig_slice": _noncontig_slice,
-    "transpose_view": _transpose_view,
-    "expand_view": _expand_view,
-}
-
-
-def _integer(given: dict[str, Any], name: str, default: int) -> int:
-    value = given.pop(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Misfit(f"{name} is {value!r}, but should be an integer", path=_ARGS)
-    return value
-
-
-def _dimension(given: dict[str, Any], name: str, shape: Sequence[int], default: int) -> int:
-    value, rank = _integer(given, name, default), len(shape)
-    if not -rank <= value < rank:
-        raise Misfit(f"{name} is {value}, but the tensor has {rank} dimensions", path=_ARGS)
-    return value % rank
-
-
-def _require_nothing_left(given: Mapping[str, Any], known: Sequence[str]) -> None:
-    if given:
-        raise Misfit(f"preset_args has {next(iter(given))!r}, but knows {', '.join(known)}", path=_ARGS)
-
-
-def fill_of(entry: Mapping[str, Any], dtype: DType) -> Any:
-    """The generator of a plan for ``init``; rand is meant for floats, other types draw from a range of their own.
-
-    Raises:
-        Misfit: for an init that does not exist, or arguments that it does not take.
-    """
-    init, given = entry.get("init", "rand"), entry.get("init_args")
-    make = _INITS.get(init)
-    if make is None:
-        near = nearest(init, _INITS)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise Misfit(f"init is {init!r}, but should be one of {', '.join(_INITS)}{hint}", path=("init",))
-    if given is not None and not isinstance(given, dict) and init != "data":
-        raise Misfit(f"init_args is {given!r}, but should be a mapping", path=_INIT_ARGS)
-    return make(given, dtype, entry)
-
-
-_INIT_ARGS = ("init_args",)
-
-
-def _taken(given: Any, **defaults: Any) -> dict[str, Any]:
-    stated = dict(given or {})
-    strange = next((name for name in stated if name not in defaults), None)
-    if strange is not None:
-        known = ", ".join(defaults) or "none"
-        raise Misfit(f"init_args has {strange!r}, but this init knows {known}", path=_INIT_ARGS)
-    return {**defaults, **{name: value for name, value in stated.items() if value is not None}}
-
-
-def _rand(given: Any, dtype: DType, _: Mapping[str, Any]) -> Any:
-    stated = _taken(given, low=None, high=None)
-    if not dtype.is_inexact:
-        if stated["low"] is None and stated["high"] is None:
-            return "randint"
-        return _integers(stated["low"] or 0, stated["high"] if stated["high"] is not None else 1)
-    low, high = stated["low"] or 0.0, 1.0 if stated["high"] is None else stated["high"]
-    return {"fill": "uniform", "low": low, "high": high}
-
-
-def _integers(low: Any, high: Any) -> dict[str, Any]:
-    return {"fill": "randint", "low": math.ceil(low), "high": max(math.ceil(high), math.ceil(low) + 1)}
-
-
-def _randint(given: Any, dtype: DType, _: Mapping[str, Any]) -> Any:
-    stated = _taken(given, low=0, high=None)
-    if dtype.kind.value == "bool":
-        return "randint"
-    if stated["high"] is None:
-        return "randint"
-    return {"fill": "randint", "low": math.ceil(stated["low"]), "high": math.ceil(stated["high"])}
-
-
-def _uniform(given: Any, dtype: DType, _: Mapping[str, Any]) -> Any:
-    stated = _taken(given, low=0.0, high=1.0)
-    if not dtype.is_inexact:
-        return _integers(stated["low"], stated["high"])
-    return {"fill": "uniform", "low": stated["low"], "high": stated["high"]}
-
-
-def _xavier(given: Any, dtype: DType, entry: Mapping[str, Any]) -> Any:
-    """Evenly from -a to a with a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
-    gain = _taken(given, gain=1.0)["gain"]
-    shape = entry.get("shape") or [1]
-    receptive = math.prod(shape[2:])
-    fans = (shape[0] + (shape[1] if len(shape) > 1 else shape[0])) * receptive
-    bound = gain * math.sqrt(6.0 / max(fans, 1))
-    return {"fill": "uniform", "low": -bound, "high": bound} if dtype.is_inexact else "randint"
-
-
-def _data(given: Any, _: DType, __: Mapping[str, Any]) -> Any:
-    values = given.get("values", given.get("data")) if isinstance(given, dict) else given
-    if values is None:
-        raise Misfit("init is data, but init_args has no values", path=_INIT_ARGS, hint="init_args: [[1, 2], [3, 4]]")
-    return {"fill": "data", "values": values}
-
-
-def _full(given: Any, _: DType, __: Mapping[str, Any]) -> Any:
-    stated = dict(given or {})
-    value = stated.get("value", stated.get("fill_value"))
-    if value is None:
-        raise Misfit("init is full, but init_args has no value", path=_INIT_ARGS, hint="init_args: {value: 1.5}")
-    return {"fill": "full", "value": value}
-
-
-def _arange(given: Any, _: DType, __: Mapping[str, Any]) -> Any:
-    return {"fill": "arange", **_taken(given, start=0, step=1)}
-
-
-def _file(given: Any, _: DType, __: Mapping[str, Any]) -> Any:
-    path = _taken(given, path=None)["path"]
-    if path is None:
-        raise Misfit("init is file, but init_args has no path", path=_INIT_ARGS, hint="init_args: {path: x.pt}")
-    return {"fill": "file", "path": path}
-
-
-def _plain(name: str) -> Callable[[Any, DType, Mapping[str, Any]], Any]:
-    def make(given: Any, _: DType, __: Mapping[str, Any]) -> Any:
-        _taken(given)
-        return name
-
-    return make
-
-
-_INITS: Mapping[str, Callable[[Any, DType, Mapping[str, Any]], Any]] = {
-    "rand": _rand,
-    "randn": _plain("randn"),
-    "zeros": _plain("zeros"),
-    "ones": _plain("ones"),
-    "arange": _arange,
-    "randint": _randint,
-    "uniform": _uniform,
-    "data": _data,
-    "full": _full,
-    "eye": _plain("eye"),
-    "xavier": _xavier,
-    "file": _file,
-}
+def _require_addressable(shape: Sequence[int], strides: Sequence[int] | None, offset: int, dtype: DType) -> None:
+    spec = TensorSpec(
+        dtype=dtype, shape=tuple(shape), strides=None if strides is None else tuple(strides), offset=offset
+    )
+    needed = spec.storage_elements * dtype.itemsize_bytes
+    if needed > _MOST_BYTES or spec.nbytes > _MOST_BYTES:
+        raise Misfit(
+            f"the tensor reaches over {max(needed, spec.nbytes):,} bytes, more than can be addressed", hint=_SMALLER
+        )

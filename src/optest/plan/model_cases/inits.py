@@ -1,0 +1,266 @@
+"""``init`` and ``init_args`` of a model case as the generator of a plan, with all that is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from optest.errors import nearest
+from optest.plan.forms import Misfit, shown
+from optest.spec import DType, Kind, format_shape
+
+__all__ = ["fill_of", "shape_of_data", "values_of_data"]
+
+_ARGS = ("init_args",)
+_RANDINT = "randint"
+"""Integers over a range that suits their type; bool draws both of its values."""
+
+
+def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any:
+    """The generator of a plan for ``init``; rand is meant for floats, other types draw from a range of their own.
+
+    Raises:
+        Misfit: for an init that does not exist, or arguments that it does not take.
+    """
+    init, given = entry.get("init", "rand"), entry.get("init_args")
+    make = _INITS.get(init)
+    if make is None:
+        near = nearest(init, _INITS)
+        hint = f"did you mean {near}?" if near else ""
+        raise Misfit(f"init is {init!r}, but should be one of {', '.join(_INITS)}", path=("init",), hint=hint)
+    if given is not None and not isinstance(given, dict) and init != "data":
+        hint = _EXAMPLES.get(init, "leave init_args out")
+        raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
+    return make(given, dtype, shape)
+
+
+_EXAMPLES = {
+    **dict.fromkeys(("rand", "uniform"), "init_args: {low: -1, high: 1}"),
+    "randint": "init_args: {low: 0, high: 100}",
+    "data": "init_args: [[1, 2], [3, 4]]",
+    "full": "init_args: {value: 1.5}",
+    "arange": "init_args: {start: 0, step: 1}",
+    "xavier": "init_args: {gain: 1}",
+    "file": "init_args: {path: x.pt}",
+}
+
+
+def _taken(given: Any, *known: str) -> dict[str, Any]:
+    """What is stated of the ``known`` arguments; null is not stated."""
+    stated = dict(given or {})
+    strange = next((name for name in stated if name not in known), None)
+    if strange is not None:
+        near = nearest(strange, known)
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        hint = f"did you mean {near}?" if near else f"drop {strange}"
+        raise Misfit(f"init_args has {strange!r}, but this init {takes}", path=(*_ARGS, strange), hint=hint)
+    return {name: value for name, value in stated.items() if value is not None}
+
+
+def _number(stated: Mapping[str, Any], name: str, default: float) -> float:
+    value = stated.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+        is_quoted = isinstance(value, str) and _reads_as_number(value)
+        hint = "write it without quotes" if is_quoted else f"for example init_args: {{{name}: {default:g}}}"
+        raise Misfit(f"{name} is {shown(value)}, but should be a finite number", path=(*_ARGS, name), hint=hint)
+    return value
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < 2**1023  # integers have no end
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _range(stated: Mapping[str, Any], low: float, high: float | None) -> tuple[float, float]:
+    """low and high, the lower one first.
+
+    Raises:
+        Misfit: if there is nothing between them.
+    """
+    start = _number(stated, "low", low)
+    if "high" not in stated and high is None:
+        raise Misfit("low stands without high", path=_ARGS, hint=_EXAMPLES["randint"])
+    end = _number(stated, "high", 0 if high is None else high)
+    if start >= end:
+        message = f"low is {shown(start)}, but should be below high, which is {shown(end)}"
+        raise Misfit(message, path=_ARGS, hint="high itself is not drawn")
+    return start, end
+
+
+def _integers(low: float, high: float, dtype: DType) -> dict[str, Any]:
+    """Integers from low up to, but without, high; at least one."""
+    start = math.ceil(low)
+    end = max(math.ceil(high), start + 1)
+    if dtype.is_integer and not (dtype.min_int <= start and end - 1 <= dtype.max_int):
+        message = f"integers from {start} to {end - 1} are stated, but {dtype} goes from {dtype.min_int} to "
+        raise Misfit(f"{message}{dtype.max_int}", path=_ARGS, hint=_WIDER)
+    return {"fill": "randint", "low": start, "high": end}
+
+
+_WIDER = "state a wider dtype, or low and high within it"
+
+
+def _rand(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+    stated = _taken(given, "low", "high")
+    low, high = _range(stated, 0.0, 1.0)
+    if dtype.kind is Kind.BOOL or not (dtype.is_inexact or stated):
+        return _RANDINT
+    return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
+
+
+def _uniform(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+    low, high = _range(_taken(given, "low", "high"), 0.0, 1.0)
+    if dtype.kind is Kind.BOOL:
+        return _RANDINT
+    return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
+
+
+def _randint(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+    stated = _taken(given, "low", "high")
+    if not stated:
+        return _RANDINT
+    low, high = _range(stated, 0, None)
+    return _RANDINT if dtype.kind is Kind.BOOL else _integers(low, high, dtype)
+
+
+def _xavier(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
+    """Evenly from -a to a with a = gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio, 2010)."""
+    gain = _number(_taken(given, "gain"), "gain", 1.0)
+    if gain <= 0:
+        raise Misfit(f"gain is {shown(gain)}, but should be above 0", path=(*_ARGS, "gain"))
+    if not dtype.is_inexact:
+        return _RANDINT
+    sizes = list(shape) or [1]
+    receptive = math.prod(sizes[2:])
+    fans = (sizes[0] + (sizes[1] if len(sizes) > 1 else sizes[0])) * receptive
+    bound = gain * math.sqrt(6.0 / max(fans, 1))
+    return {"fill": "uniform", "low": -bound, "high": bound}
+
+
+def _full(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+    stated = _taken(given, "value", "fill_value")
+    if len(stated) != 1:
+        words = "has both value and fill_value" if stated else "has no value"
+        raise Misfit(f"init is full, but init_args {words}", path=_ARGS, hint=_EXAMPLES["full"])
+    (name, value), *_rest = stated.items()
+    return {"fill": "full", "value": _element(value, dtype, (*_ARGS, name))}
+
+
+def _element(value: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
+    """One element as a plan may state it.
+
+    Raises:
+        Misfit: for what is no number, or none of the type.
+    """
+    known = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+    number = known.get(value, value) if isinstance(value, str) else value
+    if not isinstance(number, (bool, int, float)):
+        raise Misfit(f"an element is {shown(value)}, but should be a number", path=path)
+    if dtype.is_integer and not (number == number and abs(number) < 2**64 and int(number) == number):
+        raise Misfit(f"an element is {shown(value)}, but should be an integer for {dtype}", path=path)
+    if dtype.is_integer and not dtype.min_int <= number <= dtype.max_int:
+        raise Misfit(
+            f"an element is {shown(value)}, but {dtype} goes from {dtype.min_int} to {dtype.max_int}", path=path
+        )
+    if dtype.kind is Kind.BOOL and number not in (0, 1):
+        raise Misfit(f"an element is {shown(value)}, but bool is true, false, 0 or 1", path=path)
+    return int(number) if dtype.is_integer else number
+
+
+def values_of_data(given: Any) -> tuple[Any, tuple[str | int, ...]]:
+    """The nested list of ``init: data``, and where it stands in the tensor.
+
+    Raises:
+        Misfit: if there is none.
+    """
+    if isinstance(given, dict):
+        stated = _taken(given, "values", "data")
+        if len(stated) == 1:
+            (name, values), *_rest = stated.items()
+            return values, (*_ARGS, name)
+        given = None
+    if given is None:
+        raise Misfit("init is data, but init_args has no values", path=_ARGS, hint=_EXAMPLES["data"])
+    return given, _ARGS
+
+
+def shape_of_data(given: Any) -> list[int]:
+    """How the lists of ``init: data`` nest.
+
+    Raises:
+        Misfit: if they nest unevenly.
+    """
+    values, path = values_of_data(given)
+    return _nesting(values, path)
+
+
+def _nesting(values: Any, path: tuple[str | int, ...]) -> list[int]:
+    if not isinstance(values, list):
+        return []
+    rows = [_nesting(each, path) for each in values]
+    if any(row != rows[0] for row in rows):
+        raise Misfit("the data nest unevenly: rows of different shapes stand side by side", path=path)
+    return [len(values), *(rows[0] if rows else [])]
+
+
+def _data(given: Any, dtype: DType, shape: Sequence[int]) -> Any:
+    values, path = values_of_data(given)
+    found = _nesting(values, path)
+    if found != list(shape) and not (0 in found and 0 in shape):
+        message = f"the data have the shape {format_shape(tuple(found))}, but the tensor {format_shape(tuple(shape))}"
+        raise Misfit(message, path=path, hint="without shape the tensor has that of the data")
+    return {"fill": "data", "values": _elements(values, dtype, path)}
+
+
+def _elements(values: Any, dtype: DType, path: tuple[str | int, ...]) -> Any:
+    if isinstance(values, list):
+        return [_elements(each, dtype, path) for each in values]
+    return _element(values, dtype, path)
+
+
+def _arange(given: Any, _: DType, __: Sequence[int]) -> Any:
+    stated = _taken(given, "start", "step")
+    return {"fill": "arange", "start": _number(stated, "start", 0), "step": _number(stated, "step", 1)}
+
+
+def _eye(given: Any, _: DType, shape: Sequence[int]) -> Any:
+    _taken(given)
+    if len(shape) != 2:
+        raise Misfit(f"init is eye, but the tensor has {len(shape)} dimensions, and a matrix has 2", path=("init",))
+    return "eye"
+
+
+def _file(given: Any, _: DType, __: Sequence[int]) -> Any:
+    return {"fill": "file", **_taken(given, "path", "key")}
+
+
+def _plain(name: str) -> Callable[[Any, DType, Sequence[int]], Any]:
+    def make(given: Any, _: DType, __: Sequence[int]) -> Any:
+        _taken(given)
+        return name
+
+    return make
+
+
+_INITS: Mapping[str, Callable[[Any, DType, Sequence[int]], Any]] = {
+    "rand": _rand,
+    "randn": _plain("randn"),
+    "zeros": _plain("zeros"),
+    "ones": _plain("ones"),
+    "arange": _arange,
+    "randint": _randint,
+    "uniform": _uniform,
+    "data": _data,
+    "full": _full,
+    "eye": _eye,
+    "xavier": _xavier,
+    "file": _file,
+}

@@ -1,0 +1,86 @@
+"""What is wrong with a file of model cases in the words of its own dialect, where those of a plan would mislead."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection
+
+from optest.errors import Problem, nearest
+from optest.plan.source import Path
+
+__all__ = ["in_own_words"]
+
+_CASE = "{name: add.1, op: torch.add, inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]}"
+_EXAMPLES = {
+    "model": "model: gpt-oss-20b",
+    "default": "default: {dtype: fp16, seed: 123}",
+    "defaults": "defaults: {dtype: fp16, seed: 123}",
+    "cases": f"cases: [{_CASE}]",
+    "name": "name: add.1",
+    "op": "op: torch.add",
+    "inputs": "inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]",
+    "tensor": "tensor: {shape: [2, 3], init: randn}",
+    "tensor_list": "tensor_list: [{shape: [2, 3]}, {shape: [2, 3]}]",
+    "py": "py: (Ellipsis, None, slice(None, 2))",
+    "shape": "shape: [2, 3]",
+    "stride": "stride: [3, 1]",
+    "attrs": "attrs: {dim: -1}",
+    "kwmap": "kwmap: {dim: -1}",
+    "preset_args": "preset_args: {dim: 1, step: 2}",
+    "expects_error": "expects_error: {type: RuntimeError, match: view}",
+    "expr": "skip_if: {expr: device == 'npu', reason: why}",
+}
+_OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
+_LEVELS: dict[str, Path] = {
+    "the file": (),
+    "the defaults": ("defaults",),
+    "a case": ("cases", 0),
+    "an input": ("cases", 0, "inputs", 0),
+    "a tensor": ("cases", 0, "inputs", 0, "tensor"),
+}
+
+
+def in_own_words(path: Path, problem: Problem, known_keys: Callable[[Path], Collection[str]]) -> Problem:
+    """The problem, with the owner of an unknown key and the remedies of this dialect."""
+    if problem.message.startswith("unknown key ") and "skip_if" not in path:
+        owner = _owner(path[:-1])
+        message = f"unknown key {str(path[-1])!r} of {owner}"
+        if problem.hint.startswith("a space is missing"):
+            return dataclasses.replace(problem, message=message)
+        return dataclasses.replace(problem, message=message, hint=_remedy(path, known_keys))
+    if problem.hint and not _OF_A_PLAN.search(problem.hint):
+        return problem
+    return dataclasses.replace(problem, hint=_example(path))
+
+
+def _owner(path: Path) -> str:
+    match path:
+        case ():
+            return "the file"
+        case ("default" | "defaults",):
+            return "the defaults"
+        case ("cases", int()):
+            return "a case"
+        case (*_, "inputs", int()):
+            return "an input"
+        case (*_, "tensor") | (*_, "tensor_list", int()):
+            return "a tensor"
+    return str(path[-1])
+
+
+def _remedy(path: Path, known_keys: Callable[[Path], Collection[str]]) -> str:
+    name, known = str(path[-1]), known_keys(path[:-1])
+    near = nearest(name, known)
+    if near:
+        return f"did you mean {near}?"
+    elsewhere = [level for level, place in _LEVELS.items() if name in known_keys(place)]
+    return f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
+
+
+def _example(path: Path) -> str:
+    last = path[-1] if path else ""
+    if isinstance(last, int):
+        items = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
+        return items.get(str(path[-2]), _EXAMPLES.get(str(path[-2]), ""))
+    return _EXAMPLES.get(last, "")
