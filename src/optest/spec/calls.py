@@ -29,7 +29,7 @@ __all__ = [
 _T = TypeVar("_T")
 MOST_CHARACTERS = 100_000
 """Longer texts are refused before they are parsed."""
-_MOST_BITS = 1024
+_MOST_BITS = 512
 
 
 class NotLiteral(ValueError):
@@ -176,8 +176,8 @@ def _parsed(text: str, read: Callable[[ast.expr], _T]) -> _T:
         return read(ast.parse(text, mode="eval").body)
     except NotLiteral:
         raise
-    except (SyntaxError, ValueError, OverflowError) as error:
-        raise NotLiteral(f"{_cut(text)} is no Python value: {getattr(error, 'msg', error)}") from None
+    except (SyntaxError, ValueError) as error:
+        raise NotLiteral(f"{_cut(text)} is no Python value: {_cut(str(getattr(error, 'msg', error)))}") from None
     except (RecursionError, MemoryError):
         raise NotLiteral(f"{_cut(text)} is nested too deeply") from None
 
