@@ -97,8 +97,8 @@ def test_why_a_case_was_left_out(project: Path) -> None:
     assert "not on a CPU" in run(project, "--show-skipped", "-k", "left_out").stdout
 
 
-def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path, tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) -> None:
+    good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")
     bad.write_text("model: bad\ncases:\n  - name: a\n    op: torch.mul\n    inputs: [{tensor: {shap: [2]}}]\n")
     done = run(project, str(good), str(bad), "--continue-on-collection-errors")

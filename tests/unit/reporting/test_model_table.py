@@ -1,4 +1,4 @@
-"""Figures per model: a case that shares an execution counts for its own model, as passed or failed, never as skipped."""
+"""Figures per model: a case that shares an execution counts for its own model, passed or failed, never as skipped."""
 
 from __future__ import annotations
 
