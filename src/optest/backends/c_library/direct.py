@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from optest.backends.c_library.direct_arguments import Argument, Known, parsed, wrong_argument
+from optest.backends.c_library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_in_template
 from optest.backends.c_library.direct_things import (
     Step,
     Thing,
+    is_of_a_tensor,
     problems_of_object,
     thing_of,
     thing_of_tensor,
@@ -205,6 +206,10 @@ def _wrong_things(where: str, entry: DirectCall, dimensions: set[str]) -> Iterab
         if (each.kind == "descriptor" or each.as_tensor) and entry.tensor == NOTHING_MADE:
             yield f"{where}.call has {each.text}, so the file (or the operator) should say how it is made, under tensor"
             break
+    for thing in entry.things():
+        why = wrong_in_template(thing.arguments(), entry.dims) if is_of_a_tensor(thing.name) else ""
+        if why:
+            yield f"{where}.call has {thing.name.removeprefix('tensor ')} as tensor, {why}"
     for tensor, names in entry.dtypes_of.items():
         if tensor not in entry.dims:
             yield f"{where}.dtypes_of has {tensor!r}, but dims have {', '.join(entry.dims) or 'none'}"

@@ -10,7 +10,18 @@ from functools import lru_cache
 from optest.backends.c_library.roles import ELEMENTS, Role
 from optest.errors import nearest
 
-__all__ = ["ARRAYS", "INCREMENTS", "NUMBERS", "Argument", "ArrayForm", "Known", "parsed", "wrong_argument"]
+__all__ = [
+    "ARRAYS",
+    "INCREMENTS",
+    "NUMBERS",
+    "Argument",
+    "ArrayForm",
+    "Known",
+    "parsed",
+    "wrong_argument",
+    "wrong_in_template",
+    "wrong_template",
+]
 
 NUMBERS = ("scalar", "float", "double", "int", "bool")
 """How a number goes over; a ``scalar`` has the dtype of the call: by value, or behind a pointer where C wants one."""
@@ -18,10 +29,10 @@ INCREMENTS = ("nonzero", "any", "positive")
 ARRAYS = ("shape", "strides")
 _OF_MATRICES = ("leading", "rows", "columns", "layout", "order")
 _PAIRS = ("layout", "order")
-_OF_TENSORS = ("input", "output", "increment", *_OF_MATRICES, "ndim", "dtype", "descriptor", *ARRAYS)
+_OF_TENSORS = ("input", "output", "elements", "increment", *_OF_MATRICES, "ndim", "dtype", "descriptor", *ARRAYS)
 _PLAIN = ("handle", "workspace", "workspace_size", "null")
 _OF_MAKING = ("self", "slot")
-_OF_TEMPLATES = ("ndim", "dtype", "data", *ARRAYS)
+_OF_TEMPLATES = ("ndim", "dtype", "data", "elements", "rows", "columns", "leading", "increment", *ARRAYS)
 TENSOR = "tensor"
 """``input:a as tensor``: what the mapping's ``tensor`` makes of it, the pointer to its elements included."""
 
@@ -29,6 +40,7 @@ _FORMS = (
     "constant:NAME",
     "constant:NUMBER",
     "constant:NUMBER as scalar",
+    "text:WORD",
     "size:DIMENSION",
     "attribute:NAME as scalar",
     "attribute:NAME[0] as int",
@@ -40,7 +52,7 @@ _FORMS = (
     *(f"{kind}:TENSOR as int64_t[]" for kind in ARRAYS),
     *_PLAIN,
 )
-_KINDS = ("constant", "size", "attribute", "count", "object", *_OF_TENSORS, *_PLAIN)
+_KINDS = ("constant", "text", "size", "attribute", "count", "object", *_OF_TENSORS, *_PLAIN)
 _ARGUMENT = re.compile(
     r"(?P<kind>\w+)(?::(?P<name>[-+\w.]+)(?:\[(?P<index>[0-9]{1,3})\])?(?P<optional>\?)?)?"
     r"(?: as (?P<type>[\w|\[\] ]+))?"
@@ -184,8 +196,11 @@ def wrong_template(text: str, *, struct: bool) -> str:
     """Why ``text`` is no argument, or field, of what is made of every tensor alike; empty if it is."""
     found = _ARGUMENT.fullmatch(text)
     words = (*_OF_TEMPLATES, *(() if struct else _OF_MAKING), "handle", "null", "constant")
-    forms = ("ndim", "dtype", "data", *(f"{each} as int64_t[]" for each in ARRAYS), "constant:NAME")
-    forms = (*forms, *words[len(_OF_TEMPLATES) :])
+    forms = (
+        *(each for each in _OF_TEMPLATES if each not in ARRAYS),
+        *(f"{each} as int64_t[]" for each in ARRAYS),
+        *(f"{each}:NAME" if each == "constant" else each for each in words[len(_OF_TEMPLATES) :]),
+    )
     if found is None or found["kind"] not in words:
         near = nearest(found["kind"] if found else text, words)
         hint = f"did you mean {near}? " if near else ""
@@ -194,6 +209,11 @@ def wrong_template(text: str, *, struct: bool) -> str:
     if (argument.kind == "constant") != bool(argument.name):
         return f"but should be one of {', '.join(dict.fromkeys(forms))}"
     return "" if argument.kind == "data" and not argument.type else _wrong_type(argument)
+
+
+def wrong_in_template(arguments: Sequence[Argument], dims: Mapping[str, Sequence[str]]) -> str:
+    """Why what is made of a tensor does not fit its dimensions; empty if it does."""
+    return next(filter(None, (_wrong_tensor(each, dims) for each in arguments if each.kind in _OF_TENSORS)), "")
 
 
 def _forms(known: Known) -> tuple[str, ...]:
@@ -222,7 +242,7 @@ def _wrong_type(argument: Argument) -> str:
         wanted = f"'{argument.key} as {'|'.join(NUMBERS)}', or as an array: '{argument.key} as int64_t[]'"
     elif kind == "constant":
         fits, wanted = type_ in ("", *NUMBERS), f"'{argument.key} as {'|'.join(NUMBERS)}', or an enumerator alone"
-    elif kind in ("leading", "size"):
+    elif kind in ("leading", "size", "elements"):
         fits, wanted = type_ in ("", "bytes"), f"'{argument.key}' for elements, or '{argument.key} as bytes'"
     elif kind in ARRAYS:
         fits = array is not None and array.element in _INTEGERS and (kind == "strides" or not array.in_bytes)

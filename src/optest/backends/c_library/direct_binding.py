@@ -12,7 +12,7 @@ from optest.backends.c_library.layouts import Axis, Gap, Matrix, Order, axes_of,
 from optest.backends.c_library.limits import SAME
 from optest.spec import TensorSpec, contiguous_strides, dtype
 
-__all__ = ["BoundCase", "bind_case", "broadcast_specs"]
+__all__ = ["COMPUTED", "BoundCase", "bind_case", "broadcast_specs"]
 
 Specs = Mapping[str, TensorSpec | None]
 """By role: ``input:a``, ``output:out``; None for an input that is left out."""
@@ -95,13 +95,13 @@ class _Binding:
             entry=self.entry,
             function=self._function,
             dtype=self._dtype,
-            values={each: self._value(each) for each in arguments if each.kind in _COMPUTED},
+            values={each: self._value(each) for each in arguments if each.kind in COMPUTED},
             behind={each.key: self._behind(each.name) for each in arguments if each.kind in ("input", "output")},
         )
 
     def _is_left_out(self, argument: Argument) -> bool:
         """Whether it says something of a tensor that the case leaves out and C does without: nothing is made of it."""
-        is_made = argument.kind in ("ndim", "dtype", "shape", "strides")
+        is_made = argument.kind in COMPUTED and argument.kind not in ("size", "order")
         return is_made and self._spec(argument.name) is None and self._is_optional(argument.name)
 
     def _is_optional(self, tensor: str) -> bool:
@@ -273,6 +273,9 @@ class _Binding:
                 return self._matrices[name].rows
             case "columns":
                 return self._matrices[name].columns
+            case "elements":
+                spec = self._present(name)
+                return spec.elements * (spec.dtype.itemsize_bytes if argument.type == "bytes" else 1)
             case "ndim":
                 return self._present(name).rank
             case "dtype":
@@ -338,9 +341,9 @@ class _Binding:
         return next(iter(self.entry.functions.values()))
 
 
-_COMPUTED = (
+COMPUTED = (
     *("size", "increment", "layout", "order", "rows", "columns", "leading"),
-    *("ndim", "shape", "strides", "dtype"),
+    *("elements", "ndim", "shape", "strides", "dtype"),
 )
 
 

@@ -12,7 +12,7 @@ from optest.backends.c_library.direct_binding import BoundCase, bind_case
 from optest.backends.c_library.layouts import Gap
 from optest.backends.c_library.limits import tensors_of
 from optest.backends.c_library.mapping import LibraryMapping
-from optest.backends.c_library.operands import MISSING, choice_of, implied_value, stated_value
+from optest.backends.c_library.operands import BOUNDS, MISSING, choice_of, implied_value, stated_value
 from optest.backends.c_library.requests import NO_REQUEST, CallRequest
 from optest.spec import Check, CheckState, OperatorDescriptor, TensorSpec, TestCase
 
@@ -29,7 +29,7 @@ __all__ = [
 Layouts = Sequence[tuple[str, tuple[int, ...] | None, int]]
 """Strides and offset of outputs by name, as ``backend_config.ffi.outputs`` states them."""
 _SINGLE = ("float32", "complex64")
-_OF_TENSORS = ("ndim", "shape", "strides", "dtype", "descriptor")
+_OF_TENSORS = ("elements", "ndim", "shape", "strides", "dtype", "descriptor")
 
 
 def direct_lack(
@@ -122,7 +122,7 @@ def _unpassed(entry: DirectCall, case: TestCase) -> str:
         if attribute.name not in known and value != attribute.default:
             return f"{function} does not take the attribute {attribute.name}, which is {value!r}"
     for argument in _passed(entry):
-        why = _why_untold(argument, stated_value(case, entry, argument.name), entry)
+        why = _why_untold(argument, _stated(case, entry, argument.name), entry)
         if why:
             said = case.attributes.get(argument.name)
             hint = "; left_out may say what is passed then" if said is None else ""
@@ -154,8 +154,14 @@ def _why_untold(argument: Argument, value: Any, entry: DirectCall) -> str:
 
 def _told(entry: DirectCall, case: TestCase, name: str) -> Any:
     """What C is told of an attribute: a number, a list of them, or a name of the headers."""
-    value = stated_value(case, entry, name)
+    value = _stated(case, entry, name)
     return choice_of(entry.choices[name], value) if name in entry.choices else value
+
+
+def _stated(case: TestCase, entry: DirectCall, name: str) -> Any:
+    """An attribute's value; the infinities for ``lowest`` and ``highest``."""
+    value = stated_value(case, entry, name)
+    return BOUNDS[value] if isinstance(value, str) and value in BOUNDS else value
 
 
 def attribute_values(entry: DirectCall, case: TestCase) -> dict[str, Any]:

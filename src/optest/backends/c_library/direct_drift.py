@@ -19,7 +19,8 @@ from optest.spec import DType, dtype
 
 __all__ = ["Difference", "Elements", "declared", "drift_of_direct", "drift_of_operator"]
 
-_SIZES = ("size", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
+_SIZES = ("size", "elements", "increment", "rows", "columns", "leading", "ndim", "count", "workspace_size")
+_BY_REFERENCE = (*_SIZES, "layout", "order", "constant", "dtype")
 _OPAQUE = ("object", "descriptor", "handle", "self", "slot", "null", "workspace")
 _C_NUMBERS = {"float": (CKind.FLOAT, 4, "a float"), "double": (CKind.FLOAT, 8, "a double")}
 
@@ -170,10 +171,17 @@ def _where_it_begins(arguments: Sequence[Argument], prototype: Prototype, elemen
 
 def _misfit(argument: Argument, parameter: Parameter, elements: Elements, header: Header) -> str:
     type_, kind = parameter.type, argument.kind
+    if kind == "text":
+        return "" if _is_text(type_) else "should be a text (char *)"
+    is_integer = kind in _BY_REFERENCE and argument.array is None and (kind != "constant" or not argument.type)
+    if is_integer and type_.is_pointer and type_.pointee is not None:
+        type_ = type_.pointee  # as Fortran takes it
     if kind in _SIZES:
         return "" if type_.is_integer and type_.kind is not CKind.ENUM else "should be an integer"
     if kind in ("layout", "order") or (kind == "constant" and not argument.type):
         names = argument.pair if kind != "constant" else (argument.name,)
+        if type_ is not parameter.type and type_.size == 1 and all(len(each) == 1 for each in names):
+            return ""  # letters
         return next(filter(None, (_misfit_of_constant(name, type_, header) for name in names)), "")
     if kind == "dtype":
         return "" if type_.is_integer else "should be an integer"
@@ -193,6 +201,10 @@ def _misfit(argument: Argument, parameter: Parameter, elements: Elements, header
         if not any(element_matches(each, type_.pointee) for each in held):
             return f"holds {' or '.join(map(str, held))}"
     return ""
+
+
+def _is_text(type_: CType) -> bool:
+    return type_.is_pointer and type_.pointee is not None and type_.pointee.is_integer and type_.pointee.size == 1
 
 
 def _misfit_of_array(element: str, type_: CType) -> str:

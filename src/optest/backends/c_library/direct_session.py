@@ -14,10 +14,12 @@ from optest.backends.c_library.direct_calls import DirectFunction, PlainCall, Pr
 from optest.backends.c_library.direct_drift import drift_of_operator
 from optest.backends.c_library.direct_things import Step, Thing, is_of_a_tensor, key_of_tensor, object_key
 from optest.backends.c_library.direct_values import Late, Values, put
+from optest.backends.c_library.made import Call
 from optest.backends.c_library.mapping import PLAIN_STATUSES
 from optest.backends.c_library.mapping_lines import drifted
 from optest.backends.c_library.opaque import take_handle
 from optest.backends.c_library.requests import NO_REQUEST, CallRequest
+from optest.backends.c_library.roles import Role, drift, literal
 from optest.backends.c_library.session import header_of, opened
 from optest.errors import Unavailable, UsageError, nearest
 from optest.ffi.calls import Function, bind
@@ -49,6 +51,28 @@ class DirectSession:
         self._held: set[tuple[int, str]] = set()
         self._ledger = Ledger()
         self._handle: Handle | None = None
+        for index, call in enumerate(self._mapping.setup):
+            self._set_up(index, call)
+
+    def _set_up(self, index: int, call: Call) -> None:
+        """Call one of the functions that come before all others.
+
+        Raises:
+            StatusError: if it fails.
+        """
+        function = self._bound(call.function)
+        roles = tuple(map(Role.parse, call.arguments))
+        why = drift(f"mapping {self._mapping.name}, setup[{index}]", roles, function.prototype)
+        if why is not None:
+            raise drifted(why, self._mapping_file, "setup", index)
+        given = [None if each.kind == "null" else self._number(each) for each in roles]
+        result = function(*given)
+        if self._codes is not None and _is_a_status(function.prototype.result):
+            self._codes.require(function.name, result)
+
+    def _number(self, role: Role) -> float | int:
+        stated = literal(role.name, role.type)
+        return self._constant(role.name) if stated is None else stated
 
     def call(
         self, bound: BoundCase, attributes: Mapping[str, Any], request: CallRequest = NO_REQUEST

@@ -20,6 +20,7 @@ __all__ = [
     "thing_of_tensor",
 ]
 
+_NAMELESS = ("self", "slot", "handle", "null")
 _OF_TENSOR = "tensor "
 """The names of what is made of a tensor begin so, which no name in a mapping does."""
 
@@ -87,7 +88,7 @@ def thing_of_tensor(argument: Argument, template: Made) -> Thing:
 def _of_tensor(one: Argument, of: Argument) -> Argument:
     if one.kind == "data":
         return Argument(kind=of.kind, name=of.name, optional=of.optional)
-    return replace(one, name=of.name) if one.kind in ("ndim", "dtype", "shape", "strides") else one
+    return replace(one, name=of.name) if one.kind not in _NAMELESS and not one.name else one
 
 
 def _thing(name: str, key: str, made: Made, told: object) -> Thing:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends.c_library.direct_arguments import Argument, ArrayForm
-from optest.backends.c_library.direct_binding import BoundCase
+from optest.backends.c_library.direct_binding import COMPUTED, BoundCase
 from optest.backends.c_library.direct_things import Thing, is_of_a_tensor, object_key
 from optest.backends.c_library.roles import ELEMENTS
 from optest.ffi.signatures import CType, Field
@@ -45,7 +45,7 @@ class Values:
     def is_left_out(self, thing: Thing) -> bool:
         """Whether it would be made of a tensor that the case leaves out."""
         known = self.bound.values
-        needed = [each for each in thing.arguments() if each.kind in ("ndim", "dtype", "shape", "strides")]
+        needed = [each for each in thing.arguments() if each.kind in COMPUTED]
         return is_of_a_tensor(thing.name) and any(each not in known for each in needed)
 
     def of(self, argument: Argument, type_: CType) -> Any:
@@ -57,12 +57,19 @@ class Values:
             return Late(argument.key)
         if kind == "null":
             return None
+        if kind == "text":
+            return argument.name.encode()
+        value = self._value(argument, type_)
+        return _referred(value, type_) if isinstance(value, (int, str)) else value
+
+    def _value(self, argument: Argument, type_: CType) -> Any:
+        kind = argument.kind
         if kind == "handle":
             return self.handle()
         if kind == "count":
             return len(self._listed(argument.name, self._form_of(argument.name)))
         if kind == "constant" and not argument.type:
-            return self.constant(argument.name)
+            return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
         if kind == "constant":
             return number(argument.name, argument.type, type_, self.element)
         if kind == "attribute":
@@ -71,7 +78,7 @@ class Values:
         form = argument.array
         if form is not None and isinstance(value, tuple):
             return _array(value, form)
-        return self.constant(value) if isinstance(value, str) else value
+        return self.constant(value) if isinstance(value, str) and not _is_letter(value, type_) else value
 
     def _form_of(self, name: str) -> ArrayForm:
         """That of the argument by which an attribute goes over as an array."""
@@ -95,6 +102,19 @@ class Values:
         if form.length is not None and len(listed) == 1:
             listed = listed * form.length
         return listed[::-1] if form.is_reversed else listed
+
+
+def _is_letter(text: str, type_: CType) -> bool:
+    """Whether C wants the letter itself, as Fortran's functions do, and no constant of that name."""
+    pointee = type_.pointee
+    return len(text) == 1 and type_.is_pointer and pointee is not None and pointee.is_integer and pointee.size == 1
+
+
+def _referred(value: int | str, type_: CType) -> Any:
+    """An integer or a letter behind a pointer, where C wants one."""
+    if not type_.is_pointer or type_.pointee is None:
+        return value
+    return value.encode() if isinstance(value, str) else (type_.pointee.ctype() * 1)(value)
 
 
 def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
@@ -125,7 +145,9 @@ def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
             place[index] = each
         return
     if field.type.is_pointer and value is not None:
-        if isinstance(value, ctypes.Array):
+        if isinstance(value, bytes):
+            value = ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value
+        elif isinstance(value, ctypes.Array):
             value = ctypes.addressof(value)
         elif isinstance(value, np.ndarray):
             value = value.ctypes.data

@@ -67,6 +67,7 @@ def _functions_of(entry: DirectCall) -> Iterator[str]:
 def functions_of_whole(mapping: LibraryMapping) -> tuple[str, ...]:
     """The C functions that belong to no operator: device, handle, tensor descriptors."""
     named = (
+        *(call.function for call in mapping.setup),
         mapping.set_device.function,
         mapping.get_device.function if mapping.get_device else "",
         mapping.synchronize.function if mapping.synchronize else "",
@@ -122,7 +123,9 @@ def _drift_of_names(mapping: LibraryMapping, header: Header) -> Iterator[Drift]:
 
 def _drift_of_calls(mapping: LibraryMapping, header: Header, absent: Collection[str]) -> Iterator[Drift]:
     """Of the calls with roles; of the functions without any, only whether they are declared."""
-    calls: dict[str, tuple[str, tuple[str, ...]]] = {}
+    calls: dict[str, tuple[str, tuple[str, ...]]] = {
+        f"setup.{index}": (call.function, call.arguments) for index, call in enumerate(mapping.setup)
+    }
     for where, call in (
         ("set_device", mapping.set_device),
         ("get_device", mapping.get_device),

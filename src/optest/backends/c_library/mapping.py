@@ -148,6 +148,8 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ``status`` is what functions return: an enum of the headers, ``int`` or ``bool``; a file states ``statuses`` under
     the same key, as a map with the ``type``.
 
+    ``setup`` are functions that are called once, before anything else, for operators of one function.
+
     ``operators`` are those that a descriptor is made for; ``direct`` those of one function, which a file states among
     ``operators`` as well, one or a list of them. ``headers`` are looked for by the compiler where no folder is stated.
     ``negative_increments`` says where the pointer of a vector points that is walked backwards: at its first element,
@@ -170,6 +172,7 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     dtypes: Mapping[str, str] = {}
     devices: Mapping[str, int] = msgspec.field(default_factory=lambda: {"cpu": 0})
     set_device: Call = NO_CALL
+    setup: tuple[Call, ...] = ()
     handle: Made = NOTHING_MADE
     tensor: Made = NOTHING_MADE
     protocol: Protocol = NO_PROTOCOL

@@ -29,6 +29,7 @@ _PLAIN = {
     "run": ("descriptor", "workspace", "workspace_size", "stream", "null"),
     "get_device": ("device_slot", "device_id_slot"),
     "synchronize": ("stream", "null"),
+    "setup": ("null",),
     "message": ("status", "handle", "null"),
 }
 _OF_DESCRIPTORS = ("status", "set_device", "handle", "tensor", "protocol")
@@ -42,6 +43,7 @@ def problems_of_mapping(mapping: LibraryMapping) -> Iterable[str]:
     yield from _problems_of_alignment(mapping.alignment)
     yield from _problems_of_status(mapping)
     yield from _problems_of_handle(mapping)
+    yield from _problems_of_setup(mapping)
     yield from _wrong_words("refuses", mapping.refuses)
     if mapping.tensor != NOTHING_MADE and not mapping.operators:
         yield from problems_of_tensor("tensor", mapping.tensor)
@@ -66,6 +68,15 @@ def _problems_of_handle(mapping: LibraryMapping) -> Iterable[str]:
             if any(each.kind == "handle" for entry in alternatives for each in entry.told()):
                 yield f"operators.{name}.call has handle, so the file should say how it is made, under handle"
                 return
+
+
+def _problems_of_setup(mapping: LibraryMapping) -> Iterable[str]:
+    for index, call in enumerate(mapping.setup):
+        if not call.function:
+            yield f"setup[{index}].function is missing; it should be a function that is called once, before all others"
+        yield from _wrong_roles(f"setup[{index}].arguments", call.arguments, _PLAIN["setup"], named=("constant",))
+    if mapping.setup and mapping.operators:
+        yield "setup is for operators of one function; the others have set_device and handle"
 
 
 def _problems_beside(where: str, entry: DirectCall, mapping: LibraryMapping) -> Iterable[str]:

@@ -31,6 +31,7 @@ from optest.spec import (
 )
 
 __all__ = [
+    "BOUNDS",
     "MISSING",
     "as_c_counts",
     "as_c_takes_them",
@@ -48,7 +49,7 @@ __all__ = [
 Constant = Callable[[str], int]
 """The value of a name in the headers."""
 MISSING = object()
-_BOUNDS = {"lowest": -math.inf, "highest": math.inf}
+BOUNDS = {"lowest": -math.inf, "highest": math.inf}
 
 
 def lack(case: TestCase, mapping: LibraryMapping) -> str | None:
@@ -129,7 +130,7 @@ def _why_unpassed(role: Role, value: Any, entry: OperatorMapping) -> str:
     if role.is_array:
         return _why_no_array(role, value)
     if role.kind == "tensor":
-        return "" if _is_number(value) or value in _BOUNDS else "a tensor of a number"
+        return "" if _is_number(value) or value in BOUNDS else "a tensor of a number"
     return "" if _is_number(value) else "a number"
 
 
@@ -253,7 +254,7 @@ def made_inputs(
 def _filled(value: Any, kind: DType) -> Array:
     """A 0-d array; ``lowest`` and ``highest`` are the infinities, or the smallest and the largest integer."""
     if kind.is_inexact:
-        number = float(_BOUNDS.get(value, value))
+        number = float(BOUNDS.get(value, value))
         return np.asarray(round_to(np.asarray(number), kind))
     limits = _limits(kind)
     return np.asarray({"lowest": limits[0], "highest": limits[1]}.get(value, value), numpy_dtype(kind))

@@ -1,0 +1,169 @@
+"""Plain functions in the styles of real libraries: descriptors and workspaces, plans, structs of tensors, suffixes.
+
+Honest ones pass; single faults are found."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optest.api.checking import check
+from optest.api.running import run
+from optest.spec import CaseResult, Reason, Status
+
+pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+
+SOURCES = Path(__file__).parent / "plain_styles"
+REFUSED = {"type": "StatusError"}
+
+
+class Libraries:
+    """Compiles a library once for each fault."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def built(self, name: str, fault: str = "") -> Path:
+        made = self.folder / f"lib{name}{fault}.so"
+        if not made.exists():
+            flags = [f"-D{fault}"] if fault else []
+            command = ["gcc", "-O1", "-shared", "-fPIC", *flags, "-o", str(made), str(SOURCES / f"{name}.c"), "-lm"]
+            subprocess.run(command, check=True)
+        return made
+
+    def asked(self, name: str, *cases: dict[str, Any], fault: str = "") -> list[CaseResult]:
+        ffi = {
+            "library": str(self.built(name, fault)),
+            "headers": str(SOURCES / f"{name}.h"),
+            "mapping": str(SOURCES / f"{name}.yaml"),
+        }
+        plan = {"version": 1, "backend": "ffi", "defaults": {"backend_config": {"ffi": ffi}}, "cases": list(cases)}
+        file = self.folder / "plan.yaml"
+        file.write_text(yaml.safe_dump(plan))
+        given = {"plan": str(file), "runs_dir": str(self.folder / "runs"), "isolate": "worker"}
+        return list(run(given, stream=io.StringIO()).results)
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
+    return Libraries(tmp_path_factory.mktemp("styles"))
+
+
+def case(op: str, *shapes: Any, out: Any = None, dtypes: list[str] | None = None, **further: Any) -> dict[str, Any]:
+    ffi = {**({"outputs": {"out": out}} if out else {}), **further.pop("ffi", {})}
+    made = {
+        "op": op,
+        "dtypes": dtypes or ["float32"] * len(shapes),
+        "shapes": {f"input{index}": shape for index, shape in enumerate(shapes)},
+        "attributes": further.pop("attributes", {}),
+        **further,
+    }
+    return {**made, "backend_config": {"ffi": ffi}} if ffi else made
+
+
+PADDED = {"shape": [4, 5], "strides": [7, 1]}
+CONV = {"padding": [1, 2], "stride": [2, 1], "dilation": [2, 1]}
+WEIGHTED = ([2, 3, 7, 9], [4, 3, 3, 2], [4])
+HONEST = {
+    "nnd": [
+        case("relu", {"shape": [2, 3, 4], "strides": [1, -9, 2], "offset": 20}, out={"strides": [40, 3, 11]}),
+        case("add", PADDED, [5], attributes={"alpha": 0.5}, out={"strides": [1, 4]}),
+        case("add", PADDED, [5], dtypes=["float64", "float64"]),
+        case("softmax", PADDED, attributes={"dim": -1}),
+        case("conv2d", *WEIGHTED, attributes=CONV),
+        case("conv2d", *WEIGHTED[:2], attributes={"padding": [1], "groups": 1}),
+        case("relu", [4, 5], ffi={"call": {"shapes": {"output:out": [4, 6]}}}, expects_error=REFUSED),
+        case("relu", [4, 5], ffi={"call": {"dtypes": {"output:out": "float64"}}}, expects_error=REFUSED),
+        case("relu", [4, 5], ffi={"call": {"null_descriptor": ["input:input"]}}, expects_error=REFUSED),
+        case("softmax", [4, 5], attributes={"dim": 1}, ffi={"call": {"workspace": "short"}}, expects_error=REFUSED),
+        case("softmax", [4, 5], attributes={"dim": 1}, ffi={"call": {"null": ["handle"]}}, expects_error=REFUSED),
+    ],
+    "plx": [
+        case("matmul", [5, 7], [7, 3]),
+        case("softmax", [2, 3, 4], attributes={"dim": 2}),
+        case("softmax", [2, 3, 4], attributes={"dim": 2}, dtypes=["float64"]),
+        case("softmax", [3, 4], attributes={"dim": 1}, ffi={"call": {"in_place": {"output:out": "input:input"}}}),
+    ],
+    "gx": [
+        case("rms_norm", {"shape": [3, 5], "strides": [9, 1]}, attributes={"normalized_shape": [5], "eps": 0.125}),
+        case("rms_norm", [3, 4, 5], attributes={"normalized_shape": [5]}, dtypes=["float64"]),
+        case("embedding", [6, 4], [2, 3], dtypes=["float32", "int32"]),
+        case("permute", [2, 3, 4], attributes={"dims": [2, 0, 1]}, out={"strides": [1, 8, 30]}),
+        case("clip", [4, 5], attributes={"min": -0.5}),
+        case(
+            "embedding",
+            [6, 4],
+            [2],
+            dtypes=["float32", "int32"],
+            generator={"indices": {"fill": "full", "value": 6}},
+            expects_error={"type": "StatusError", "match": "an id is out of range"},
+        ),
+    ],
+    "vk": [
+        case("add", [4, 5], [4, 5]),
+        case("clip", [4, 5], attributes={"max": 0.25}),
+        case("sum", {"shape": [7], "strides": [3]}, attributes={"dim": [0]}),
+        case("argmax", [9], attributes={"dim": 0}),
+        case("gt", [4, 5], [4, 5]),
+        case("cast", [4, 5], attributes={"dtype": "float64"}),
+        case("embedding", [6, 4], [3], dtypes=["float32", "int32"]),
+        case("exp", [4], ffi={"call": {"null": ["input:input"]}}, expects_error={**REFUSED, "match": "null pointer"}),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", list(HONEST))
+def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
+    results = libraries.asked(name, *HONEST[name])
+    assert [each.verdict.message for each in results if each.status is not Status.PASSED] == []
+    assert len(results) == len(HONEST[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "fault", "asked", "reason"),
+    [
+        ("nnd", "STRIDES_IGNORED", case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS),
+        ("nnd", "SHAPES_UNCHECKED", HONEST["nnd"][6], Reason.NOT_REFUSED),
+        ("nnd", "DESCRIPTORS_LEAK", case("relu", [4, 5]), Reason.LEAK),
+        ("nnd", "WORKSPACE_OVERRUN", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
+        ("nnd", "WORKSPACE_STALE", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
+        ("nnd", "DILATION_OF_THE_OTHER_AXIS", case("conv2d", *WEIGHTED, attributes=CONV), Reason.VALUE),
+        ("plx", "ROW_IS_NOT_CLEARED", case("matmul", [5, 7], [7, 3]), Reason.STATE),
+        ("plx", "ROWS_LEAK", case("matmul", [65, 66], [66, 65]), Reason.LEAK),
+        ("gx", "EPSILON_IGNORED", HONEST["gx"][0], Reason.VALUE),
+        ("gx", "INDICES_UNCHECKED", HONEST["gx"][5], Reason.NOT_REFUSED),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_a_single_fault_is_found(
+    libraries: Libraries, name: str, fault: str, asked: dict[str, Any], reason: Reason
+) -> None:
+    (result,) = libraries.asked(name, asked, fault=fault)
+    assert (result.status, result.verdict.reason) == (Status.FAILED, reason), result.verdict.message
+
+
+def test_the_librarys_own_text_is_told(libraries: Libraries) -> None:
+    (result,) = libraries.asked("vk", {**HONEST["vk"][-1], "expects_error": {"type": "ValueError"}})
+    assert "vexp_f32 returned -1: null pointer" in result.verdict.message
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", list(HONEST))
+def test_a_check_of_an_honest_library_raises_no_alarm(libraries: Libraries, name: str) -> None:
+    given = {
+        "backend": "ffi",
+        "library": [str(libraries.built(name))],
+        "headers": [str(SOURCES / f"{name}.h")],
+        "mapping": str(SOURCES / f"{name}.yaml"),
+        "runs_dir": str(libraries.folder / "runs"),
+    }
+    outcome = check(given, stream=io.StringIO())
+    assert [each.verdict.message for each in outcome.results if each.status is Status.FAILED] == []
+    assert outcome.exit_status == 0

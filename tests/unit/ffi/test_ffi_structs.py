@@ -1,0 +1,80 @@
+"""Structs of headers as memory: fields where the compiler puts them, and what cannot be placed is told."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from optest.errors import UsageError
+from optest.ffi.headers import read_headers
+from optest.ffi.signatures import Header
+from optest.ffi.structs import field_of, structure_of
+
+pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
+
+HEADER = """
+#include <stddef.h>
+#include <stdint.h>
+#define RANK 4
+enum kind { A, B };
+typedef struct opaque opaque;
+struct tensor { enum kind kind; int8_t small; int64_t sizes[RANK]; double *data; struct tensor *next; };
+typedef struct { char on; struct { float eps; short bits; } norm; struct tensor whole; } params;
+struct packed_bits { unsigned a : 3; unsigned b : 5; };
+union either { int i; float f; };
+struct nameless { int a; union { int b; float c; }; };
+struct open_end { int count; int rest[]; };
+"""
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> Header:
+    file = tmp_path_factory.mktemp("structs") / "s.h"
+    file.write_text(HEADER)
+    return read_headers([file])
+
+
+def test_fields_lie_where_the_compiler_puts_them(header: Header, tmp_path: Path) -> None:
+    (tmp_path / "s.h").write_text(HEADER)
+    places = "sizeof(params), offsetof(params, norm.bits), offsetof(params, whole.sizes), offsetof(params, whole.next)"
+    source = f'#include "s.h"\n#include <stdio.h>\nint main(void) {{ printf("%zu %zu %zu %zu", {places}); }}'
+    (tmp_path / "s.c").write_text(source)
+    subprocess.run(["gcc", "-o", str(tmp_path / "s"), str(tmp_path / "s.c")], check=True)
+    told = [int(each) for each in subprocess.run([tmp_path / "s"], check=True, capture_output=True).stdout.split()]
+    params, tensor = structure_of(header, "params"), structure_of(header, "tensor")
+    norm = {name: kind for name, kind, *_ in params._fields_}["norm"]
+    whole = params.whole.offset
+    assert told == [
+        ctypes.sizeof(params),
+        params.norm.offset + norm.bits.offset,
+        whole + tensor.sizes.offset,
+        whole + tensor.next.offset,
+    ]
+
+
+def test_a_field_is_found_by_its_path(header: Header) -> None:
+    assert field_of(header, "params", "norm.eps").type.spelling == "float"
+    assert field_of(header, "struct tensor", "sizes").length == 4
+
+
+@pytest.mark.parametrize(
+    ("struct", "path", "said"),
+    [
+        ("tensor", "size", "struct tensor has no field 'size'; did you mean sizes? it has kind, small, sizes"),
+        ("params", "norm.epsilon", "has no field 'epsilon'"),
+        ("tensors", "a", "struct tensors is defined in no header; did you mean tensor?"),
+        ("opaque", "a", "struct opaque is declared, but not defined"),
+        ("packed_bits", "a", "struct packed_bits cannot be filled in: a has a number of bits"),
+        ("either", "i", "either is a union"),
+        ("nameless", "a", "it has a part without a name"),
+        ("open_end", "count", "rest is an array of unknown size"),
+    ],
+)
+def test_what_cannot_be_placed_is_told(header: Header, struct: str, path: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        (structure_of(header, struct), field_of(header, struct, path))
+    assert said in str(caught.value)
