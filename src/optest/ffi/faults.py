@@ -23,7 +23,7 @@ from optest.spec import Reason
 
 __all__ = ["FaultReport", "fault_reason", "fault_words"]
 
-_SIGSEGV, _SIGBUS = 11, 7
+_SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
 _ADDRESS_IN_SIGINFO = 16
 _ERROR_CODE_IN_UCONTEXT = 40 + 19 * 8
@@ -84,7 +84,7 @@ class FaultReport:
         self._buffers = tuple(buffers)
         self._to = to
         self._prefix = prefix
-        self._before: dict[int, _Action] = {}
+        self._before: _Before | None = None
         self._outer: FaultReport | None = None
 
     @staticmethod
@@ -97,10 +97,8 @@ class FaultReport:
         if not self.is_possible():
             return self
         self._outer, _watching = _watching, self
-        for number in (_SIGSEGV, _SIGBUS):
-            before = _Action()
-            if _sigaction(number, _our_action(), ctypes.byref(before)) == 0:
-                self._before[number] = before
+        self._before = before = _spare.pop() if _spare else _Before()
+        before.take_place()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -110,9 +108,10 @@ class FaultReport:
         global _watching
         if _watching is self:
             _watching = self._outer
-        while self._before:
-            number, before = self._before.popitem()
-            _sigaction(number, ctypes.byref(before), None)
+        before, self._before = self._before, None
+        if before is not None:
+            before.put_back()
+            _spare.append(before)
 
     def report(self, info: int, context: int) -> None:
         """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
@@ -127,6 +126,30 @@ class FaultReport:
         os.write(self._to, f"{self._prefix}{named}{words}\n".encode())
 
 
+class _Before:
+    """What handled the signals before; its memory is used again and again."""
+
+    __slots__ = ("_held", "_taken")
+
+    def __init__(self) -> None:
+        actions = (_Action(), _Action())
+        self._held = [(number, ctypes.byref(each)) for number, each in zip(_SIGNALS, actions, strict=True)]
+        self._taken: list[tuple[int, Any]] = []
+
+    def take_place(self) -> None:
+        """Let our handler be asked."""
+        sigaction, ours = _sigaction(), _our_action()
+        self._taken = [each for each in self._held if sigaction(each[0], ours, each[1]) == 0]
+
+    def put_back(self) -> None:
+        """Let those be asked whose place was taken."""
+        sigaction = _sigaction()
+        for number, held in self._taken:
+            sigaction(number, held, None)
+        self._taken = []
+
+
+_spare: list[_Before] = []
 _watching: FaultReport | None = None
 
 
@@ -157,11 +180,7 @@ def _libc() -> Any:
 
 
 @cache
-def _sigaction_function() -> Any:
+def _sigaction() -> Any:
     function = _libc().sigaction
     function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     return function
-
-
-def _sigaction(number: int, new: Any, old: Any) -> int:
-    return int(_sigaction_function()(number, new, old))

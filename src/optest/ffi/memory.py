@@ -308,12 +308,16 @@ class Buffer:
             return f"{_bytes(offset - region.end)} behind the end of {what}{_elements(behind, 'behind the last')}"
         return f"at byte {offset - region.start - self._pointer} of {what}"
 
+    def words(self) -> Array | None:
+        """The elements as integers of their size in a row; None where they have gaps between them, or no such size."""
+        size = self.spec.dtype.itemsize_bytes
+        return self.array.reshape(-1).view(_WORDS[size]) if self._is_packed() and size in _WORDS else None
+
     def has_untouched(self) -> bool:
         """Whether any element still holds the poison; in pieces, so that a large buffer costs no more than reading."""
-        if not self._is_packed() or self.spec.dtype.itemsize_bytes not in _WORDS:
+        words = self.words()
+        if words is None:
             return bool(self.untouched().any())
-        size = self.spec.dtype.itemsize_bytes
-        words = self.array.reshape(-1).view(_WORDS[size])
         pattern = np.frombuffer(self.poison.pattern(self.spec.dtype), words.dtype)[0]
         pieces = range(0, words.size, _PIECE)
         return any(bool((words[first : first + _PIECE] == pattern).any()) for first in pieces)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from time import sleep
 from typing import Any
 
@@ -18,6 +19,7 @@ from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = ["Manners", "require_no_leak", "require_no_leak_of_refusals"]
 
+_OUTPUT = "standard output"
 _CYCLES = 8
 _ROUNDS = 3
 _WHILE_S = 0.1
@@ -85,17 +87,23 @@ class Manners:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
-        mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
         noted = "; ".join(each.said for each in changes)
+        if not noted and not self._text:
+            return _nothing_to_say()
         return (
             *((Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()),
-            Check(name="floating-point mode", state=mode),
-            Check(
-                name="standard output",
-                state=CheckState.NOTE if self._text else CheckState.DONE,
-                detail=f"printed: {self._text.strip()[:500]}" if self._text else "",
-            ),
+            _nothing_to_say()[0],
+            Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
+            if self._text
+            else _nothing_to_say()[1],
         )
+
+
+@cache
+def _nothing_to_say() -> tuple[Check, Check]:
+    """The checks of a case whose calls left nothing behind, the same for all of them."""
+    mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+    return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)
 
 
 def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:

@@ -61,7 +61,8 @@ PlaceKey = tuple[Where, tuple[tuple[str, TensorSpec], ...], int]
 class _Slot:
     """One buffer; ``image`` is what all of its bytes should be, but for an output's elements.
 
-    ``blanks`` keeps what a small buffer is when nothing but poison has been put into it, by poison.
+    ``words`` are the elements of a small output in a row as integers, where they are, and ``word`` is the poison as one
+    of them. ``blanks`` keeps what a small buffer is when nothing but poison has been put into it, by poison.
     """
 
     key: str
@@ -73,11 +74,22 @@ class _Slot:
     is_output: bool = False
     is_small: bool = False
     is_protected: bool = False
+    name: str = ""
+    words: Array | None = None
+    word: Array | None = None
     blanks: dict[Poison, _Blank] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.is_output = self.key.startswith("output:")
         self.is_small = self.buffer.region.memory.size <= _IMAGE_BYTES
+        self.name = self.key.partition(":")[2]
+        self.words = self.buffer.words() if self.is_output and self.is_small else None
+
+    def has_untouched(self) -> bool:
+        """Whether an element still holds the poison."""
+        if self.words is None or self.word is None:
+            return replace(self.buffer, poison=self.poison).has_untouched()
+        return b"\1" in (self.words == self.word).tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,7 @@ class _Blank:
     image: bytes
     memory: Array
     elements: Array
+    word: Array | None
 
 
 @dataclass(slots=True)
@@ -97,6 +110,10 @@ class Place:
     slots: dict[str, _Slot]
     workspace: Workspace
     nbytes: int = field(default=0)
+    outputs: tuple[_Slot, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
 
     @classmethod
     def make(cls, key: PlaceKey, lent: Mapping[str, Buffer] | None = None) -> Place:
@@ -144,7 +161,7 @@ class Place:
     @property
     def is_restored(self) -> bool:
         """Whether the outputs hold what they held before the call, when they have been collected."""
-        return all(slot.is_small for slot in self.slots.values() if slot.is_output)
+        return all(slot.is_small for slot in self.outputs)
 
     def collect(self, *, copied: bool = True) -> dict[str, Array]:
         """The outputs by name, copies unless they are large and nothing more is called; small buffers hold afterwards
@@ -154,28 +171,19 @@ class Place:
             Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE for the first byte that was not the library's to write.
         """
         outputs = {}
-        for role, slot in self.slots.items():
-            if slot.is_output:
-                array = slot.buffer.array
-                outputs[role.partition(":")[2]] = np.array(array) if copied or slot.is_small else array
+        for slot in self.outputs:
+            array = slot.buffer.array
+            outputs[slot.name] = np.array(array) if copied or slot.is_small else array
         self.require_clean()
         return outputs
 
     def has_untouched(self, but: Mapping[str, Array]) -> bool:
         """Whether an element of an output still holds the poison, of outputs ``but`` those by key."""
-        return any(
-            replace(slot.buffer, poison=slot.poison).has_untouched()
-            for role, slot in self.slots.items()
-            if slot.is_output and role not in but
-        )
+        return any([slot.has_untouched() for slot in self.outputs if slot.key not in but])  # noqa: C419 - no frame
 
     def untouched(self) -> dict[str, Array]:
         """Which elements of the outputs still hold the poison, by name; asked before :meth:`collect`."""
-        return {
-            role.partition(":")[2]: replace(slot.buffer, poison=slot.poison).untouched()
-            for role, slot in self.slots.items()
-            if slot.is_output
-        }
+        return {slot.name: replace(slot.buffer, poison=slot.poison).untouched() for slot in self.outputs}
 
     def require_clean(self) -> None:
         """Raise for the first byte that was not the library's to write, and put the outputs' elements back.
@@ -223,7 +231,8 @@ def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
         return
     blank = slot.blanks.get(poison) or _blank(slot, poison)
     np.copyto(buffer.region.memory, blank.memory)
-    slot.image, slot.pristine = blank.image, blank.elements if slot.is_output else None
+    slot.image, slot.word = blank.image, blank.word
+    slot.pristine = blank.elements if slot.is_output else None
     if values is not None:
         buffer.put(values)
         _take_image(slot)
@@ -251,7 +260,10 @@ def _blank(slot: _Slot, poison: Poison) -> _Blank:
     slot.buffer.cover(poison)
     _take_image(slot, with_elements=True)
     assert slot.pristine is not None
-    blank = _Blank(slot.image, np.frombuffer(slot.image, np.uint8), slot.pristine)
+    word = None
+    if slot.words is not None:  # without dimensions, which is the cheapest operand
+        word = np.frombuffer(poison.pattern(slot.buffer.spec.dtype), slot.words.dtype).reshape(())
+    blank = _Blank(slot.image, np.frombuffer(slot.image, np.uint8), slot.pristine, word)
     if slot.buffer.region.memory.size <= _BLANK_BYTES:
         slot.blanks[poison] = blank
     return blank
