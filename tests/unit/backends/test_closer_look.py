@@ -14,6 +14,7 @@ from optest.backends.c_library.closer import CloserLook, has_nan
 from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.backends.c_library.memory import CaseMemory
 from optest.backends.c_library.places import Place, Where
+from optest.backends.c_library.requests import NO_REQUEST, CallRequest
 from optest.backends.c_library.situations import FIRST
 from optest.backends.c_library.subject import Subject
 from optest.ffi.statuses import StatusError
@@ -26,9 +27,10 @@ ONE, OTHER, OUT = "input:input", "input:other", "output:out"
 Sum = Callable[[Mapping[str, Any]], None]
 
 
-def memory_of(one: Array, other: Array) -> CaseMemory:
+def memory_of(one: Array, other: Array, request: CallRequest = NO_REQUEST) -> CaseMemory:
     entry = read_mapping(mapping_path("infiniop", "")).operators["add"]
-    return CaseMemory(entry, {"input": one, "other": other}, {"out": TensorSpec(dtype=F32, shape=one.shape)})
+    given = {"input": one, "other": other}
+    return CaseMemory(entry, given, {"out": TensorSpec(dtype=F32, shape=one.shape)}, request=request)
 
 
 def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -> Array:
@@ -38,8 +40,8 @@ def at(address: int, strides: tuple[int, ...], shape: tuple[int, ...] = SHAPE) -
     return np.lib.stride_tricks.as_strided(held, shape, strides)
 
 
-def asked(one: Array, other: Array, run: Sum) -> CloserLook:
-    memory = memory_of(one, other)
+def asked(one: Array, other: Array, run: Sum, request: CallRequest = NO_REQUEST) -> CloserLook:
+    memory = memory_of(one, other, request)
     home: Place = memory.place(Where())
     home.fill(FIRST.filling, memory.values)
     run(memory.pointers(home))
@@ -85,6 +87,21 @@ def test_what_takes_one_address_for_one_tensor_is_found(layout: str) -> None:
     with pytest.raises(Fault, match="where input and other lie in the same memory") as raised:
         asked(one, other, run).require_same_when_shared()
     assert raised.value.reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("name", [ONE, OTHER])
+def test_in_place_the_other_input_lies_there_too(name: str) -> None:
+    right = added(VALUES, VALUES)
+
+    def run(pointers: Mapping[str, Any]) -> None:
+        right(pointers)
+        if pointers[ONE].address == pointers[OTHER].address == pointers[OUT].address:
+            pointers[OUT].array[...] = 0
+
+    in_place = CallRequest(in_place={OUT: name})
+    assert asked(VALUES, 2 * VALUES, right, in_place).require_same_when_shared() == 1
+    with pytest.raises(Fault, match="lie in the same memory"):
+        asked(VALUES, 2 * VALUES, run, in_place).require_same_when_shared()
 
 
 def test_a_refusal_of_one_memory_is_no_fault() -> None:

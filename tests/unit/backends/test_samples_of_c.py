@@ -271,3 +271,18 @@ def test_sizes_that_blocks_divide_and_millions_are_asked() -> None:
     (case,) = [case for case in cases if "set:large" in case.tags]
     assert case.inputs[0].spec.elements > 1 << 21
     assert not [case for case in cases_of("gemm") if "set:large" in case.tags]
+
+
+def test_an_index_that_does_not_hold_every_place_is_refused() -> None:
+    cases = [case for case in cases_of("random_sample") if "set:refused" in case.tags]
+    asked_of = [(read_ffi_config(case)[0], case.inputs[0].spec.elements) for case in cases]
+    narrow = {
+        (config.call.dtypes["output:out"].name, size) for config, size in asked_of if config and config.call.dtypes
+    }
+    assert {("int8", 129), ("uint8", 257), ("int16", 32769), ("uint16", 65537)} <= narrow
+
+
+def test_batches_of_images_lie_channels_last_with_gaps() -> None:
+    cases = [case for case in cases_of("relu") if "set:ranks" in case.tags]
+    assert {(2, 3, 4, 37)} <= {case.inputs[0].spec.shape for case in cases}
+    assert (740, 1, 185, 5) in {case.inputs[0].spec.strides for case in cases}

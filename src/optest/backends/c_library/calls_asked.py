@@ -19,6 +19,8 @@ Shape = tuple[int, ...]
 Lack = Callable[[TestCase], str | None]
 
 _MOST_CALLS = 4
+_FRONT = (2, 3, 1, 2, 1, 1, 1, 1)
+"""Sizes of dimensions in front of others: few elements, not all alike, and some that nobody may step through."""
 _MOST_ELEMENTS = 4_096
 _FAR_TOO_MANY = 8
 _FIRST_DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -162,7 +164,7 @@ class AskedCall:
     def deepened(self, rank: int) -> list[AskedCall]:
         """The call with so many dimensions, the further ones in front; none where that does not fit."""
         most = max((len(self.shapes[name]) for name in self.inputs), default=0)
-        front = ((2, 1) * rank)[: max(0, rank - most)]
+        front = _FRONT[: max(0, rank - most)]
         shapes = {name: (*front, *self.shapes[name]) for name in self.inputs if len(self.shapes[name]) == most}
         call = self.with_shapes(shapes) if front else None
         return [] if call is None else [call]

@@ -149,10 +149,13 @@ class CloserLook:
             return False
 
     def _pairs(self, but_alike: bool) -> Iterator[tuple[str, str]]:
-        """Inputs of one dtype and shape whose storages have one size, so that either may lie where the other does."""
+        """Inputs of one dtype and shape whose storages have one size, so that the second may lie where the first does,
+        be that in place."""
         specs = self._memory.specs()
-        given = [key for key in self._memory.values if key in specs and not key.startswith("output:")]
+        given = sorted(self._memory.values, key=lambda key: not key.startswith("output:"))
         for one, other in combinations(given, 2):
+            if one.startswith("output:") and not self._memory.may_join(one, other):
+                continue
             first, second = specs[one], specs[other]
             if first is None or second is None or not _may_share(first, second):
                 continue

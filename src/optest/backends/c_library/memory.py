@@ -85,6 +85,10 @@ class CaseMemory:
         hidden = dict.fromkeys(self._request.null_descriptor)
         return {**self._described, **dict.fromkeys(self._absent), **hidden}
 
+    def may_join(self, output: str, tensor: str) -> bool:
+        """Whether the output is an input in place, and another input may lie there too."""
+        return output in self._request.in_place and tensor.partition(":")[2] in self._entry.in_place
+
     def take_workspace(self, size: int) -> None:
         """Calls get ``size`` bytes, or one less where the case asks for too few.
 

@@ -28,6 +28,8 @@ _BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
 _ENOUGH_FOR_THREADS = 40_961
 """Elements: far beyond what libraries give to one thread, and a remainder for every small number of threads."""
 _THREADS = (1, 2, 3, 4, 7, 16)
+_IMAGES = 4
+"""Dimensions of a batch of images, for which kernels like to have a way of their own."""
 _DEEP = 8
 """Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
 _MOST_ROWS = 1 << 16
@@ -138,10 +140,12 @@ def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         yield _sample("size-1", one)
         for tensor, place in _places(one, entry, lambda place: "size is 1" in place.name):
             yield _sample("size-1", one.laid({tensor: place}))
-    for deep in call.deepened(_DEEP):
+    for deep in (*call.deepened(_IMAGES), *call.deepened(_DEEP)):
         yield _sample("ranks", deep)
         for step in (0, 3):
             yield _sample("ranks", deep.laid(dict(_turned(deep.shapes, 5, step))))
+        for tensor, place in _places(deep, entry, lambda place: "channels last" in place.name):
+            yield _sample("ranks", deep.laid({tensor: place}))
     for square in call.squared(6):
         yield _sample("squares", square)
         for tensor, place in _places(square, entry, lambda place: "transposed" in place.name or "order" in place.name):
