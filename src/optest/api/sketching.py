@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,26 +109,21 @@ def _nothing_in(made: Sketch) -> str:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    """Checked under another name first, so that what stands there in the end is whole and can be read."""
-    draft = path.with_name(f".{path.stem}-{os.getpid()}{path.suffix}")
-    try:
+    """What is written is read elsewhere first."""
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / path.name
         draft.write_text(text, encoding="utf-8")
         try:
             read_mapping(draft)
         except UsageError as error:
             raise InternalError(f"the mapping that was guessed cannot be read: {error}") from None
-        if force:
-            os.replace(draft, path)
-        else:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+    try:
+        with path.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(text)
     except FileExistsError:
         raise UsageError(f"{path} is there already, and nothing was written; --force writes over it") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(FileNotFoundError):
-            draft.unlink()
 
 
 def _counted(items: Sequence[str], word: str) -> str:

@@ -230,3 +230,27 @@ def test_the_text_is_for_people(tmp_path: Path) -> None:
     assert "\N{NO-BREAK SPACE}" not in made.text
     assert sum("# guess: " in line for line in lines) >= len(made.guessed)
     assert yaml.safe_load(made.text)["library"] == ["libmine.so"]
+
+
+def test_arguments_without_names_and_types_that_say_nothing(tmp_path: Path) -> None:
+    made, mapping, _ = of_text(
+        tmp_path,
+        """
+        typedef void *my_handle;
+        my_handle my_create(void);
+        void my_destroy(my_handle);
+        void my_relu(my_handle, long, const float *, float *);
+        void my_tanh(float *y, const float *x, int much);
+        void my_exp(char *text, int n);
+        void my_elu(const float *alpha, int n);
+        void my_mul(my_handle, long, const float *, const float *, float *);
+        """,
+    )
+    assert (mapping.handle.create.arguments, mapping.handle.destroy) == ((), "my_destroy")
+    (relu,) = mapping.direct["relu"]
+    assert relu.call == ("handle", "size:n", "input:input", "output:out")
+    assert "# guess: long argument2 is the size" in made.text
+    assert "# guess: argument3 is input:input, argument4 is input:other; by their order" in made.text
+    assert mapping.direct["tanh"][0].call == ("output:out", "input:input", "size:n")
+    assert made.unplaced == {"my_elu": "it takes no pointer to numbers"}
+    assert "my_exp" in made.others

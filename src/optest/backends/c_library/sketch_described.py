@@ -15,10 +15,11 @@ from optest.backends.c_library.sketch_names import (
     attribute_called,
     dtype_called,
     fold,
+    named_throughout,
     plain,
 )
 from optest.ffi.protocols import OperatorFunctions
-from optest.ffi.signatures import CKind, Header, Parameter, Prototype
+from optest.ffi.signatures import CKind, CType, Header, Parameter, Prototype
 from optest.spec import OperatorDescriptor
 
 __all__ = ["Described", "Frame", "described", "frame_of", "frame_of_functions"]
@@ -69,13 +70,16 @@ def frame_of_functions(header: Header, callable_: Mapping[str, Prototype], found
     frame = Frame()
     _take_status(frame, header, found)
     firsts = [each.parameters[0].type for each in found if each.parameters]
-    contexts = Counter(each.spelling for each in firsts if each.pointee is not None and each.pointee.kind in _OPAQUE)
+    contexts = Counter(each.spelling for each in firsts if each.pointee and _is_opaque(each.pointee, each.spelling))
     if contexts:
         _take_context(frame, callable_, contexts.most_common(1)[0][0])
     return frame
 
 
-_OPAQUE = (CKind.STRUCT, CKind.VOID)
+def _is_opaque(pointee: CType, spelling: str) -> bool:
+    return pointee.kind is CKind.STRUCT or (pointee.kind is CKind.VOID and not spelling.endswith("*"))
+
+
 _ENDS = re.compile(r"destroy|free|delete|release|close|fini|shutdown|deinit", re.IGNORECASE)
 _BEGINS = re.compile(r"create|init|open|new|make|alloc", re.IGNORECASE)
 
@@ -228,7 +232,7 @@ def described(
     descriptors = catalogue.called(functions.name)
     if not descriptors:
         return "no operator of optest has this name"
-    create, run = callable_[functions.create], callable_[functions.run]
+    create, run = (named_throughout(callable_[each]) for each in (functions.create, functions.run))
     found = [_Entry(functions, descriptor, create, run, frame, header).read() for descriptor in descriptors]
     entries = [each for each in found if isinstance(each, Described)]
     return entries or str(found[0])

@@ -16,6 +16,7 @@ from optest.backends.c_library.sketch_names import (
     dtype_of_function,
     element_of,
     fold,
+    named_throughout,
     plain,
     words,
 )
@@ -77,14 +78,17 @@ def direct(prototype: Prototype, header: Header, catalogue: Catalogue, *, handle
     if descriptor is None or not any(map(_points_at_numbers, prototype.parameters)):
         return None
     try:
-        return _Function(prototype, descriptor, header, handle).read()
+        return _Function(named_throughout(prototype), descriptor, header, handle).read()
     except _Unplaced as why:
         return str(why)
 
 
 def _points_at_numbers(parameter: Parameter) -> bool:
+    """A pointer to nothing in particular that has a name of its own is opaque."""
     pointee = parameter.pointee
-    return pointee is not None and (pointee.kind is CKind.VOID or bool(element_of(pointee)))
+    if pointee is None:
+        return False
+    return bool(element_of(pointee)) or (pointee.kind is CKind.VOID and parameter.type.spelling.endswith("*"))
 
 
 def merged(found: Sequence[Direct]) -> list[Direct]:
@@ -146,7 +150,7 @@ class _Function:
     def read(self) -> Direct:
         data, names = self._data(), self.descriptor
         returns = self._take_tensors(data)
-        self.sizes = [each.name for each in self.prototype.parameters if self._is_size(each)]
+        self.sizes = self._all_sizes()
         dims = self._dims(returns)
         sizes = self._sizes(dims)
         call = [self._argument(each, sizes) for each in self.prototype.parameters]
@@ -163,6 +167,8 @@ class _Function:
         if len(elements) > 1:
             kinds = ", ".join(sorted(each or "void" for each in elements))
             raise _Unplaced(f"its tensors have several dtypes: {kinds}")
+        if not elements:
+            raise _Unplaced("it takes no pointer to numbers")
         (element,) = elements
         last = words(self.prototype.name)[-1]
         named = dtype_of_function(self.prototype.name, is_blas=fold(self.descriptor.name) == last[1:])
@@ -210,11 +216,21 @@ class _Function:
             self.guesses.append(f"{told}; by their order")
         return returns
 
+    def _all_sizes(self) -> list[str]:
+        """Integers with the name of a size; a single integer with another name is one too."""
+        numbers = [each for each in self.prototype.parameters if self._may_be_size(each)]
+        found = [each.name for each in numbers if self._is_size(each)]
+        if not found and len(numbers) == 1:
+            self.guesses.append(f"{numbers[0]} is the size")
+            return [numbers[0].name]
+        return found
+
+    def _may_be_size(self, parameter: Parameter) -> bool:
+        is_integer = parameter.type.is_integer and parameter.type.kind is not CKind.ENUM
+        return is_integer and not self._step(parameter) and not attribute_called(self.descriptor, parameter.name)
+
     def _is_size(self, parameter: Parameter) -> bool:
         name = plain(parameter.name)
-        is_integer = parameter.type.is_integer and parameter.type.kind is not CKind.ENUM
-        if not is_integer or self._step(parameter) or attribute_called(self.descriptor, parameter.name):
-            return False
         return bool(_SIZES.fullmatch(name) or _ROWS.fullmatch(name) or _COLUMNS.fullmatch(name))
 
     def _step(self, parameter: Parameter) -> tuple[str, str] | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from optest.errors import UnknownName
-from optest.ffi.signatures import CKind, CType
+from optest.ffi.signatures import CKind, CType, Prototype
 from optest.spec import OperatorDescriptor, dtype
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "dtype_of_function",
     "element_of",
     "fold",
+    "named_throughout",
     "plain",
     "words",
 ]
@@ -108,8 +109,8 @@ _OF_KIND = {CKind.FLOAT: "float", CKind.INT: "int", CKind.UINT: "uint", CKind.BO
 
 
 def element_of(type_: CType) -> str:
-    """The dtype of the elements that a C type is, by the name of optest; empty for void, structs and the like."""
-    if type_.kind not in _OF_KIND:
+    """The dtype of the elements that a C type is, by the name of optest; empty for void, structs, text and the like."""
+    if type_.kind not in _OF_KIND or type_.spelling == "char":
         return ""
     if type_.kind is CKind.BOOL:
         return "bool"
@@ -129,6 +130,15 @@ def dtype_of_function(name: str, *, is_blas: bool) -> str:
         if found:
             return found
     return _LETTERS.get(parts[-1][:1], "") if is_blas and parts else ""
+
+
+def named_throughout(prototype: Prototype) -> Prototype:
+    """With a name for every argument, since a header need not give any: ``argument2``."""
+    parameters = tuple(
+        each if each.name else replace(each, name=f"argument{place}")
+        for place, each in enumerate(prototype.parameters, 1)
+    )
+    return replace(prototype, parameters=parameters)
 
 
 class Catalogue:
