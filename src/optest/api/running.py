@@ -234,7 +234,10 @@ class _Lanes:
         options = WorkerOptions(
             driver=request.driver.name,
             scratch=directory.path,
-            environment=worker_environment({**request.driver.environment(request.cases), **environment()}, jobs),
+            environment=worker_environment(
+                {**_compile_cache(request, directory), **request.driver.environment(request.cases), **environment()},
+                jobs,
+            ),
             options=driver_options(request.settings),
             plugins=plugin_modules(),
             every_measure=request.wants_every_measure,
@@ -269,6 +272,13 @@ class _Lanes:
         unkept = request.driver.isolated and not request.driver.keeps_deadline
         notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
         return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
+
+
+def _compile_cache(request: Asked, directory: RunDirectory) -> dict[str, str]:
+    """Where a compiler of torch keeps what it made: with the run, so that no run gets another one's kernels."""
+    if not request.settings["compile_backend"]:
+        return {}
+    return {"TORCHINDUCTOR_CACHE_DIR": str((directory.path / "compiled").absolute())}
 
 
 def _runs_foreign_code(request: Asked) -> bool:

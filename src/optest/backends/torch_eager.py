@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
-from optest.backends.torch_calls.answering import answer, why_no_operator
+from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
@@ -115,10 +115,17 @@ class TorchBackend(BackendDriver):
         with _faults_of_torch():
             return answer(case, inputs, place, self._device, self._compiler, self._synchronize)
 
+    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+        """What computes the case from tensors at their places."""
+        if case.descriptor.category != CATEGORY:
+            return TORCH_OPERATORS[case.descriptor.name]
+        call = call_of(case)
+        return lambda tensors, _: call.on(tensors, self._device)()
+
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs."""
-        operator, attributes = TORCH_OPERATORS[case.descriptor.name], case.attributes
+        operator, attributes = self._operator(case), case.attributes
         tensors = [
             to_torch(array, self._device, offset=argument.spec.offset)
             for argument, array in zip(case.inputs, inputs, strict=True)
@@ -162,7 +169,7 @@ class TorchBackend(BackendDriver):
 
     def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
         """What the operator yields, None if it raises; the call that raises is in the recording."""
-        operator = TORCH_OPERATORS[case.descriptor.name]
+        operator = self._operator(case)
         try:
             with torch.no_grad():
                 return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
