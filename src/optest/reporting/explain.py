@@ -35,6 +35,10 @@ _MESSAGE_LINES = 12
 _TAIL_LINES = 15
 _FIRST_LINES = 8
 """Of as many lines as that of a process's last output: the cause is often said first, and the end of it last."""
+_BEFORE_A_DUMP = 4
+"""Lines that are shown of what a process said right before Python wrote where it stood."""
+_MOST_LAST_LINES = 16
+_DUMP = re.compile(r"^(?:Fatal Python error: |Current thread 0x)")
 _OWN_FRAME = re.compile(
     r'^ *File "(?:.*[/\\]optest[/\\](?:api|backends|cli|compare|core|ffi|numerics|operators|process)[/\\].*\.py'
     r'|<frozen runpy>)", line [0-9]+ in ',
@@ -283,11 +287,13 @@ def _quoted(title: str, text: Any) -> list[str]:
 
 
 def _both_ends(title: str, text: Any) -> list[str]:
-    """What a process said at last; of many lines the first and the last."""
+    """What a process said at last; of many lines the first and the last, those before it died among them."""
     all_lines = _lines(text)
     if not all_lines:
         return []
-    left = len(all_lines) - _TAIL_LINES
+    dumped = next((len(all_lines) - index for index, line in enumerate(all_lines) if _DUMP.match(line)), 0)
+    ending = max(_TAIL_LINES - _FIRST_LINES, min(dumped + _BEFORE_A_DUMP, _MOST_LAST_LINES) if dumped else 0)
+    left = len(all_lines) - _FIRST_LINES - ending
     if left <= 0:
         return [f"  {title} ends:", *_indented(all_lines)]
     first, last = all_lines[:_FIRST_LINES], all_lines[_FIRST_LINES + left :]

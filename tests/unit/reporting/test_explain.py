@@ -219,6 +219,17 @@ def test_a_long_end_shows_its_first_and_its_last_lines(result: Make, measure: Ma
     assert lines[start + 16] == "    err 29"
 
 
+def test_what_was_said_right_before_a_crash_is_shown(result: Make) -> None:
+    """Though the worker talked for long before, and Python says at the end where it stood."""
+    chatter = "\n".join(f"loading kernel {number}" for number in range(60))
+    lines = explain(result(reason=Reason.SIGNAL, message="x", details={"stderr_tail": f"{chatter}\n{DUMP}"}))
+    assert "    loading kernel 0" in lines
+    assert "    mine.c:12: add: Assertion `n % 8 == 0' failed." in lines
+    assert '      File "/home/me/mine.py", line 376 in launch' in lines
+    assert any(line.startswith("    … ") and line.endswith(" lines between") for line in lines)
+    assert len(lines) < 30
+
+
 def test_of_optest_itself_all_frames_are_shown(result: Make) -> None:
     lines = explain(result(reason=Reason.INTERNAL, message="x", details={"stderr_tail": DUMP}))
     assert any("optest/ffi/calls.py" in line for line in lines)
