@@ -198,6 +198,8 @@ class Kept:
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
+        if isinstance(executor, InProcess):
+            self.execute_together, self.takes_with_others = executor.execute_together, executor.takes_with_others
         self.looks_ahead = getattr(executor, "looks_ahead", False)
 
     def close(self) -> None:

@@ -64,6 +64,10 @@ class BackendDriver:
     guards_memory: bool = False
     """Foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a driver of
     optest's own, which is handed the inputs themselves and leaves them as they are."""
+    answers_stay: bool = False
+    """What :meth:`run` returned for a small case is left as it is while other cases are asked, :meth:`blame` needs
+    nothing of the latest, and nothing but cases is asked: a driver of optest's own, which is asked for several cases
+    before the first of them is judged."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
 

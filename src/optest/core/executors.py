@@ -40,6 +40,9 @@ _MOST_SLOW_CALLS = 12
 _REPORT_BYTES = 1 << 16
 """As much as a sanitizer says when it ends a worker."""
 
+_SMALL_BYTES = 1 << 15
+"""Of all tensors of a case that shares its parts with others."""
+
 _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
 
@@ -47,7 +50,8 @@ _MOST_BYTES_AHEAD = 1 << 15
 class Executor(Protocol):
     """Runs one execution at a time and never raises for what foreign code does.
 
-    One with a true ``looks_ahead`` also takes, as ``following``, the cases that it is asked for next.
+    One with a true ``looks_ahead`` also takes, as ``following``, the cases that it is asked for next; one that has
+    ``execute_together`` takes several executions at once, of cases that it ``takes_with_others``.
     """
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution: ...
@@ -77,6 +81,24 @@ class InProcess:
             return self._execute(cases)
         with exits_refused(), directory_kept():
             return self._execute(cases)
+
+    def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
+        """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
+        library's."""
+        return (
+            self.driver.answers_stay
+            and self.keep is None
+            and self.bench is None
+            and self.driver.__module__.startswith("optest.")
+            and not _brings_code(cases[0])
+            and _is_small(cases[0])
+        )
+
+    def execute_together(self, groups: Sequence[Sequence[TestCase]]) -> list[runner.Execution]:
+        """:meth:`execute` for each, part by part."""
+        return runner.execute_together(
+            groups, self.driver, every_measure=self.every_measure, interrupted=self.interrupted
+        )
 
     def _execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         return runner.execute(
@@ -110,6 +132,14 @@ class Patience:
         if phase is Phase.BENCHMARK:
             return (case.timeout_s or _OWN_PHASES_S) * _MOST_SLOW_CALLS + self.bench_s
         return max(_OWN_PHASES_S, case.timeout_s or 0.0)
+
+
+def _is_small(case: TestCase) -> bool:
+    """Whether all tensors of a case together are so small that a few more of them may be alive."""
+    if not case.outputs:
+        return False
+    specs = [*[argument.spec for argument in case.inputs], *case.outputs]
+    return sum([spec.storage_elements * spec.dtype.itemsize_bytes for spec in specs]) <= _SMALL_BYTES
 
 
 def _brings_code(case: TestCase) -> bool:

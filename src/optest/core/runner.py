@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.backends import BackendDriver, backend_manager
+from optest.backends import BackendDriver, FurtherAnswer, backend_manager
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.actual import actual_outputs
@@ -39,7 +39,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["Execution", "Phase", "TestRunner", "execute", "why_not_run"]
+__all__ = ["Execution", "Phase", "TestRunner", "execute", "execute_together", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
 new_timings = constructor(Timings)
@@ -100,6 +100,8 @@ class _Answer(NamedTuple):
     outputs: Sequence[Array]
     checks: tuple[Check, ...]
     fault: Fault | None = None
+    further: Sequence[FurtherAnswer] | Fault | None = None
+    """Other answers, where they were asked for at once; None where the driver is asked when the first has passed."""
 
 
 def execute(
@@ -117,25 +119,96 @@ def execute(
     ``interrupted`` tells a real Ctrl-C, which is raised, from a KeyboardInterrupt that the backend threw, which is a
     verdict.
     """
-    case = cases[0]
-    clock = _Clock(announce)
-    expected: Sequence[Expected] | None = None
-    notes: tuple[Check, ...] = ()
-    benchmark: Benchmark | None = None
-    try:
-        clock.enter(_GENERATE)
-        reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-        inputs, known = make_inputs(case, interrupted)
-        judged = [each for each in cases if each.expects_error is None]
-        if judged:
-            clock.enter(_REFERENCE)
-            expected, notes = expected_outputs(judged, inputs, known, driver, interrupted)
-    except Fault as fault:
-        verdict = fault_verdict(fault)
-        verdicts = [excused(each, verdict) for each in cases]
-    else:
-        clock.enter(_RUN)
-        answer = _asked(case, driver, inputs, expected, notes, interrupted)
+    run = _Run(cases, driver, announce, interrupted)
+    run.prepare()
+    run.ask()
+    return run.judged(every_measure, bench)
+
+
+def execute_together(
+    groups: Sequence[Sequence[TestCase]],
+    driver: BackendDriver,
+    *,
+    every_measure: bool = False,
+    interrupted: Callable[[], bool] | None = None,
+) -> list[Execution]:
+    """:func:`execute` for several executions of a driver whose :attr:`~BackendDriver.answers_stay`, part by part.
+
+    All are prepared, then the backend is asked for one after the other, then all are judged: what the processor has in
+    its nearest caches serves many times, not once.
+    """
+    runs = [_Run(cases, driver, None, interrupted) for cases in groups]
+    for run in runs:
+        run.prepare()
+        run.pause()
+    for run in runs:
+        run.ask(further_at_once=True)
+        run.pause()
+    return [run.judged(every_measure, None) for run in runs]
+
+
+class _Run:
+    """One execution in its three parts, which happen in this order; between them others may have theirs."""
+
+    __slots__ = ("_answer", "_cases", "_clock", "_driver", "_expected", "_fault", "_inputs", "_interrupted", "_notes")
+
+    def __init__(
+        self,
+        cases: Sequence[TestCase],
+        driver: BackendDriver,
+        announce: Callable[[Phase], None] | None,
+        interrupted: Callable[[], bool] | None,
+    ) -> None:
+        self._cases = cases
+        self._driver = driver
+        self._interrupted = interrupted
+        self._clock = _Clock(announce)
+        self._inputs: Sequence[Array] = ()
+        self._expected: Sequence[Expected] | None = None
+        self._notes: tuple[Check, ...] = ()
+        self._answer: _Answer | None = None
+        self._fault: Fault | None = None
+
+    def prepare(self) -> None:
+        """Make the inputs and the expected outputs."""
+        cases, clock, interrupted = self._cases, self._clock, self._interrupted
+        try:
+            clock.enter(_GENERATE)
+            reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
+            self._inputs, known = make_inputs(cases[0], interrupted)
+            judged = [each for each in cases if each.expects_error is None]
+            if judged:
+                clock.enter(_REFERENCE)
+                self._expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
+        except Fault as fault:
+            self._fault = fault
+
+    def ask(self, *, further_at_once: bool = False) -> None:
+        """Ask the backend, if there is something to ask it."""
+        if self._fault is not None:
+            return
+        case, driver = self._cases[0], self._driver
+        self._clock.enter(_RUN)
+        answer = _asked(case, driver, self._inputs, self._expected, self._notes, self._interrupted)
+        if further_at_once and answer.fault is None:
+            try:
+                answer = answer._replace(further=_further(case, driver))
+            except Fault as fault:
+                answer = answer._replace(further=fault)
+        self._answer = answer
+
+    def pause(self) -> None:
+        """Others have their parts now, which is no time of this one."""
+        self._clock.enter(_IDLE)
+
+    def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
+        """The verdicts, and timings of what passed."""
+        cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, self._expected, self._answer
+        clock, benchmark = self._clock, None
+        if answer is None:
+            verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
+            clock.enter(_IDLE)
+            return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
         clock.enter(_COMPARE)
         verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
@@ -145,8 +218,8 @@ def execute(
             except Fault as fault:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
-    clock.enter(_IDLE)
-    return Execution(tuple(verdicts), clock.timings(), benchmark)
+        clock.enter(_IDLE)
+        return Execution(tuple(verdicts), clock.timings(), benchmark)
 
 
 def _is_measured(verdict: Verdict) -> bool:
@@ -253,8 +326,11 @@ def _further_judged(
     first: Verdict,
 ) -> Verdict:
     """The verdict of the first answer with other bits that is not a pass; the first answer's if there is none."""
-    with Border("the backend's `further`", Reason.RAISED):
-        further = tuple(driver.further(case))
+    further = answer.further
+    if further is None:
+        further = _further(case, driver)
+    if isinstance(further, Fault):
+        raise further
     for other in further:
         outputs = in_order(case, other.outputs)
         with Border("the comparison", _INTERNAL):
@@ -263,6 +339,13 @@ def _further_judged(
             reason = other.reason or verdict.reason
             return replace(verdict, reason=reason, message=f"{other.how}: {verdict.message}")
     return first
+
+
+def _further(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
+    if type(driver).further is BackendDriver.further:
+        return ()
+    with Border("the backend's `further`", Reason.RAISED):
+        return tuple(driver.further(case))
 
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:

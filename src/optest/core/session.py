@@ -25,6 +25,10 @@ from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, T
 
 __all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "resume_key"]
 
+_MOST_TOGETHER = 32
+_TOGETHER_S = 0.02
+"""What may be lost of the journal when a library ends this process: in a worker it would be one case."""
+
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
 
@@ -170,6 +174,12 @@ class Session:
         Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
         """
         executor = self.make_executor(0)
+        if hasattr(executor, "execute_together") and not self.policy.maxfail:
+            try:
+                self._run_in_groups(remaining, executor)
+            finally:
+                executor.close()
+            return
         looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
         upcoming: Verdict | None = None
         try:
@@ -184,6 +194,44 @@ class Session:
                     return
         finally:
             executor.close()
+
+    def _run_in_groups(self, remaining: Sequence[Execution], executor: Any) -> None:
+        """Several quick executions at once, which are reported when all of them are done, a few milliseconds later.
+
+        As many as take no more than that, one at first: whatever ends this process takes no more with it.
+        """
+        place, most = 0, 1
+        while place < len(remaining):
+            first = remaining[place]
+            refusal = self._refusal(first)
+            group = [first]
+            if refusal is None and self._is_tried_once(first) and executor.takes_with_others(first.cases):
+                group += self._joining(remaining[place + 1 : place + most], executor)
+            began = time.perf_counter()
+            if len(group) == 1:
+                self._report(first, *self._run_one(first, executor, refusal))
+            else:
+                outcomes = executor.execute_together([each.cases for each in group])
+                for execution, outcome in zip(group, outcomes, strict=True):
+                    self._report(execution, outcome, 1)
+            place += len(group)
+            each_s = (time.perf_counter() - began) / len(group)
+            most = max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
+
+    def _joining(self, candidates: Sequence[Execution], executor: Any) -> list[Execution]:
+        """Those of the next executions that go on with what the first of a group begins, up to the first that does
+        not."""
+        joining = []
+        for each in candidates:
+            if not (self._is_tried_once(each) and executor.takes_with_others(each.cases)):
+                break
+            if self._refusal(each) is not None:
+                break
+            joining.append(each)
+        return joining
+
+    def _is_tried_once(self, execution: Execution) -> bool:
+        return max(self.policy.retries, execution.first.retries) == 0
 
     def _refusal(self, execution: Execution) -> Verdict | None:
         return why_not_run(execution.first, self.driver)

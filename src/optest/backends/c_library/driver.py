@@ -51,6 +51,7 @@ class FfiBackend(BackendDriver):
     name = "ffi"
     kind = "cpu"
     guards_memory = True
+    answers_stay = True
     options = NAMES
 
     def __init__(self) -> None:
