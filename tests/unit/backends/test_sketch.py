@@ -163,6 +163,17 @@ def test_plain_functions_with_a_context(tmp_path: Path) -> None:
     assert set(made.guessed) == {"softmax", "rms_norm", "exp"}
 
 
+@pytest.mark.parametrize(("result", "success"), [("int", "0"), ("_Bool", "true")])
+def test_results_that_most_functions_have_are_taken_for_statuses(tmp_path: Path, result: str, success: str) -> None:
+    functions = "".join(
+        f"{result} my_{name}(const float *x, float *y, int n);\n" for name in ("relu", "tanh", "exp", "sqrt")
+    )
+    made, mapping, _ = of_text(tmp_path, functions + "float my_sum(const float *x, int n);\n")
+    assert mapping.status == result.strip("_").lower()
+    assert set(mapping.names) == {"relu", "tanh", "exp", "sqrt", "sum"}
+    assert f"# guess: functions return a status, and {success} is success\nstatus: " in made.text
+
+
 def test_what_cannot_be_placed_is_told_with_why(tmp_path: Path) -> None:
     made, _, _ = of_text(tmp_path, PLAIN)
     assert made.unplaced == {

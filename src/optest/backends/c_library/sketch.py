@@ -174,7 +174,8 @@ def _why_no_call(
     (element,) = call.functions
     problems = [*problems_of(entry.operator, call), *names_unknown(call, descriptor)]
     result = prototype.result
-    is_status = bool(status) and status in (result.spelling, result.tag)
+    plain = {"int": CKind.INT, "bool": CKind.BOOL}.get(status)
+    is_status = bool(status) and (result.kind is plain or status in (result.spelling, result.tag))
     if not call.returns and result.kind is not CKind.VOID and not is_status:
         return f"it returns {result}, and nothing says which of these are errors"
     drifted = drift_of_direct(prototype.name, call, prototype, dtype(element), header, has_status=bool(status))

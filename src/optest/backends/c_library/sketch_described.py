@@ -69,6 +69,10 @@ def frame_of_functions(header: Header, callable_: Mapping[str, Prototype], found
     """The same for plain functions: their statuses, and the context that the first argument of all may be."""
     frame = Frame()
     _take_status(frame, header, found)
+    for name, kind in () if "status" in frame.data else (("int", CKind.INT), ("bool", CKind.BOOL)):
+        if 2 * sum(each.result.kind is kind for each in found) > len(found):
+            frame.data["status"] = name
+            frame.guesses["status"] = f"functions return a status, and {'true' if name == 'bool' else '0'} is success"
     firsts = [each.parameters[0].type for each in found if each.parameters]
     contexts = Counter(each.spelling for each in firsts if each.pointee and _is_opaque(each.pointee, each.spelling))
     if contexts:
