@@ -23,8 +23,10 @@ from optest.backends.c_library.roles import Role, StartsAs
 from optest.errors import nearest
 from optest.spec import dtype_names
 
-__all__ = ["LAST", "DirectCall", "problems_of"]
+__all__ = ["LAST", "SAME", "DirectCall", "problems_of"]
 
+SAME = "same"
+"""In ``dtypes_of``: the dtype by which the function is chosen."""
 LAST = "last"
 """In ``when``: the last dimension, -1 or the rank less 1."""
 _DIMENSION = re.compile(r"([A-Za-z_]\w*|[0-9]{1,9})(\.\.\.)?")
@@ -206,6 +208,7 @@ def _wrong_things(where: str, entry: DirectCall, dimensions: set[str]) -> Iterab
         if (each.kind == "descriptor" or each.as_tensor) and entry.tensor == NOTHING_MADE:
             yield f"{where}.call has {each.text}, so the file (or the operator) should say how it is made, under tensor"
             break
+    yield from _wrong_use_of_tensor(where, entry)
     for thing in entry.things():
         why = wrong_in_template(thing.arguments(), entry.dims) if is_of_a_tensor(thing.name) else ""
         if why:
@@ -214,11 +217,24 @@ def _wrong_things(where: str, entry: DirectCall, dimensions: set[str]) -> Iterab
         if tensor not in entry.dims:
             yield f"{where}.dtypes_of has {tensor!r}, but dims have {', '.join(entry.dims) or 'none'}"
         for name in names:
-            if name not in dtype_names():
+            if name not in (SAME, *dtype_names()):
                 near = nearest(name, dtype_names())
                 yield f"{where}.dtypes_of.{tensor} has {name!r}, which is no dtype" + (
                     f"; did you mean {near}?" if near else ""
                 )
+
+
+def _wrong_use_of_tensor(where: str, entry: DirectCall) -> Iterable[str]:
+    """Where the elements of a tensor are passed nowhere, or where nobody says whether they are read or written."""
+    made = entry.tensor
+    texts = [*made.fields.values(), *(text for call in _calls_of(made) for text in call.arguments)]
+    has_data = any(each.kind == "data" for each in parsed(tuple(texts)))
+    for each in dict.fromkeys(entry.told()) if made != NOTHING_MADE else ():
+        if each.as_tensor and not has_data:
+            hint = f"write descriptor:{each.name}, {each.key}, or give it data"
+            yield f"{where}.call has {each.text!r}, but tensor has no data; {hint}"
+        if each.kind == "descriptor" and has_data:
+            yield f"{where}.call has {each.text!r}, but tensor has data; write 'input:{each.name} as tensor', or output"
 
 
 def _wrong_workspace(where: str, asked: Call, known: Known) -> Iterable[str]:

@@ -144,7 +144,8 @@ def drift_of_fields(thing: Thing, elements: Elements, header: Header) -> Iterato
         if not why and field.length is not None and argument.array is not None:
             why = _misfit_of_length(argument, field)
         if why:
-            yield path, f"struct {thing.struct}: field {path} is {field.type}, but {argument.key} {why}"
+            length = "" if field.length is None else f"[{field.length}]"
+            yield path, f"struct {thing.struct}: field {path} is {field.type}{length}, but {argument.text!r} {why}"
 
 
 def _array_of(field: Field) -> CType:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from optest.backends.c_library.direct import DirectCall
+from optest.backends.c_library.direct import SAME, DirectCall
 from optest.backends.c_library.mapping import RANK, OperatorMapping
 from optest.spec import TensorSpec, TestCase
 
 __all__ = ["SAME", "lack_of_dtypes", "lack_of_tensors", "tensors_of"]
-
-SAME = "same"
-"""In ``dtypes_of``: the dtype that the other tensors share."""
 
 
 def tensors_of(case: TestCase) -> dict[str, TensorSpec]:

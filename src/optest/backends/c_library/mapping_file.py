@@ -12,8 +12,8 @@ import msgspec
 import yaml
 
 from optest.backends.c_library.direct import DirectCall
-from optest.backends.c_library.made import NOTHING_MADE
-from optest.backends.c_library.mapping import LibraryMapping, OperatorMapping
+from optest.backends.c_library.made import NOTHING_MADE, Made
+from optest.backends.c_library.mapping import LibraryMapping, OperatorMapping, StatusWords
 from optest.backends.c_library.mapping_lines import named_place
 from optest.backends.c_library.mapping_problems import problems_of_mapping
 from optest.errors import UsageError, nearest
@@ -104,6 +104,8 @@ def _with_words(data: Any) -> Any:
 def _words(key: Any, value: Any) -> Any:
     if key in _LISTS_OF_WORDS and isinstance(value, list):
         return ["null" if each is None else each for each in value]
+    if key == "fields" and isinstance(value, dict):
+        return {name: "null" if each is None else each for name, each in value.items()}
     if key == "dims" and isinstance(value, dict):
         return {tensor: _sizes_as_words(dims) for tensor, dims in value.items()}
     return _with_words(value)
@@ -126,6 +128,8 @@ def _located(said: str, data: Any) -> str:
 def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
     if not isinstance(read, dict):
         return
+    yield "status", read.get("statuses", {}), StatusWords
+    yield from ((key, read[key], Made) for key in ("tensor", "handle") if key in read)
     if isinstance(read.get("operators"), dict):
         yield from ((f"operators.{name}", each, OperatorMapping) for name, each in read["operators"].items())
     for name, alternatives in read.get("direct", {}).items():
