@@ -32,12 +32,12 @@ class WrittenMapping:
         """What was written, and what comes next."""
         made = self.sketch
         yield ""
-        guessed = f"{len(made.guessed)} of them with guesses" if made.guessed else "nothing guessed"
-        yield f"{self.path}: {_counted(made.operators, 'operator')}, {guessed}"
+        guessed = f"{_counted(made.guesses, 'guess', 'es')} in it" if made.guesses else "nothing guessed"
+        yield f"{self.path}: {_counted(len(made.operators), 'operator')}, {guessed}"
         if made.unplaced:
-            told = _counted(tuple(made.unplaced), "function")
+            told = _counted(len(made.unplaced), "function")
             yield f"  {told} with the name of an operator could not be placed; the file says why"
-        first = "look at every line of it that says `guess`, and " if made.guessed else ""
+        first = "look at every line of it that says `guess`, and " if made.guesses else ""
         yield f"next: {first}state what no header says (`in_place`, `dtypes`, `refuses`); then"
         library, headers = self.command[: -2 * self._headers], self.command[-2 * self._headers :]
         words = [shlex.join(part) for part in (library, headers)]
@@ -126,5 +126,5 @@ def _write(path: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _counted(items: Sequence[str], word: str) -> str:
-    return f"{len(items)} {word}{'' if len(items) == 1 else 's'}"
+def _counted(count: int, word: str, ending: str = "s") -> str:
+    return f"{count} {word}{'' if count == 1 else ending}"

@@ -101,6 +101,7 @@ def test_cblas_is_called_as_its_mapping_says(tmp_path: Path) -> None:
     assert dot.functions == {"float32": "cblas_sdot", "float64": "cblas_ddot"}
     assert dot.returns == "out"
     assert "negative_increments: lowest" in made.text
+    assert (made.guesses, made.guessed) == (1, ()), "of the whole, not of an operator"
     assert "cblas_saxpy" in made.others
 
 
@@ -239,7 +240,7 @@ def test_the_text_is_for_people(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 120
     assert made.text.endswith("\n")
     assert "\N{NO-BREAK SPACE}" not in made.text
-    assert sum("# guess: " in line for line in lines) >= len(made.guessed)
+    assert sum("# guess: " in line for line in lines) == made.guesses >= len(made.guessed)
     assert yaml.safe_load(made.text)["library"] == ["libmine.so"]
 
 

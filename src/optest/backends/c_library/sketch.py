@@ -27,6 +27,7 @@ __all__ = ["Sketch", "sketch"]
 _WIDTH = 116
 _KEPT = "\N{NO-BREAK SPACE}"
 """A blank at which no line ends."""
+_GUESS = "# guess: "
 _WORDS_OF_YAML = frozenset({"null", "true", "false", "yes", "no", "on", "off"})
 _PARTS = ("create", "workspace", "run", "destroy")
 Entry = Described | Direct
@@ -42,6 +43,11 @@ class Sketch:
     guessed: tuple[str, ...]
     unplaced: Mapping[str, str]
     others: tuple[str, ...]
+
+    @property
+    def guesses(self) -> int:
+        """How many there are in the file, of operators and of the whole."""
+        return self.text.count(_GUESS)
 
 
 @dataclass(slots=True)
