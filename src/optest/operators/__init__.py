@@ -15,8 +15,8 @@ __all__ = ["OperatorRegistry", "operators", "override", "register"]
 class OperatorRegistry:
     """Operator descriptors by name and alias.
 
-    ``families`` are descriptors that are made when they are asked for: a dotted path to ``name -> descriptor`` for
-    all names that begin so, of which no list exists.
+    ``families`` are descriptors that are made when they are asked for: a dotted path to ``(name, registry) ->
+    descriptor`` for all names that begin so, of which no list exists.
     """
 
     def __init__(self, builtins: str | None = None, families: Mapping[str, str] | None = None) -> None:
@@ -52,7 +52,7 @@ class OperatorRegistry:
         if name not in self._registry:
             for prefix, path in self._families.items():
                 if name.startswith(prefix):
-                    made: OperatorDescriptor = load_object(path)(name)
+                    made: OperatorDescriptor = load_object(path)(name, self)
                     return made
         return self._registry.get(name)
 

@@ -7,8 +7,12 @@ them, add up products of their operands, or change their first argument.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Protocol
 
+from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["CATEGORY", "descriptor_of"]
@@ -40,17 +44,67 @@ setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor
 """
 
 
+@dataclass(frozen=True, slots=True)
+class CatalogueTerms:
+    """The error terms of a call, as the operator of the catalogue gives them."""
+
+    operator: OperatorDescriptor
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        call = _bound(self.operator, attributes, inputs)
+        return _function(self.operator.terms)(call.inputs, dict(call.attributes))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueAlternatives:
+    """What else is right of a call, as the operator of the catalogue says."""
+
+    operator: OperatorDescriptor
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
+        call = _bound(self.operator, attributes, inputs)
+        return _function(self.operator.alternatives)(call.inputs, dict(call.attributes), actual)
+
+
+def _bound(operator: OperatorDescriptor, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
+    """Torch is asked for the names of arguments, so what asks it is loaded when a case runs."""
+    return load_object("optest.backends.torch_calls.binding:bound")(operator, attributes["call"], inputs)
+
+
+def _function(hook: Any) -> Callable[..., Any]:
+    found: Callable[..., Any] = load_object(hook) if isinstance(hook, str) else hook
+    return found
+
+
+class Catalogue(Protocol):
+    """The operators that optest knows by name."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def get(self, name: str) -> OperatorDescriptor: ...
+
+
 @lru_cache(maxsize=4096)
-def descriptor_of(name: str) -> OperatorDescriptor:
-    """The descriptor of a callable of torch, whether or not this torch has it."""
+def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
+    """The descriptor of a callable of torch, whether or not this torch has it.
+
+    Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it.
+    """
+    last = _last(name)
+    own = _rule(last)
+    known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
+    terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
+    if known is not None and known.terms is not None:
+        terms = CatalogueTerms(known)
     return OperatorDescriptor(
         name=name,
         category=CATEGORY,
         signature="*input -> *output",
         attributes=(Attribute(name="call", type="str"),),
         reference=f"{_HOOKS}:expected",
-        terms=f"{_HOOKS}:terms" if _last(name) in _CONTRACTION.split() else None,
-        rule=_rule(_last(name)),
+        terms=terms,
+        rule=own if known is None else known.rule,
+        alternatives=CatalogueAlternatives(known) if known is not None and known.alternatives is not None else None,
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )

@@ -1,0 +1,127 @@
+"""A call of torch as an operator of the catalogue, whose names are torch's own: so that its rule can judge the call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.backends.torch_calls.names import find
+from optest.spec import OperatorDescriptor, dtype
+from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
+
+__all__ = ["Bound", "CannotBind", "bound"]
+
+
+class CannotBind(ValueError):
+    """A call that says something for which the catalogue's operator has no word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The operator's inputs, None for one that is left out, and its attributes."""
+
+    inputs: list[Any]
+    attributes: Mapping[str, Any]
+
+
+def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bound:
+    """Return the call's tensors at the places of the operator's inputs, and the rest as its attributes.
+
+    Raises:
+        CannotBind: for an argument that the operator does not have, or that has another type there.
+    """
+    call = _parsed(text)
+    given = {_OTHER_NAMES.get(name, name): value for name, value in _named(call).items()}
+    taken: list[Any] = []
+    for parameter in operator.tensors.inputs:
+        value = given.pop(parameter.name, None)
+        if parameter.variadic:
+            taken += [_tensor(each, inputs) for each in (value if isinstance(value, (list, tuple)) else [value])]
+        else:
+            taken.append(_tensor(value, inputs))
+    defaults = {each.name for each in operator.attributes}
+    stated = {name: _plain(value) for name, value in given.items() if name in defaults}
+    strange = [name for name, value in given.items() if name not in defaults and value not in _SAYS_NOTHING]
+    if strange:
+        raise CannotBind(f"{operator.name} of the catalogue has no {strange[0]}, which {call.function} states")
+    try:
+        return Bound(taken, operator.bind({name: value for name, value in stated.items() if value is not None}))
+    except (ValueError, LookupError) as error:
+        raise CannotBind(str(error)) from None
+
+
+_OTHER_NAMES = {"self": "input", "tensors": "tensors", "axis": "dim", "a": "input", "b": "other", "mat1": "input"}
+_SAYS_NOTHING = (None, False, 1)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Call:
+    return parse_call(text)
+
+
+def _tensor(value: Any, inputs: Sequence[Any]) -> Any:
+    if isinstance(value, TensorRef):
+        return inputs[value.index]
+    if isinstance(value, (bool, int, float)) and inputs:
+        return np.asarray(value, dtype=inputs[0].dtype)
+    return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, TorchName):
+        return dtype(value.name.removeprefix("torch.")).name
+    if isinstance(value, (TensorRef, Device)):
+        raise CannotBind(f"{value} stands where the catalogue has an attribute")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _named(call: Call) -> dict[str, Any]:
+    """All arguments by the names that torch gives them."""
+    function = find(call.function)
+    names = _python_names(function) or _schema_names(call)
+    if names is None or len(call.args) > len(names):
+        raise CannotBind(f"the names of the arguments of {call.function} are not known")
+    return {**dict(zip(names, call.args, strict=False)), **call.kwargs}
+
+
+@lru_cache(maxsize=1024)
+def _python_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return None
+    return tuple(each.name for each in parameters)
+
+
+def _schema_names(call: Call) -> tuple[str, ...] | None:
+    """The names in the first overload of ``torch.ops.aten`` that the arguments fit."""
+    parts = call.function.split(".")
+    name = (parts[3] if parts[:2] == ["torch", "ops"] else parts[-1]).rstrip("_")
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return None
+    for overload in packet.overloads():
+        arguments = getattr(packet, overload)._schema.arguments
+        positional = [each for each in arguments if not each.kwarg_only]
+        names = {each.name for each in arguments}
+        if len(call.args) > len(positional) or not {*call.kwargs} - {"input", "axis"} <= names:
+            continue
+        if all(_fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False)):
+            return tuple(each.name for each in positional)
+    return None
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, TensorRef):
+        return "Tensor" in kind
+    if isinstance(value, list) and any(isinstance(each, TensorRef) for each in value):
+        return "List[Tensor]" in kind or "List[Optional[Tensor]]" in kind
+    return value is None or "Tensor" not in kind

@@ -1,0 +1,130 @@
+"""Calls of torch judged by the rules of the catalogue: bound by the names that torch gives its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from optest.backends.torch_calls.binding import CannotBind, bound
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import Argument, Fill, Reason, RuleClass, Status, TensorSpec, TestCase, Verdict, dtype
+
+ROWS = (4, 33)
+HEADS = (1, 2, 7, 16)
+
+
+def case(text: str, *shapes: tuple[int, ...], of: str = "bfloat16", fill: str = "randn") -> TestCase:
+    return TestCase(
+        descriptor=operators.get(text.partition("(")[0]),
+        inputs=tuple(
+            Argument(
+                name=f"input{index}",
+                path=f"input{index}",
+                spec=TensorSpec(dtype=dtype(of), shape=shape),
+                fill=Fill(kind=fill),
+            )
+            for index, shape in enumerate(shapes)
+        ),
+        attributes={"call": text},
+    )
+
+
+def verdict(asked: TestCase, driver: TorchBackend | None = None) -> Verdict:
+    return execute([asked], driver or TorchBackend()).verdicts[0]
+
+
+@pytest.mark.parametrize("of", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("text", "shapes", "rule"),
+    [
+        ("torch.softmax(input0, -1)", [ROWS], "composed"),
+        ("torch.nn.functional.softmax(input0, dim=-1)", [ROWS], "composed"),
+        ("torch.ops.aten.softmax.int(input0, -1)", [ROWS], "composed"),
+        ("torch.nn.functional.gelu(input0, approximate='tanh')", [ROWS], "ulp"),
+        ("torch.sum(input0, -1, keepdim=True)", [ROWS], "accumulate"),
+        ("torch.Tensor.sum(input0, 1)", [ROWS], "accumulate"),
+        ("torch.sum(input0)", [ROWS], "accumulate"),
+        ("torch.mean(input0, dim=1)", [ROWS], "accumulate"),
+        ("torch.nn.functional.layer_norm(input0, [33], input1, input2, 1e-05)", [ROWS, (33,), (33,)], "composed"),
+        ("torch.rms_norm(input0, (33,), input1, 1e-06)", [ROWS, (33,)], "composed"),
+        ("torch.add(input0, input1)", [ROWS, ROWS], "ulp"),
+        ("torch.mul(input0, 12.0)", [ROWS], "ulp"),
+        ("torch.max(input0, dim=1)", [ROWS], "exact"),
+        ("torch.clamp(input0, min=None, max=0.5)", [ROWS], "exact"),
+        ("torch.topk(input0, 4, dim=-1)", [ROWS], "movement"),
+        ("torch.cumsum(input0, 1)", [ROWS], "accumulate"),
+        (
+            "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2, is_causal=True, scale=0.125)",
+            [HEADS, HEADS, HEADS],
+            "composed",
+        ),
+        ("torch.nn.functional.max_pool2d(input0, 2)", [(1, 3, 8, 8)], "exact"),
+    ],
+)
+def test_a_call_without_tolerance_is_judged_by_the_rule_of_its_operator(
+    text: str, shapes: list[tuple[int, ...]], rule: str, of: str
+) -> None:
+    found = verdict(case(text, *shapes, of=of))
+    assert found.status is Status.PASSED, found
+    assert found.measures[0].rule is not None
+    assert found.measures[0].rule.name == rule
+
+
+class Wrong(TorchBackend):
+    """Torch whose first output is scaled."""
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        first, *others = super().run(case, inputs)
+        return [first * np.float32(1 + 1e-4), *others]
+
+
+def test_the_rule_is_sharper_than_any_flat_tolerance() -> None:
+    asked = case("torch.softmax(input0, -1)", ROWS, of="float32")
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, Wrong()).reason is Reason.VALUE
+
+
+def test_another_place_of_a_tie_is_as_right() -> None:
+    class Last(TorchBackend):
+        """Torch that takes the last of equal maxima."""
+
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            values, _ = super().run(case, inputs)
+            flipped = torch.from_numpy(np.array(inputs[0])).flip(1)
+            return [values, (inputs[0].shape[1] - 1 - flipped.argmax(1)).numpy()]
+
+    asked = case("torch.topk(input0, 1, dim=1)", (3, 5), of="float32", fill="ones")
+
+    class LastOfTopk(Last):
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            values, places = super().run(case, inputs)
+            return [values, places.reshape(-1, 1)]
+
+    assert verdict(asked, LastOfTopk()).status is Status.PASSED
+
+
+def test_arguments_go_by_the_names_that_torch_gives_them() -> None:
+    left, right = np.ones((2, 3), np.float32), np.full((2, 3), 2.0, np.float32)
+    found = bound(operators.get("add"), "torch.add(input1, other=input0, alpha=3)", [left, right])
+    assert [array is wanted for array, wanted in zip(found.inputs, [right, left], strict=True)] == [True, True]
+    assert found.attributes["alpha"] == 3
+    found = bound(operators.get("layer_norm"), "torch.nn.functional.layer_norm(input0, [3], eps=1e-3)", [left])
+    assert found.inputs[1:] == [None, None]
+    assert (found.attributes["normalized_shape"], found.attributes["eps"]) == ((3,), 1e-3)
+
+
+def test_what_the_catalogue_has_no_word_for_is_not_bound() -> None:
+    with pytest.raises(CannotBind, match="has no dtype"):
+        bound(operators.get("rms_norm"), "torch.sum(input0, dtype=torch.float64)", [np.ones(3, np.float32)])
+
+
+def test_operators_in_place_have_the_rule_of_the_others() -> None:
+    assert operators.get("torch.add_").rule == operators.get("add").rule
+    rule = operators.get("torch.Tensor.sigmoid_").rule
+    assert rule is not None
+    assert rule.kind is RuleClass.ULP
