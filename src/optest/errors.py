@@ -45,13 +45,15 @@ class NothingSelected(OptestError):
 
 
 class UnknownName(UsageError):
-    """A name that is in no registry; the message suggests the nearest and lists the known ones."""
+    """A name that is in no registry; the message suggests the nearest and lists the known ones, without ``aliases``."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = (), where: str = ""
+    ) -> None:
         self.kind = kind
         self.name = name
         self.known = tuple(dict.fromkeys(known))
-        self.suggestion = nearest(name, self.known)
+        self.suggestion = nearest(name, (*aliases, *self.known))
         hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
         listed = f"\n  known: {', '.join(sorted(self.known))}" if self.known else ""
         at = f"\n  at {where}" if where else ""

@@ -70,7 +70,7 @@ class Registry(Generic[Entry]):
         """
         canonical = self.canonical(name)
         if canonical is None:
-            raise UnknownName(self.kind, name, self.names())
+            raise UnknownName(self.kind, name, self.names(), aliases=self._aliases)
         entry = self._entries[canonical]
         if isinstance(entry, str):
             entry = cast("Entry", load_object(entry))

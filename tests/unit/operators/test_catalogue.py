@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from optest.errors import UnknownName
 from optest.operators import operators
 from optest.operators.catalogue import DESCRIPTORS
 from optest.operators.documentation import operators_page
@@ -97,3 +98,12 @@ def test_the_page_is_made_from_the_descriptors() -> None:
     assert PAGE.read_text(encoding="utf-8") == operators_page(), (
         "docs/operators.md is out of date; write operators_page() to it"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("Expand", "expand"), ("reluu", "relu"), ("Clip", "clip"), ("Sdpa", "sdpa")]
+)
+def test_a_name_that_is_near_an_alias_suggests_it(name: str, meant: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        operators.get(name)
+    assert caught.value.suggestion == meant
