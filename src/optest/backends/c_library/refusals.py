@@ -25,6 +25,7 @@ _OTHER_DTYPES = (
 _ODD_NUMBERS = {"int": (-1, -2, -9, 9, 1_000_003), "float": (-1.0, 2.0, float("nan"), float("inf"))}
 _ODD_PLACES = (0, -1)
 """For each number of a list."""
+_MOST_RESULTS = 1 << 17
 _CUT_OFF_BITS = (8, 16, 32)
 """An index that is read in so few bits is another one."""
 
@@ -33,7 +34,7 @@ def refusals(call: AskedCall, entry: Refusing, kinds: Sequence[str]) -> Iterator
     """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
     roles = _tensors_passed(entry, call)
     made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
-        "dtype": lambda: _dtypes(call, entry),
+        "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
         "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
         "stride-0-output": lambda: _outputs_on_themselves(call),
         "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
@@ -89,6 +90,19 @@ def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
         for name in _OTHER_DTYPES:
             if name != shared and _is_foreign(tensor, name, shared, entry):
                 yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
+
+
+def _narrow_outputs(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+    """An output of a dtype that does not hold every result: of one more than its integers count."""
+    for attribute, rule in entry.implied.items():
+        tensor, _, what = str(rule).partition(".")
+        for name in entry.dtypes_of.get(tensor, ()) if what == "dtype" and tensor in call.outputs else ():
+            if (size := dtype(name).max_int + 2) > _MOST_RESULTS:
+                continue
+            for larger in call.resized(size):
+                told = dataclasses.replace(larger.base, attributes={**larger.base.attributes, attribute: name})
+                if inferred(told, larger.input_specs()) is None:
+                    yield larger.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
 
 
 def _with_dtypes(call: AskedCall, dtypes: Mapping[str, str]) -> AskedCall:
