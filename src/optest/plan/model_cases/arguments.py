@@ -92,5 +92,5 @@ def keywords(case: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 found[name] = value_of(value)
             except Misfit as misfit:
-                raise Misfit(misfit.message, path=path) from None
+                raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
     return found

@@ -32,7 +32,11 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
     if given is not None and not isinstance(given, dict) and init != "data":
         hint = _EXAMPLES.get(init, "leave init_args out")
         raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
-    return make(given, dtype, shape)
+    try:
+        return make(given, dtype, shape)
+    except Misfit as misfit:
+        misfit.hint = misfit.hint or _EXAMPLES.get(init, "")
+        raise
 
 
 _EXAMPLES = {
@@ -234,7 +238,8 @@ def _arange(given: Any, _: DType, __: Sequence[int]) -> Any:
 def _eye(given: Any, _: DType, shape: Sequence[int]) -> Any:
     _taken(given)
     if len(shape) != 2:
-        raise Misfit(f"init is eye, but the tensor has {len(shape)} dimensions, and a matrix has 2", path=("init",))
+        message = f"init is eye, but the tensor has {len(shape)} dimensions, and a matrix has 2"
+        raise Misfit(message, path=("init",), hint="state a shape of two sizes")
     return "eye"
 
 

@@ -26,10 +26,15 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
         hint = f"did you mean {near}?" if near else ""
         raise Misfit(f"preset is {name!r}, but should be one of {', '.join(_PRESETS)}", path=("preset",), hint=hint)
     arguments = dict(given)
-    strides = make(arguments, shape)
+    try:
+        strides = make(arguments, shape)
+    except Misfit as misfit:
+        misfit.hint = misfit.hint or _EXAMPLES[name]
+        raise
     if arguments:
         strange = next(iter(arguments))
-        raise Misfit(f"preset_args has {strange!r}, but {name} takes {_TAKEN[name]}", path=(*_ARGS, strange))
+        message = f"preset_args has {strange!r}, but {name} takes {_TAKEN[name]}"
+        raise Misfit(message, path=(*_ARGS, strange), hint=_EXAMPLES[name])
     if _is_contiguous(shape, strides):
         message = f"{name} leaves a tensor of shape {list(shape)} contiguous, but should make it non-contiguous"
         raise Misfit(message, path=_ARGS if given else ("preset",), hint="name other dimensions, or drop the preset")
@@ -84,6 +89,11 @@ _PRESETS: Mapping[str, Callable[[dict[str, Any], Sequence[int]], list[int]]] = {
     "noncontig_slice": _noncontig_slice,
     "transpose_view": _transpose_view,
     "expand_view": _expand_view,
+}
+_EXAMPLES = {
+    "noncontig_slice": "preset_args: {dim: -1, step: 2}",
+    "transpose_view": "preset_args: {dim0: 0, dim1: 1}",
+    "expand_view": "preset_args: {base_shape: [1, 3]}",
 }
 _TAKEN = {"noncontig_slice": "dim and step", "transpose_view": "dim0 and dim1", "expand_view": "base_shape"}
 

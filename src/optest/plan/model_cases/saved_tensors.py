@@ -68,7 +68,7 @@ def _chosen(found: Any, name: str, key: str | None) -> SavedTensor:
             raise Misfit(f"{name} holds one tensor without a name, but key is {key!r}")
         return found
     if not isinstance(found, dict):
-        raise Misfit(f"{name} holds {type(found).__name__}, but should hold a tensor", hint=_HINT)
+        raise Misfit(f"{name} holds no tensor", hint=_HINT)
     tensors: dict[Any, SavedTensor] = {name: each for name, each in found.items() if isinstance(each, SavedTensor)}
     if key is None and len(tensors) == 1:
         return next(iter(tensors.values()))
@@ -105,7 +105,7 @@ def _described(raw: bytes) -> Any:
     """Follow the pickle that describes tensors, without making anything that it names."""
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
-    for opcode, argument, _ in pickletools.genops(raw):
+    for opcode, argument, _position in pickletools.genops(raw):
         match opcode.name:
             case "PROTO" | "FRAME":
                 pass
@@ -125,7 +125,8 @@ def _described(raw: bytes) -> Any:
                 stack.append(())
             case "TUPLE1" | "TUPLE2" | "TUPLE3":
                 count = int(opcode.name[-1])
-                stack[-count:] = [tuple(stack[-count:])]
+                several = [stack.pop() for _ in range(count)]
+                stack.append(tuple(several[::-1]))
             case "EMPTY_DICT":
                 stack.append({})
             case "SETITEM":
@@ -142,6 +143,8 @@ def _described(raw: bytes) -> Any:
                 stack.append(argument)
             case "BINPERSID":
                 stack.append(_storage(stack.pop()))
+            case "BUILD" if isinstance(stack[-2], dict):
+                stack.pop()  # what torch notes of a dictionary of tensors
             case "REDUCE":
                 arguments, function = stack.pop(), stack.pop()
                 stack.append(_made(function, arguments))

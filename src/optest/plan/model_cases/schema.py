@@ -91,7 +91,7 @@ def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
             message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
             raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path, hint=_CONDITION)
         if not isinstance(reason, str):
-            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"))
+            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"), hint=_CONDITION)
         found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
     return found
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optest.errors import UnknownName
 from optest.plan.forms import Misfit, shown
 from optest.plan.model_cases.inits import fill_of, shape_of_data
 from optest.plan.model_cases.presets import strides_of_preset
-from optest.plan.model_cases.saved_tensors import SavedTensor, saved_tensor
 from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
 from optest.spec import dtype as dtype_called
+
+if TYPE_CHECKING:
+    from optest.plan.model_cases.saved_tensors import SavedTensor
 
 __all__ = ["PlannedTensor", "dtype_of", "planned"]
 
@@ -96,7 +98,11 @@ def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
         raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
     if "\0" in name or not path.is_file():
         raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
-    return saved_tensor(path, name, key) if suffix == ".pt" else None
+    if suffix != ".pt":
+        return None
+    from optest.plan.model_cases.saved_tensors import saved_tensor  # few files of cases need it
+
+    return saved_tensor(path, name, key)
 
 
 def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:

@@ -16,9 +16,9 @@ from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
 from optest.plan.model_cases.schema import MODEL_FILE, conditions_of, known_keys, words_of
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
-from optest.plan.model_cases.words import in_own_words
+from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
-from optest.spec.calls import MOST_CHARACTERS, Call, NotLiteral, TensorRef, call_text
+from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 
 __all__ = ["is_model_file", "slug", "translated"]
 
@@ -208,6 +208,7 @@ class _Translation:
         return reasons[0] if reasons else None
 
     def _say(self, path: Path, misfit: Misfit) -> None:
+        misfit.hint = misfit.hint or example_at(path)
         self._found.setdefault(path, problem_at(path, misfit, self._source))
         self._broken.add(path[:2])
 
@@ -216,10 +217,7 @@ _CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16'
 
 
 def _text(call: Call) -> str:
-    try:
-        text = call_text(call)
-    except NotLiteral as error:
-        raise Misfit(str(error), path=("inputs",)) from None
+    text = call_text(call)
     if len(text) > MOST_CHARACTERS:
         message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
         raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")

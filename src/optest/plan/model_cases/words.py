@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from optest.errors import Problem, nearest
 from optest.plan.source import Path
 
-__all__ = ["in_own_words"]
+__all__ = ["example_at", "in_own_words"]
 
 _CASE = "{name: add.1, op: torch.add, inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]}"
 _EXAMPLES = {
@@ -25,12 +25,27 @@ _EXAMPLES = {
     "py": "py: (Ellipsis, None, slice(None, 2))",
     "shape": "shape: [2, 3]",
     "stride": "stride: [3, 1]",
+    "storage_offset": "storage_offset: 64",
+    "dtype": "dtype: fp16",
+    "init": "init: randn",
+    "preset": "preset: transpose_view",
+    "seed": "seed: 123",
+    "rtol": "rtol: 0.001",
+    "atol": "atol: 0.001",
+    "description": "description: modeling_gpt_oss.py:138",
+    "type": "expects_error: {type: RuntimeError, match: view}",
+    "match": "expects_error: {type: RuntimeError, match: view}",
+    "device": "device: cuda:0",
+    "device_layout": "device_layout: {stride_map: [1]}",
+    "value": "value: 2",
+    "file": "file: x.pt",
     "attrs": "attrs: {dim: -1}",
     "kwmap": "kwmap: {dim: -1}",
     "preset_args": "preset_args: {dim: 1, step: 2}",
     "expects_error": "expects_error: {type: RuntimeError, match: view}",
     "expr": "skip_if: {expr: device == 'npu', reason: why}",
 }
+_ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
 _LEVELS: dict[str, Path] = {
     "the file": (),
@@ -51,7 +66,7 @@ def in_own_words(path: Path, problem: Problem, known_keys: Callable[[Path], Coll
         return dataclasses.replace(problem, message=message, hint=_remedy(path, known_keys))
     if problem.hint and not _OF_A_PLAN.search(problem.hint):
         return problem
-    return dataclasses.replace(problem, hint=_example(path))
+    return dataclasses.replace(problem, hint=example_at(path))
 
 
 def _owner(path: Path) -> str:
@@ -78,9 +93,10 @@ def _remedy(path: Path, known_keys: Callable[[Path], Collection[str]]) -> str:
     return f"it is a key of {' and of '.join(elsewhere)}" if elsewhere else f"known keys: {', '.join(known)}"
 
 
-def _example(path: Path) -> str:
-    last = path[-1] if path else ""
-    if isinstance(last, int):
-        items = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
-        return items.get(str(path[-2]), _EXAMPLES.get(str(path[-2]), ""))
-    return _EXAMPLES.get(last, "")
+def example_at(path: Path) -> str:
+    """How the value at ``path``, or the nearest thing around it, may look; "" where nobody can tell."""
+    for depth in range(len(path), 0, -1):
+        last = path[depth - 1]
+        if isinstance(last, str) and last in _EXAMPLES:
+            return _ITEMS.get(last, _EXAMPLES[last]) if depth < len(path) else _EXAMPLES[last]
+    return ""

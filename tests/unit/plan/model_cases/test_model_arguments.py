@@ -1,0 +1,187 @@
+"""Arguments of a captured call: what text spells, what it does not, and how the call reads."""
+
+from __future__ import annotations
+
+import pytest
+from model_kit import TENSOR, call_of, file_of, problem_of, said
+
+from optest.plan.forms import Misfit
+from optest.plan.model_cases.arguments import keywords, literal, value_of
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("1", "1"),
+        ("'1'", "'1'"),
+        ("1.0", "1.0"),
+        ("true", "True"),
+        ("'True'", "True"),
+        ("null", "None"),
+        ("'None'", "None"),
+        ("'none'", "'none'"),
+        ("mean", "'mean'"),
+        ("''", "''"),
+        ("[2, 32]", "[2, 32]"),
+        ("['1', 1]", "['1', 1]"),
+        ("'(2, 32)'", "(2, 32)"),
+        ("'(2,)'", "(2,)"),
+        ("'[2, 32]'", "[2, 32]"),
+        ("'(1, 12, -1, 128)'", "(1, 12, -1, 128)"),
+        ("'(ij)'", "'(ij)'"),
+        ("'(input0,)'", "'(input0,)'"),
+        ("'(9**9**9)'", "'(9**9**9)'"),
+        ("'bij,bjk->bik'", "'bij,bjk->bik'"),
+        ("torch.float16", "torch.float16"),
+        ("torch.contiguous_format", "torch.contiguous_format"),
+        ("'torch.nn.Linear'", "'torch.nn.Linear'"),
+        ("float16", "'float16'"),
+        ("cuda:0", "device('cuda:0')"),
+        ("cpu", "device('cpu')"),
+        ("cpus", "'cpus'"),
+        ("[torch.int64, cpu]", "[torch.int64, device('cpu')]"),
+        (".inf", "inf"),
+        ("'inf'", "inf"),
+        ("-.inf", "-inf"),
+        ("'-inf'", "-inf"),
+        (".nan", "nan"),
+        ("'nan'", "nan"),
+        ("-3.3895313892515355e+38", "-3.3895313892515355e+38"),
+        ("12345678901234567890", "12345678901234567890"),
+    ],
+)
+def test_what_a_value_is(written: str, text: str) -> None:
+    assert call_of(f"op: torch.f, inputs: [{{value: {written}}}]") == f"torch.f({text})"
+    assert call_of(f"op: torch.f, kwmap: {{k: {written}}}") == f"torch.f(k={text})"
+    assert call_of(f"op: torch.f, attrs: {{k: {written}}}") == f"torch.f(k={text})"
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("'(Ellipsis, None, slice(None, None, None))'", "(..., None, slice(None, None, None))"),
+        ("'...'", "..."),
+        ("'1'", "1"),
+        ("'\"1\"'", "'1'"),
+        ("'[1, (2, 3)]'", "[1, (2, 3)]"),
+        ("'-inf'", "-inf"),
+        ("'float(\"nan\")'", "nan"),
+        ("'slice(3)'", "slice(None, 3, None)"),
+        ("torch.bfloat16", "torch.bfloat16"),
+        ("1+2j", "complex(1.0, 2.0)"),
+        ("'torch.device(\"cuda\")'", "device('cuda')"),
+    ],
+)
+def test_what_py_is(written: str, text: str) -> None:
+    assert call_of(f"op: torch.f, inputs: [{{py: {written}}}]") == f"torch.f({text})"
+
+
+def test_tensors_are_numbered_in_the_order_of_the_call() -> None:
+    inputs = f"[{TENSOR}, {{tensor_list: [{{shape: [2]}}, {{shape: [3]}}]}}, {{value: 2}}, {TENSOR}]"
+    call = call_of(f"op: torch.f, inputs: {inputs}, attrs: {{dim: -1}}, kwmap: {{out: null}}")
+    assert call == "torch.f(input0, [input1, input2], 2, input3, dim=-1, out=None)"
+
+
+def test_a_call_without_tensors_and_one_without_anything() -> None:
+    assert call_of("op: torch.arange, inputs: [{value: 3}]") == "torch.arange(3)"
+    assert call_of("op: torch.is_grad_enabled") == "torch.is_grad_enabled()"
+    assert call_of("op: torch.cat, inputs: [{tensor_list: []}]") == "torch.cat([])"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("9**9**9", "9 ** 9 ** 9 is computed"),
+        ("'a' * 1000000000", "is computed"),
+        ("'lambda: 1'", "lambda: 1 is a function"),
+        ("().__class__.__bases__", "() stands where a name should"),
+        ("torch.__builtins__", "is an attribute"),
+        ("__import__('os').system('true')", "is a call"),
+        ("open('/etc/passwd')", "is a call"),
+        ("'[x for x in (1, 2)]'", "is a comprehension"),
+        ("'f\"{1}\"'", "is an f-string"),
+        ("'(x := 1)'", "is an assignment"),
+        ("'(*a, 1)'", "*a is a starred value"),
+        ("'{1: 2}'", "is a dict"),
+        ("''", "no Python value"),
+        ("'1 +'", "no Python value"),
+        ("nope", "nope is a name"),
+        ("input0", "'input0' names a tensor, but tensors stand in `tensor`"),
+        ("'(1, [input0])'", "names a tensor"),
+        ("slice(input0)", "names a tensor"),
+        (f"'{'-' * 3000}1'", "nested too deeply"),
+        (f"'0x{'f' * 200}'", "has 800 bits"),
+    ],
+)
+def test_py_is_parsed_and_never_evaluated(written: str, message: str) -> None:
+    text = file_of(f"- {{name: a, op: torch.f, inputs: [{TENSOR}, {{py: {quoted(written)}}}]}}")
+    found = said(text)
+    assert found.startswith("m.yaml:3 $.cases[0].inputs[1].py: py is no literal: ")
+    assert message in found
+    assert found.endswith("\n    py: (Ellipsis, None, slice(None, 2))")
+
+
+def quoted(written: str) -> str:
+    """What is no plain word in YAML stands in quotes."""
+    return written if written.startswith("'") and written.endswith("'") else '"' + written.replace('"', '\\"') + '"'
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "message"),
+    [
+        ("inputs: [{value: {a: 1}}]", "inputs[0].value", "the value is {a: 1}, but should be a scalar, a list or text"),
+        ("inputs: [{value: [1, {a: 1}]}]", "inputs[0].value", "the value is {a: 1}"),
+        ("kwmap: {dim: {a: 1}}", "kwmap.dim", "the value is {a: 1}"),
+        ("attrs: {dim: 1}, kwmap: {dim: 1}", "kwmap.dim", "dim stands in attrs and in kwmap, but"),
+        ("kwmap: {9x: 1}", "kwmap['9x']", "'9x' is not the name of a keyword argument"),
+        ("attrs: {a-b: 1}", "attrs.a-b", "'a-b' is not the name of a keyword argument"),
+        ("attrs: {lambda: 1}", "attrs.lambda", "'lambda' is not the name"),
+        ("attrs: {'x=1, y': 1}", "attrs['x=1, y']", "is not the name of a keyword argument"),
+        ("attrs: {dïm: 1}", "attrs.dïm", "is not the name of a keyword argument"),
+        ("attrs: [1]", "attrs", "attrs is [1], but should be a mapping"),
+        ("kwmap: dim", "kwmap", "kwmap is 'dim', but should be a mapping"),
+        ("inputs: {value: 1}", "inputs", "inputs is {value: 1}, but should be a list"),
+        ("inputs: [3]", "inputs[0]", "item 0 is 3, but should be a mapping"),
+        ("inputs: [{py: 3}]", "inputs[0].py", "py is 3, but should be text"),
+        ("inputs: [{tensor: 3}]", "inputs[0].tensor", "tensor is 3, but should be a mapping"),
+        ("inputs: [{tensor_list: {shape: [2]}}]", "inputs[0].tensor_list", "but should be a list"),
+        ("inputs: [{file: 3}]", "inputs[0].file", "file is 3, but should be text"),
+        ("inputs: [{}]", "inputs[0]", "the input states nothing, but should state exactly one of tensor, tensor_list"),
+        ("inputs: [{py: '1', value: 1}]", "inputs[0]", "the input states py and value, but should state exactly one"),
+        (f"inputs: [{{value: [{', '.join(['123456789'] * 9_500)}]}}]", "inputs", "the call has 104,"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_says_where_and_what_to_write(entry: str, place: str, message: str) -> None:
+    found = said(file_of(f"- {{name: a, op: torch.f, {entry}}}"))
+    assert found.startswith(f"m.yaml:3 $.cases[0].{place}: ")
+    assert message in found
+
+
+def test_every_wrong_input_of_a_case_is_told() -> None:
+    text = file_of(
+        """
+        - name: a
+          op: torch.f
+          inputs:
+            - py: foo()
+            - value: {a: 1}
+            - tensor_list: [{shape: [2], init: x}, {shape: [2], dtype: y}]
+        """
+    )
+    with pytest.raises(AssertionError) as raised:
+        problem_of(text)
+    lines = [line.split(": ")[0] for line in str(raised.value).splitlines() if line.startswith("m.yaml")]
+    assert lines == [
+        "m.yaml:6 $.cases[0].inputs[0].py",
+        "m.yaml:7 $.cases[0].inputs[1].value",
+        "m.yaml:8 $.cases[0].inputs[2].tensor_list[0].init",
+        "m.yaml:8 $.cases[0].inputs[2].tensor_list[1].dtype",
+    ]
+
+
+def test_the_parts_alone() -> None:
+    assert value_of(["(1, 2)", "x"]) == [(1, 2), "x"]
+    assert literal(" (1, ) ") == (1,)
+    assert keywords({"attrs": None, "kwmap": {"dim": "None"}}) == {"dim": None}
+    with pytest.raises(Misfit):
+        value_of(b"x")
