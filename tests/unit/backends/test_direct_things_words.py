@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from optest.backends.c_library.direct_binding import bind_case
+from optest.backends.c_library.direct_cases import names_unknown
 from optest.backends.c_library.layouts import Gap
 from optest.backends.c_library.mapping_file import read_mapping
 from optest.errors import UsageError
+from optest.operators import operators
 from optest.spec import TensorSpec, dtype
 
 FILE = """
@@ -152,3 +155,25 @@ def test_other_dtypes_are_those_that_are_stated(tmp_path: Path) -> None:
         bound(path, {"input:input": spec(4, 3), "output:out": TensorSpec(dtype=dtype(name), shape=(4, 3))})
     with pytest.raises(Gap, match="takes tensors of one dtype, but the case has float32, int64"):
         bound(path, {"input:input": spec(4, 3), "output:out": TensorSpec(dtype=dtype("int64"), shape=(4, 3))})
+
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", ["gsl", "volk"])
+def test_the_mappings_of_the_examples_are_right(name: str) -> None:
+    read = read_mapping(ROOT / "examples" / name / f"{name}.yaml")
+    for operator, alternatives in read.direct.items():
+        for entry in alternatives:
+            assert names_unknown(entry, operators.get(operator)) == []
+
+
+def test_the_mappings_of_the_documentation_are_right(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(version: 1\nname: .*?)```", (ROOT / "docs" / "backends.md").read_text(), re.S)
+    assert len(blocks) >= 4
+    for index, block in enumerate(blocks):
+        path = tmp_path / f"{index}.yaml"
+        path.write_text(block)
+        for operator, alternatives in read_mapping(path).direct.items():
+            for entry in alternatives:
+                assert names_unknown(entry, operators.get(operator)) == []
