@@ -316,8 +316,8 @@ def _canonical_value(kind: str, value: Any) -> Any:
             return value
         case "float" if _is_int(value) or isinstance(value, float):
             return float(value)
-        case "bool" if isinstance(value, bool):
-            return value
+        case "bool" if isinstance(value, bool) or (_is_int(value) and value in (0, 1)):  # ONNX has 0 and 1
+            return bool(value)
         case "str" if isinstance(value, str):
             return value
         case "ints" if _is_int(value):

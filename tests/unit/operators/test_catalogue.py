@@ -107,3 +107,15 @@ def test_a_name_that_is_near_an_alias_suggests_it(name: str, meant: str) -> None
     with pytest.raises(UnknownName) as caught:
         operators.get(name)
     assert caught.value.suggestion == meant
+
+
+@pytest.mark.parametrize(("stated", "read"), [(1, True), (0, False), (True, True)])
+def test_truth_as_onnx_writes_it(stated: object, read: bool) -> None:
+    """``keepdims=1`` is what its documentation has; the case is the same as with true."""
+    assert operators.get("ReduceSum").attribute("keepdim").read(stated) is read
+
+
+@pytest.mark.parametrize("stated", [2, -1, 1.0, "1", "yes"])
+def test_what_is_neither_true_nor_false(stated: object) -> None:
+    with pytest.raises(UnfitArguments, match="should be true or false"):
+        operators.get("sum").attribute("keepdim").read(stated)
