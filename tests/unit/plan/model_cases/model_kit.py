@@ -9,7 +9,7 @@ from typing import Any
 from optest.errors import PlanError, Problem
 from optest.generators.fills import check_fill
 from optest.operators import operators
-from optest.plan import CaseRequest, build_cases, parse_plan
+from optest.plan import CaseRequest, PlanDocument, build_cases, parse_plan
 from optest.plan.model_cases.conditions import NO_FACTS, Facts
 from optest.spec import BackendTarget, TestCase
 
@@ -45,8 +45,12 @@ def said(text: str, **more: Any) -> str:
 
 
 def cases_of(text: str, *, file: str = "m.yaml", facts: Facts = NO_FACTS) -> list[TestCase]:
+    return cases_of_document(parse_plan(text.encode(), file, facts=facts))
+
+
+def cases_of_document(document: PlanDocument) -> list[TestCase]:
     return build_cases(
-        parse_plan(text.encode(), file, facts=facts),
+        document,
         CaseRequest(),
         operators=operators,
         target_of=lambda name, chip: BackendTarget(name=name, chip=chip),

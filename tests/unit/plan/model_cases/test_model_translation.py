@@ -1,0 +1,404 @@
+"""A file of model cases as a plan: what its cases become, and what is said of a file that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from model_kit import TENSOR, case_of, cases_of, cases_of_document, file_of, problem_of, problems_of, said, write
+
+from optest.errors import PlanError
+from optest.plan import open_plan, parse_plan
+from optest.plan.model_cases.schema import InputEntry, ModelCase, TensorEntry
+from optest.plan.model_cases.translation import slug
+from optest.spec import TestCase
+
+
+def test_a_case_is_a_case_of_a_plan() -> None:
+    text = """\
+model: gpt-oss-20b
+default: {dtype: fp16, seed: 123, rtol: 1.0e-3, atol: 1.0e-2}
+cases:
+  - name: add.1
+    op: torch.add
+    inputs: [{tensor: {shape: [4, 8], init: randn}}, {value: 2}]
+    kwmap: {alpha: 3}
+    description: |
+      modeling_gpt_oss.py:138 in forward
+    marks: [constant, constant, bf16]
+    mark: slow
+    rtol: 0.5
+    seed: 7
+    expects_error: {type: RuntimeError, match: view}
+  - name: neg.1
+    op: torch.neg
+    inputs: [{tensor: {shape: [4]}}]
+"""
+    first, second = cases_of(text)
+    assert first.id == "gpt-oss-20b::add.1"
+    assert first.attributes["call"] == "torch.add(input0, 2, alpha=3)"
+    assert first.descriptor.name == "torch.add"
+    assert first.seed == 7
+    assert first.description == "modeling_gpt_oss.py:138 in forward"
+    assert first.tags == ("model_gpt_oss_20b", "slow", "constant", "bf16")
+    assert first.expects_error is not None
+    assert (first.expects_error.type, first.expects_error.match) == ("RuntimeError", "view")
+    assert second.seed == 123
+    assert second.tags == ("model_gpt_oss_20b",)
+    assert [(case.tolerance.rtol, case.tolerance.atol) for case in (first, second) if case.tolerance] == [
+        (0.5, 0.01),
+        (0.001, 0.01),
+    ]
+
+
+def test_default_and_defaults_are_the_same_alone() -> None:
+    for key in ("default", "defaults"):
+        (case,) = cases_of(
+            file_of(f"- {{name: a, op: torch.abs, inputs: [{TENSOR}]}}") + f"{key}: {{dtype: bf16, seed: 5}}\n"
+        )
+        assert (case.dtypes[0].name, case.seed) == ("bfloat16", 5)
+
+
+def test_slugs() -> None:
+    assert slug("Qwen2.5-7B-Instruct") == "qwen2_5_7b_instruct"
+    assert slug("--") == ""
+
+
+CASE = f"{{name: a, op: torch.abs, inputs: [{TENSOR}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            f"model: m\ndefault: {{dtype: fp16}}\ndefaults: {{dtype: bf16}}\ncases: [{CASE}}}]\n",
+            "m.yaml:3 $.defaults: default and defaults are both stated, but one of them would be ignored\n"
+            "    keep one of them",
+        ),
+        (
+            "model: m\ncases: []\n",
+            "m.yaml:2 $.cases: cases is [], but should hold at least one case\n    remove the file if it is not needed",
+        ),
+        ("model: m\n", "m.yaml:1 $.cases: the key cases is missing\n    cases: [{name: add.1, op: torch.add"),
+        (
+            "model: m\ncases: {name: a}\n",
+            "m.yaml:2 $.cases: cases is {name: 'a'}, but should be a list\n    cases: [{name",
+        ),
+        (f"model:\ncases: [{CASE}}}]\n", "m.yaml:1 $.model: model is null, but should be text\n    model: gpt-oss-20b"),
+        (
+            f"model: ''\ncases: [{CASE}}}]\n",
+            "m.yaml:1 $.model: model is '', but should be a word\n    model: gpt-oss-20b",
+        ),
+        (f"model: 3\ncases: [{CASE}}}]\n", 'm.yaml:1 $.model: model is 3, but should be text\n    write "3" in quotes'),
+        (
+            f"model: m\nmodle: n\ncases: [{CASE}}}]\n",
+            "m.yaml:2 $.modle: unknown key 'modle' of the file\n    did you mean mod",
+        ),
+        (
+            f"model: m\ninclude: [b.yaml]\ncases: [{CASE}}}]\n",
+            "$.include: unknown key 'include' of the file\n    known keys: mod",
+        ),
+        (f"model: m\nop: x\ncases: [{CASE}}}]\n", "$.op: unknown key 'op' of the file\n    it is a key of a case"),
+        (
+            f"model: m\ndefault: {{dtpye: x}}\ncases: [{CASE}}}]\n",
+            "unknown key 'dtpye' of the defaults\n    did you mean dtype?",
+        ),
+        (
+            f"model: m\ndefault: {{shape: [2]}}\ncases: [{CASE}}}]\n",
+            "'shape' of the defaults\n    it is a key of a tensor",
+        ),
+        (
+            f"model: m\ndefault: [1]\ncases: [{CASE}}}]\n",
+            "m.yaml:2 $.default: default is [1], but should be a mapping\n    default:",
+        ),
+        (
+            f"model: m\ndefault: {{dtype: fp17}}\ncases: [{CASE}}}]\n",
+            "m.yaml:2 $.default.dtype: unknown dtype 'fp17'\n    known",
+        ),
+        (
+            f"model: m\ndefaults: {{seed: -1}}\ncases: [{CASE}}}]\n",
+            "$.defaults.seed: seed is -1, but should be at least 0\n    s",
+        ),
+        (
+            f"model: m\ndefaults: {{rtol: .nan}}\ncases: [{CASE}}}]\n",
+            "$.defaults.rtol: rtol is nan, but should be a finite",
+        ),
+        (
+            f"model: m\ncases: [{CASE}}}, 3]\n",
+            "m.yaml:2 $.cases[1]: case 1 is 3, but should be a mapping\n    - {name: add.1",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str) -> None:
+    assert told in said(text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "message"),
+    [
+        ("op: torch.abs", ".name", "the key name is missing\n    name: add.1"),
+        ("name: a", ".op", "the key op is missing\n    op: torch.add"),
+        ("name: '', op: torch.abs", ".name", "name is '', but should be a word"),
+        ("name: 3, op: torch.abs", ".name", 'name is 3, but should be text\n    write "3" in quotes if it is text'),
+        ('name: "a\\nb", op: torch.abs', ".name", "but should be text without control characters\n    name: add.1"),
+        ("name: a, op: abs", ".op", "op is 'abs', but should be a dotted name of torch's\n    op: torch.abs"),
+        ("name: a, op: 'os.system(1)'", ".op", "but should be a dotted name of torch's\n    op: torch.add"),
+        ("name: a, op: torch", ".op", "op is 'torch', but should be a dotted name of torch's"),
+        ("name: a, op: torch.", ".op", "op is 'torch.', but should be a dotted name"),
+        ("name: a, op: 'torch.add; 1'", ".op", "but should be a dotted name of torch's"),
+        ("name: a, op: numpy.add", ".op", "but should be a dotted name of torch's"),
+        ("name: a, op: 3", ".op", "op is 3, but should be text"),
+        ("name: a, op: torch.abs, input: []", ".input", "unknown key 'input' of a case\n    did you mean inputs?"),
+        ("name: a, op: torch.abs, shape: []", ".shape", "unknown key 'shape' of a case\n    it is a key of a tensor"),
+        (
+            "name: a, op: torch.abs, tensor: {}",
+            ".tensor",
+            "unknown key 'tensor' of a case\n    it is a key of an input",
+        ),
+        ("name: a, op: torch.abs, model: x", ".model", "unknown key 'model' of a case\n    it is a key of the file"),
+        ("name: a, op: torch.abs, zzz: x", ".zzz", "unknown key 'zzz' of a case\n    known keys: dtype, seed, rtol"),
+        ("name: a, op: torch.abs, inputs: [{tensr: {}}]", ".inputs[0].tensr", "of an input\n    did you mean tensor?"),
+        (
+            "name: a, op: torch.abs, inputs: [{shape: [2]}]",
+            ".inputs[0].shape",
+            "of an input\n    it is a key of a tensor",
+        ),
+        ("name: a, op: torch.abs, dtype: fp17", ".dtype", "unknown dtype 'fp17'"),
+        ("name: a, op: torch.abs, seed: 1.5", ".seed", "seed is 1.5, but should be an integer"),
+        ("name: a, op: torch.abs, atol: -1", ".atol", "atol is -1, but should be at least 0"),
+        ("name: a, op: torch.abs, atol: '1e-3'", ".atol", "atol is '1e-3', but should be a number"),
+        ("name: a, op: torch.abs, description: 3", ".description", "description is 3, but should be text"),
+        (
+            "name: a, op: torch.abs, marks: 3",
+            ".marks",
+            "a mark is 3, but should be a word\n    marks: [constant, slow]",
+        ),
+        ("name: a, op: torch.abs, marks: [a, '']", ".marks[1]", "a mark is '', but should be a word"),
+        ('name: a, op: torch.abs, mark: "a\\nb"', ".mark", "but should be a word"),
+        (
+            "name: a, op: torch.abs, expects_error: RuntimeError",
+            ".expects_error",
+            "but should be a mapping\n    expects_error",
+        ),
+        ("name: a, op: torch.abs, expects_error: {}", ".expects_error", "states neither type nor match"),
+        (
+            "name: a, op: torch.abs, expects_error: {match: ''}",
+            ".expects_error.match",
+            "match is '', but should be a word",
+        ),
+        ("name: a, op: torch.abs, expects_error: {mach: x}", ".expects_error.mach", "did you mean match?"),
+        (
+            "name: a, op: torch.abs, expects_error: {type: RuntimError}",
+            ".expects_error.type",
+            "did you mean RuntimeError?",
+        ),
+        ("name: a, op: torch.abs, expects_error: {type: SystemExit}", ".expects_error.type", "should be one of Arith"),
+        (
+            "name: a, op: torch.abs, expects_error: {type: BaseException}",
+            ".expects_error.type",
+            "should be one of Arith",
+        ),
+    ],
+)
+def test_a_case_that_is_wrong_says_where_and_what_to_write(entry: str, place: str, message: str) -> None:
+    found = said(file_of(f"- {{name: z, op: torch.neg, inputs: [{TENSOR}]}}\n- {{{entry}}}"))
+    assert found.startswith(f"m.yaml:4 $.cases[1]{place}: ")
+    assert message in found
+
+
+def test_two_cases_of_one_name() -> None:
+    assert said(file_of(f"- {CASE}}}\n- {CASE}}}\n- {{name: b, op: torch.abs}}")) == (
+        "m.yaml:4 $.cases[1].name: the case is called 'a', as the one in line 3\n    give each case its own name"
+    )
+
+
+def test_everything_wrong_is_told_at_once_and_each_once() -> None:
+    text = """\
+model: m
+default: {dtype: fp17}
+cases:
+  - name: a
+    op: torch.abs
+    inputs:
+      - tensor: {shape: [2], init: rndn}
+      - py: foo()
+  - name: a
+    op: torch.neg
+    inputs: [{tensor: {shape: [2], dtype: zz}}]
+    skip_if: nope
+  - {name: c, op: torch.abs, opp: 1}
+  - {name: d, op: torch.abs}
+"""
+    found = [(each.line, each.path) for each in problems_of(text)]
+    assert found == [
+        (2, "$.default.dtype"),
+        (7, "$.cases[0].inputs[0].tensor.init"),
+        (8, "$.cases[0].inputs[1].py"),
+        (9, "$.cases[1].name"),
+        (13, "$.cases[2].opp"),
+    ]
+    again = text.replace("  - name: a\n    op: torch.neg", "  - name: b\n    op: torch.neg").replace("fp17", "fp16")
+    assert (11, "$.cases[1].inputs[0].tensor.dtype") in [(each.line, each.path) for each in problems_of(again)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"model: m\ncases: [{CASE}, atol: 1e-3x}}]\n", "atol is '1e-3x', but should be a number"),
+        (f"model: m\ncases: [{CASE}, marks: no}}]\n", "marks is no, and YAML 1.1 reads it as a boolean"),
+        (f"model: m\ncases: [{CASE}, name: b}}]\n", "the key name is stated twice"),
+        ("model: m\ncases: [{name: a, op: torch.abs, inputs: [{value: 010}]}]\n", "value is 010"),
+        (
+            "model: m\ncases: [{name: a, op: torch.abs, inputs: [{value: !!python/object:os.system x}]}]\n",
+            "is not taken",
+        ),
+    ],
+)
+def test_traps_of_yaml_are_told_of_model_cases_too(text: str, told: str) -> None:
+    problem = problem_of(text)
+    assert told in problem.message
+    assert problem.line == 2
+
+
+@pytest.mark.parametrize("text", ["model: [", "model: &a *a", "- model", "model: m\ncases: [{<<: *x}]"])
+def test_what_is_no_yaml_is_told_as_of_a_plan(text: str) -> None:
+    with pytest.raises(PlanError):
+        parse_plan(text.encode(), "m.yaml")
+
+
+ONE = f"model: one\ncases: [{CASE}}}]\n"
+
+
+def test_two_files_of_one_model_in_one_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, plan="include: [a.yaml, b.yaml, c.yaml]\n", a=ONE, b="\n" + ONE, c=ONE.replace("one", "two"))
+    (problem,) = open_plan(path).problems
+    assert (problem.file, problem.line, problem.path) == (f"{tmp_path}/b.yaml", 2, "$.model")
+    assert problem.message == f"the model is called 'one', as the one at {tmp_path}/a.yaml:1"
+    assert problem.hint == "give each its own name, or run the files apart"
+
+
+def test_files_of_several_models_in_one_plan(tmp_path: Path) -> None:
+    native = (
+        "seed: 1\ncases: [{op: torch.neg, shapes: {input0: 2x3}, attributes: {call: torch.neg(input0)}, name: n}]\n"
+    )
+    path = write(tmp_path, plan="include: [a.yaml, b.yaml, n.yaml]\n", a=ONE, b=ONE.replace("one", "two"), n=native)
+    document = open_plan(path)
+    assert document.problems == ()
+    cases = cases_of_document(document)
+    assert [case.id for case in cases] == ["one::a", "two::a", "n"]
+    assert cases[0].key == cases[1].key
+    assert [case.tags for case in cases] == [("model_one",), ("model_two",), ()]
+
+
+def test_a_wrong_file_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    path = write(tmp_path, plan="include: [a.yaml, b.yaml]\n", a="model: one\ncases: []\n", b=ONE.replace("one", "two"))
+    document = open_plan(path)
+    assert [(each.file, each.line) for each in document.problems] == [(f"{tmp_path}/a.yaml", 2)]
+    assert [case["name"] for each in document.family() for case in each.cases] == ["two::a"]
+
+
+def test_keys_tell_scalars_and_layouts_apart() -> None:
+    variants = [
+        f"op: torch.f, inputs: [{TENSOR}, {{value: 1}}]",
+        f"op: torch.f, inputs: [{TENSOR}, {{value: '1'}}]",
+        f"op: torch.f, inputs: [{TENSOR}, {{value: 1.0}}]",
+        f"op: torch.f, inputs: [{TENSOR}, {{value: true}}]",
+        f"op: torch.f, inputs: [{TENSOR}, {{value: [1]}}]",
+        f"op: torch.f, inputs: [{TENSOR}, {{value: '(1,)'}}]",
+        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{a: 1}}",
+        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{a: '1'}}",
+        f"op: torch.f, inputs: [{TENSOR}], kwmap: {{b: 1}}",
+        f"op: torch.g, inputs: [{TENSOR}, {{value: 1}}]",
+        "op: torch.f, inputs: [{tensor: {shape: [2, 3], stride: [1, 2]}}, {value: 1}]",
+        "op: torch.f, inputs: [{tensor: {shape: [2, 3], storage_offset: 1}}, {value: 1}]",
+        "op: torch.f, inputs: [{tensor: {shape: [2, 3], dtype: fp16}}, {value: 1}]",
+        "op: torch.f, inputs: [{tensor: {shape: [2, 3], init: randn}}, {value: 1}]",
+        "op: torch.f, inputs: [{tensor: {shape: [2, 3], init: rand, init_args: {high: 2}}}, {value: 1}]",
+        "op: torch.f, inputs: [{tensor_list: [{shape: [2, 3]}]}, {value: 1}]",
+        f"seed: 5, op: torch.f, inputs: [{TENSOR}, {{value: 1}}]",
+    ]
+    assert len({case_of(each).key for each in variants}) == len(variants)
+    same = f"marks: x, description: y, atol: 1, op: torch.f, inputs: [{TENSOR}, {{value: 1}}]"
+    assert case_of(same).key == case_of(variants[0]).key
+
+
+WORDS = st.sampled_from(
+    ["torch.add", "fp16", "bool", "int64", "zz", "rand", "randint", "data", "eye", "file", "x.pt", "1", "(1, 2)",
+     "(", "noncontig_slice", "transpose_view", "expand_view", "dim", "high", "path", "RuntimeError",
+     "device == 'cpu'", "a()",
+     "no", "010", "", "~", "\\0", "ü", "torch.", "None", "cpu", "input0", "slice(1)", "9**9**9"]
+)  # fmt: skip
+SCALARS = st.none() | st.booleans() | st.integers(-3, 5) | st.floats() | st.integers() | WORDS
+KEYS = st.sampled_from(
+    [*ModelCase.__annotations__, *InputEntry.__annotations__, *TensorEntry.__annotations__, "low", "high", "value",
+     "path", "dim", "step", "base_shape", "expr", "reason", "type", "match", "zzz"]
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
+)
+TENSORS = st.fixed_dictionaries(
+    {"shape": st.lists(st.integers(0, 4), max_size=3)},
+    optional={
+        "dtype": st.sampled_from(["fp16", "bool", "int8", "complex64"]) | VALUES,
+        "stride": st.lists(st.integers(0, 4), max_size=3) | VALUES,
+        "storage_offset": st.integers(0, 4) | VALUES,
+        "init": st.sampled_from(["rand", "randint", "data", "full", "eye", "xavier", "arange", "file"]) | VALUES,
+        "init_args": st.dictionaries(KEYS, SCALARS, max_size=2) | VALUES,
+        "preset": st.sampled_from(["noncontig_slice", "transpose_view", "expand_view"]) | VALUES,
+        "preset_args": st.dictionaries(KEYS, SCALARS, max_size=2) | VALUES,
+    },
+)
+INPUTS = st.one_of(
+    st.fixed_dictionaries({"tensor": TENSORS}),
+    st.fixed_dictionaries({"tensor_list": st.lists(TENSORS, max_size=2)}),
+    st.fixed_dictionaries({"value": VALUES}),
+    st.fixed_dictionaries({"py": WORDS}),
+    st.fixed_dictionaries({"file": WORDS}),
+    VALUES,
+)
+CASES = st.builds(
+    lambda case, more: {**case, **more},
+    st.fixed_dictionaries(
+        {
+            "name": st.sampled_from(["a", "b", "c", "d"]),
+            "op": st.just("torch.add"),
+            "inputs": st.lists(INPUTS, max_size=3),
+        },
+        optional={"kwmap": st.dictionaries(KEYS, VALUES, max_size=2)},
+    ),
+    st.just({}) | st.dictionaries(KEYS, VALUES, max_size=2),
+)
+
+
+def outcome(data: object) -> list[TestCase] | None:
+    """Cases, or None for problems that all have a place. Anything else that is raised fails the test."""
+    try:
+        return cases_of(yaml.safe_dump(data, allow_unicode=True), file="fuzz.yaml")
+    except PlanError as error:
+        problems = error.problems
+    assert problems
+    assert all(each.message and each.file == "fuzz.yaml" and each.line for each in problems), problems
+    return None
+
+
+@given(st.lists(CASES, min_size=1, max_size=3), st.just({}) | st.dictionaries(KEYS, VALUES, max_size=2))
+@settings(max_examples=40, deadline=None)
+@example([{"name": "a", "op": "torch.add", "inputs": [{"value": "\ud7ff"}]}], {})
+@example(
+    [{"name": "a", "op": "torch.add", "inputs": [{"tensor": {"shape": [], "init": "data", "init_args": None}}]}], {}
+)
+def test_whatever_stands_in_a_file_becomes_cases_or_is_told(cases: list[object], default: dict[str, object]) -> None:
+    outcome({"model": "m", "default": default, "cases": cases})
+
+
+@given(st.dictionaries(st.sampled_from(["model", "default", "defaults", "cases", "zzz"]), VALUES))
+@settings(max_examples=40, deadline=None)
+def test_whatever_stands_at_the_top_becomes_cases_or_is_told(top: dict[str, object]) -> None:
+    outcome({"model": "m", **top})
+
+
+def test_the_property_sees_cases_and_not_problems_alone() -> None:
+    assert outcome({"model": "m", "cases": [{"name": "a", "op": "torch.add", "inputs": [{"tensor": {"shape": [2]}}]}]})
