@@ -17,7 +17,8 @@ _HEAD = """\
 <!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
 
 What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
-PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean exactly the same.
+PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean exactly the same. An attribute that is
+true or false takes 1 and 0 too, as ONNX has them.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
