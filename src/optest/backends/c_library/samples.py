@@ -32,6 +32,9 @@ _IMAGES = 4
 """Dimensions of a batch of images, for which kernels like to have a way of their own."""
 _DEEP = 8
 """Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
+_BELOW_0 = {"fill": "uniform", "low": -4.0, "high": -0.25}
+_MAGNITUDES = (-80, 60)
+"""Of float32, which a double squares without loss, and a float does not."""
 _MOST_ROWS = 1 << 16
 _FEW_ROWS = 300
 _MOST_OF_TABLE = 1 << 20
@@ -76,12 +79,44 @@ def _of_functions(
     """For an operator that is a function: what it cannot be told is not asked, nor refused."""
     further = in_its_dtypes(own, mapping, lack)
     asked = [sample for sample, _ in (*own, *further)]
-    for entry, answered in own_by_function([*own, *further], mapping, lack):
-        for call in calls_from(answered, lack):
-            asked += [each for each in _derived(call, entry) if can_take(each, call.base, lack)]
+    by_function = own_by_function([*own, *further], mapping, lack)
+    is_special = any(sample.case_set == "special" for _, answered in by_function for sample, _ in answered)
+    for entry, answered in by_function:
+        for index, call in enumerate(calls_from(answered, lack)):
+            derived = (*_derived(call, entry), *(() if index else _fills(call, entry, is_special=is_special)))
+            asked += [each for each in derived if can_take(each, call.base, lack)]
             wrong = refusals(call, entry, mapping.promised(entry)) if mapping.status else ()
             asked += [each for each in wrong if can_take(each, call.base, lack)]
     return asked
+
+
+def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sample]:
+    """Numbers of both signs, none above 0, tiny and huge ones; special ones where one of the operator's functions is
+    asked for them at all, since another may answer those samples, or all of them may meet a NaN."""
+    for name in call.dtypes(entry):
+        typed = call.of_dtype(name)
+        yield _with_fill("signs", typed, {"fill": "randn"})
+        for exponent in _MAGNITUDES if name == "float32" else ():
+            yield _with_fill("magnitudes", typed, {"fill": "full", "value": 2.0**exponent})
+        for sized in (typed, *typed.resized(1)):
+            yield _with_fill("signs", sized, dict(_BELOW_0))
+        if is_special and dtype(name).is_float:
+            first = typed.inputs[0]
+            infinite = {"fill": "data", "values": _with_last(typed.shapes[first], -0.5, "inf")}
+            yield _with_fill("special", typed, "special")
+            yield _with_fill("special", typed, {first: infinite})
+
+
+def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
+    """The usual value everywhere but in the last place, nested like the shape."""
+    if not shape:
+        return last
+    rest = [_with_last(shape[1:], usual, usual) for _ in range(shape[0] - 1)]
+    return [*rest, _with_last(shape[1:], usual, last)]
+
+
+def _with_fill(name: str, call: AskedCall, generator: Any) -> Sample:
+    return Sample(case_set=name, case=call.case(generator=generator), tier=Tier.PARITY)
 
 
 def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
