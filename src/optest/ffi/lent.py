@@ -17,9 +17,9 @@ from optest.ffi.regions import Region
 from optest.numerics import Array
 from optest.spec import TensorSpec
 
-__all__ = ["lent_buffer"]
+__all__ = ["LENT_FROM_BYTES", "lent_buffer"]
 
-_LENT_FROM_BYTES = 1 << 22
+LENT_FROM_BYTES = 1 << 22
 _LEAST_BEHIND = 256
 """As many bytes as a guard zone has; with fewer behind it an array is copied."""
 
@@ -34,7 +34,7 @@ def lent_buffer(values: Array, spec: TensorSpec, *, name: str) -> Buffer | None:
     where it ends too close to the next one, or where this process does not have glibc's malloc.
     """
     nbytes = values.nbytes
-    if nbytes < _LENT_FROM_BYTES or not spec.is_dense or spec.offset or not values.flags.c_contiguous:
+    if nbytes < LENT_FROM_BYTES or not spec.is_dense or spec.offset or not values.flags.c_contiguous:
         return None
     owner = values
     while isinstance(owner.base, np.ndarray):

@@ -23,6 +23,7 @@ __all__ = ["Examination"]
 _COUNTS_LEAKS = "0"
 """The end of a case key by which leaks are counted: by the case alone, since its order does not matter."""
 
+_MOST_POLICIES = 256
 _OFTEN_BYTES = 1 << 14
 
 
@@ -35,6 +36,7 @@ class Examination:
         self._is_first = True
         self._called_often: set[str] = set()
         self._threads: ThreadCounts | None = None
+        self._policies: dict[tuple[int, bool, bool], tuple[FfiConfig, Policy]] = {}
 
     def of(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> Examined:
         """Call as often as it takes; of all case keys one in sixteen has its leaks counted and is looked at closer.
@@ -46,7 +48,7 @@ class Examination:
             Fault: for whatever the library did that it should not do.
             StatusError: if the library refuses.
         """
-        policy = replace(_policy(key, config), calls_often=self._calls_often(memory, subject))
+        policy = self._policy(key, config, often=self._calls_often(memory, subject))
         manners = Manners(self._printed, looks_at_process=policy.counts_leaks or self._is_first)
         self._is_first = False
 
@@ -117,6 +119,16 @@ class Examination:
 
         if key.endswith(_COUNTS_LEAKS):
             require_no_leak_of_refusals(refused)
+
+    def _policy(self, key: str, config: FfiConfig, *, often: bool) -> Policy:
+        """The same for the same configuration, which is kept alive; it counts by identity."""
+        place = (id(config), key.endswith(_COUNTS_LEAKS), often)
+        known = self._policies.get(place)
+        if known is None:
+            if len(self._policies) >= _MOST_POLICIES:
+                self._policies.clear()
+            known = self._policies[place] = (config, replace(_policy(key, config), calls_often=often))
+        return known[1]
 
     def _calls_often(self, memory: CaseMemory, subject: Subject) -> bool:
         if subject.name in self._called_often or memory.nbytes > _OFTEN_BYTES:

@@ -12,7 +12,7 @@ from optest.backends.c_library.places import Filling, Place, PlaceKey, PlacePool
 from optest.backends.c_library.requests import NO_REQUEST, CallRequest
 from optest.backends.c_library.roles import Entry
 from optest.ffi.faults import FaultReport
-from optest.ffi.lent import lent_buffer
+from optest.ffi.lent import LENT_FROM_BYTES, lent_buffer
 from optest.ffi.statuses import StatusError
 from optest.numerics import Array, dtype_of
 from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
@@ -121,6 +121,8 @@ class CaseMemory:
 
     def place_of_its_own(self, where: Where) -> Place:
         """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
+        if self.nbytes < LENT_FROM_BYTES:
+            return self.place(where)
         lent = {}
         for key, _ in self._inputs:
             values, spec = self.values.get(key), self._held.get(key)

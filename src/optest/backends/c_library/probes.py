@@ -271,7 +271,7 @@ class Probe:
             if not is_written:
                 self._require_written(place)
             examined = Examined(outputs=outputs)
-            _say_what_one_call_shows(examined, self._policy, why)
+            examined.checks += _what_one_call_shows(self._policy.guard, self._policy.alignment, why)
             self._with_threads(Answer(outputs), examined, place)
         return examined
 
@@ -518,13 +518,16 @@ def _say_what_was_done(examined: Examined, memory: CaseMemory, policy: Policy, *
         examined.done("heap memory as it was found", "two contents")
 
 
-def _say_what_one_call_shows(examined: Examined, policy: Policy, why: str) -> None:
+@lru_cache(maxsize=64)
+def _what_one_call_shows(guard: str | None, alignment: int, why: str) -> tuple[Check, ...]:
+    examined, policy = Examined(outputs={}), Policy(guard=guard, alignment=alignment)
     where = "256 bytes on each side" if policy.guard == "heap" else "forbidden pages"
     examined.done("guard zones", f"{where}, and all gaps, of inputs, outputs and workspace")
     examined.done("outputs written", "two poisons")
     _say_alignment(examined, policy)
     for name in ("nothing else read", "workspace", "state", _SAME_BITS, "leaks"):
         examined.impossible(name, why)
+    return tuple(examined.checks)
 
 
 def _other_values(values: Mapping[str, Array]) -> dict[str, Array]:

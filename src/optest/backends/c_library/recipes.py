@@ -116,29 +116,28 @@ class _Creation:
     def __init__(self, call: BoundCall) -> None:
         self._call = call
         self._told: list[Any] | None = None
-        self._slots = [index for index, key in enumerate(call.keys) if key == "slot"]
+        self._slot = ctypes.c_void_p()
         self._changing: list[tuple[int, str]] = []
 
     def pointer(self, values: Values, pointers: Mapping[str, int | None], what: str) -> int:
         """What the function filled in; ``pointers`` are the arguments that differ from call to call."""
-        slot = ctypes.c_void_p()
-        if self._told is None:
+        slot, told_again = self._slot, self._told
+        slot.value = None
+        if told_again is None:
             told = {**values, **pointers, "slot": ctypes.byref(slot)}
             self._call(told)
             self._told = [getattr(told[key], "address", told[key]) for key in self._call.keys]
             self._changing = [(index, key) for index, key in enumerate(self._call.keys) if key in pointers]
         else:
-            told_again = self._told.copy()
-            for index in self._slots:
-                told_again[index] = ctypes.byref(slot)
             for index, key in self._changing:
                 told_again[index] = pointers[key]
             self._call.function.again(told_again)
-        if not slot.value:
+        pointer: int | None = slot.value
+        if not pointer:
             name = self._call.function.name
             detail = f"the {what} was created without an error, but its pointer is NULL"
             raise Fault(Reason.NOT_REFUSED, f"{name} returned success, but no descriptor: {detail}")
-        return slot.value
+        return pointer
 
 
 def _ended_by(destroy: Function) -> Destroy:
