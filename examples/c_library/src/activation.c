@@ -13,6 +13,8 @@ static void relu_floats(size_t n, const double *const *in, double *out) {
     for (size_t i = 0; i < n; ++i) out[i] = in[0][i] <= 0 ? 0 : in[0][i];
     if (FAULT(relu_nan_becomes_0))
         for (size_t i = 0; i < n; ++i) out[i] = in[0][i] > 0 ? in[0][i] : 0;
+    if (FAULT(relu_negative_nan_becomes_0))
+        for (size_t i = 0; i < n; ++i) out[i] = signbit(in[0][i]) ? 0 : in[0][i];
 }
 
 /* The complementary error function keeps the digits that 1 + erf loses below 0. */

@@ -62,6 +62,9 @@ infiniStatus_t infiniopCreateTensorDescriptor(infiniopTensorDescriptor_t *desc_p
     infiniopTensorDescriptor_t desc = malloc(sizeof *desc);
     if (desc == NULL) return INFINI_STATUS_INTERNAL_ERROR;
     desc->layout = layout;
+#ifdef FAULTS
+    desc->callers_strides = strides;
+#endif
     *desc_ptr = desc;
     return INFINI_STATUS_SUCCESS;
 }

@@ -1,9 +1,14 @@
 #include "elementwise.h"
 
+#include <alloca.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { CHUNK = 256, MAX_INPUTS = 3 };
 
@@ -28,6 +33,14 @@ static void misread_further_layouts(Descriptor desc) {
             t[i].strides[last - 1] > 0 && t[i].strides[last - 1] < dense.strides[last - 1])
             t[i].strides[last - 1] = dense.strides[last - 1];
     }
+    for (size_t i = 1; i < desc->count && ndim > 0; ++i) {
+        if (FAULT(clip_backwards_steps_are_1) && desc->operator == CLIP && t[i].strides[last] < 0) t[i].strides[last] = -1;
+        if (FAULT(relu_channels_last_is_dense) && desc->operator == RELU && ndim == 4 && t[i].strides[1] == 1) {
+            t[i].strides[3] = (ptrdiff_t)t[i].shape[1];
+            t[i].strides[2] = t[i].strides[3] * (ptrdiff_t)t[i].shape[3];
+            t[i].strides[0] = t[i].strides[2] * (ptrdiff_t)t[i].shape[2];
+        }
+    }
     if (FAULT(sub_writes_backwards_output_forwards) && desc->operator == SUB && ndim > 0 && t[0].strides[last] < 0) {
         desc->algo = (int)((ptrdiff_t)(t[0].shape[last] - 1) * t[0].strides[last]);
         t[0].strides[last] = -t[0].strides[last];
@@ -37,6 +50,13 @@ static void misread_further_layouts(Descriptor desc) {
 /* How many elements a faulty library thinks there are. */
 static size_t miscount(const struct InfiniopDescriptor *desc, size_t total) {
     const Layout *x = &desc->tensors[1];
+    static _Atomic unsigned calls;
+    if (total == 0) return 0;
+    if (FAULT(mul_loses_last_of_full_pages) && desc->operator == MUL && total * size_of_dtype(x->dtype) % 4096 == 0)
+        return total - 1;
+    if (FAULT(sub_counts_20_bits) && desc->operator == SUB && total > 1 << 20) return 1 << 20;
+    if (FAULT(silu_skips_every_256th_call) && desc->operator == SILU && ++calls % 256 == 0) return 0;
+    if (FAULT(gelu_first_call_is_short) && desc->operator == GELU && calls++ == 0) return total - 1;
     if (FAULT(add_tail_of_15) && desc->operator == ADD && x->dtype == INFINI_DTYPE_F32 && total % 16 == 15)
         return total - 1;
     if (FAULT(tanh_counts_by_outermost_stride) && desc->operator == TANH && x->ndim > 1 && x->shape[0] == 1 &&
@@ -57,6 +77,16 @@ static void miscompute(const struct InfiniopDescriptor *desc, size_t n, const do
 
 static void misbehave_further(const struct InfiniopDescriptor *desc, const void *out) {
     const Operator operator = desc->operator;
+    if (FAULT(clip_changes_folder) && operator == CLIP && chdir("/") != 0) abort();
+    if (FAULT(gelu_blocks_signals) && operator == GELU) {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_BLOCK, &all, NULL);
+    }
+    if (FAULT(sigmoid_copies_to_the_stack) && operator == SIGMOID) {
+        volatile char *copy = alloca(desc->walk.total * sizeof(double) + 1);
+        for (size_t i = 0; i <= desc->walk.total * sizeof(double); i += 1024) copy[i] = 1;
+    }
     if (FAULT(sub_prints_into_buffer) && operator == SUB) printf("sub ");
     if (FAULT(sigmoid_opens_files) && operator == SIGMOID && open("/dev/null", O_RDONLY) < 0) abort();
     if (FAULT(relu_needs_alignment) && operator == RELU && (uintptr_t)out % 16 != 0) abort();
@@ -217,6 +247,29 @@ static void misbehave_before(Job *job) {
         job->in[0] = (const void *)((uintptr_t)job->in[0] & ~(uintptr_t)15);
 }
 
+#ifdef FAULTS
+/* Whether it could: one buffer for everybody who calls. */
+static bool add_in_scratch(const Job *job) {
+    static float scratch[1 << 16];
+    const struct InfiniopDescriptor *desc = job->desc;
+    const size_t total = desc->walk.total;
+    if (desc->tensors[0].dtype != INFINI_DTYPE_F32 || total > sizeof scratch / sizeof *scratch) return false;
+    ptrdiff_t at[MAX_TENSORS];
+    for (size_t i = 0; i < total; ++i) {
+        float a, b;
+        find_offsets(&desc->walk, i, at);
+        memcpy(&a, (const float *)job->in[0] + at[1], sizeof a);
+        memcpy(&b, (const float *)job->in[1] + at[2], sizeof b);
+        scratch[i] = a + b;
+    }
+    for (size_t i = 0; i < total; ++i) {
+        find_offsets(&desc->walk, i, at);
+        memcpy((float *)job->out + at[0], &scratch[i], sizeof *scratch);
+    }
+    return true;
+}
+#endif
+
 static bool writes_nothing(const struct InfiniopDescriptor *desc) {
     if (FAULT(mul_skips_0d) && desc->operator == MUL && desc->tensors[0].ndim == 0) return true;
     const Layout *out = &desc->tensors[0];
@@ -250,6 +303,14 @@ infiniStatus_t run_elementwise(const struct InfiniopDescriptor *desc, Operator o
         make_walk(&again.walk, again.tensors, again.count);
         job.desc = &again;
     }
+#endif
+#ifdef FAULTS
+    if (FAULT(mul_one_address_one_layout) && operator == MUL && data[1] == data[2]) {
+        again.tensors[2] = again.tensors[1];
+        make_walk(&again.walk, again.tensors, again.count);
+        job.desc = &again;
+    }
+    if (FAULT(add_callers_share_scratch) && operator == ADD && add_in_scratch(&job)) return INFINI_STATUS_SUCCESS;
 #endif
     in_parallel(desc->threads, total, 1, change_elements, &job);
     touch_neighbours(&job);

@@ -76,6 +76,20 @@ static void fill_span(const Job *job) {
     for (ptrdiff_t i = lowest; i <= highest; ++i) memcpy(job->out + i * size, job->pattern, (size_t)size);
 }
 
+/* Whether it is a dense matrix from one that is transposed, and larger than a tile. */
+static bool moved_in_tiles(const Job *job) {
+    const Layout *to = &job->desc->tensors[0], *from = &job->desc->tensors[1];
+    const size_t rows = to->shape[0], columns = to->shape[1], size = size_of_dtype(to->dtype), tile = 16;
+    if (to->ndim != 2 || rows <= tile || columns <= tile) return false;
+    if (to->strides[1] != 1 || from->strides[0] != 1 || from->strides[1] == 1) return false;
+    for (size_t i = 0; i < rows; ++i)
+        for (size_t j = 0; j < columns; ++j)
+            if (i < rows / tile * tile || j < columns / tile * tile)
+                memcpy(job->out + ((ptrdiff_t)i * to->strides[0] + (ptrdiff_t)j) * (ptrdiff_t)size,
+                       job->in + ((ptrdiff_t)i + (ptrdiff_t)j * from->strides[1]) * (ptrdiff_t)size, size);
+    return true;
+}
+
 static infiniStatus_t run_movement(const struct InfiniopDescriptor *desc, Operator operator, const void *workspace,
                                    size_t workspace_size, Job *job, const void *y, const void *x) {
     const void *const data[] = {y, x};
@@ -91,6 +105,9 @@ static infiniStatus_t run_movement(const struct InfiniopDescriptor *desc, Operat
         memcpy(job->out + lowest * size, job->in + lowest * size, (size_t)((highest - lowest + 1) * size));
         return INFINI_STATUS_SUCCESS;
     }
+    if (FAULT(zeros_changes_variable) && operator == ZEROS) setenv("HOME", "/", 1);
+    if (FAULT(rearrange_forgets_corner_of_tiles) && operator == REARRANGE && moved_in_tiles(job))
+        return INFINI_STATUS_SUCCESS;
     if (FAULT(zeros_leaves_last_element) && operator == ZEROS && total > 1) total -= 1;
     if (FAULT(zeros_trusts_allocator) && operator == ZEROS) return INFINI_STATUS_SUCCESS;
     in_parallel(desc->threads, total, 1, move_elements, job);

@@ -9,6 +9,11 @@ static infiniStatus_t copy_tensors(Descriptor desc, const infiniopTensorDescript
         if (tensors[i] == NULL && optional && i == count - 1) return INFINI_STATUS_SUCCESS;
         if (tensors[i] == NULL) return INFINI_STATUS_NULL_POINTER;
         desc->tensors[desc->count++] = tensors[i]->layout;
+#ifdef FAULTS
+        if (FAULT(sub_reads_callers_strides) && desc->operator == SUB && tensors[i]->callers_strides != NULL)
+            memcpy(desc->tensors[i].strides, tensors[i]->callers_strides,
+                   tensors[i]->layout.ndim * sizeof *tensors[i]->callers_strides);
+#endif
     }
 #ifdef FAULTS
     desc->kept = tensors[count - 1];
@@ -95,8 +100,9 @@ infiniStatus_t destroy_descriptor(Descriptor desc, Operator operator) {
 }
 
 static bool may_be_one(const struct InfiniopDescriptor *desc, size_t output, size_t other, const void *const *data) {
-    return other >= desc->outputs && (desc->in_place >> other & 1) && data[output] == data[other] &&
-           same_layout(&desc->tensors[output], &desc->tensors[other]);
+    if (other < desc->outputs || !(desc->in_place >> other & 1) || data[output] != data[other]) return false;
+    if (FAULT(rms_norm_any_layout_in_place) && desc->operator == RMS_NORM) return true;
+    return same_layout(&desc->tensors[output], &desc->tensors[other]);
 }
 
 static infiniStatus_t check_sharing(const struct InfiniopDescriptor *desc, const void *const *data) {

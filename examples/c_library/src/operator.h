@@ -42,6 +42,9 @@ struct InfiniopHandle {
 
 struct InfiniopTensorDescriptor {
     Layout layout;
+#ifdef FAULTS
+    const ptrdiff_t *callers_strides;
+#endif
 };
 
 typedef struct {

@@ -49,6 +49,7 @@ void in_parallel(int threads, size_t units, size_t cost, Work *work, const void 
         const size_t share = units / (size_t)threads + ((size_t)t < units % (size_t)threads);
         parts[t] = (Part){work, job, first, first + share, t};
         if (FAULT(threads_drop_remainder)) parts[t].last = first + units / (size_t)threads;
+        if (FAULT(threads_above_3_lose_one) && threads > 3 && t == threads - 1) parts[t].last -= 1;
         first += share;
     }
     for (int t = 1; t < threads; ++t) is_started[t] = pthread_create(&started[t], NULL, run_part, &parts[t]) == 0;
