@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -87,10 +87,7 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def things(self) -> tuple[Thing, ...]:
         """What is made before the call: of tensors, then the operator's objects."""
-        known = _things.get(id(self))
-        if known is None:
-            known = _things[id(self)] = (self, _things_of(self))
-        return known[1]
+        return _read(self).things
 
     def asked_for_workspace(self) -> Step | None:
         """The call that says how many bytes the workspace has."""
@@ -100,16 +97,11 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def told(self) -> tuple[Argument, ...]:
         """Everything that C is told, in whichever call."""
-        sized = self.asked_for_workspace()
-        return (
-            *self.arguments(),
-            *(each for thing in self.things() for each in thing.arguments()),
-            *(() if sized is None else sized.arguments),
-        )
+        return _read(self).told
 
     def is_told(self, kind: str, tensor: str) -> bool:
         """Whether C learns this (``strides``, ``dtype``) of a tensor."""
-        return any(each.kind == kind and each.name == tensor for each in self.told())
+        return (kind, tensor) in _read(self).kinds
 
     def roles(self) -> tuple[Role, ...]:
         """Inputs, outputs, attributes and the workspace, as memory and driver ask for them."""
@@ -134,8 +126,32 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return (*self.roles(), *attributes, *started)
 
 
-_things: dict[int, tuple[DirectCall, tuple[Thing, ...]]] = {}
-"""Of the entries that were read, which are few and stay."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """What the texts of an entry say."""
+
+    entry: DirectCall
+    things: tuple[Thing, ...]
+    told: tuple[Argument, ...]
+    kinds: frozenset[tuple[str, str]]
+
+
+_entries: dict[int, _Read] = {}
+"""Those that were read, which are few and stay."""
+
+
+def _read(entry: DirectCall) -> _Read:
+    known = _entries.get(id(entry))
+    if known is None:
+        things, sized = _things_of(entry), entry.asked_for_workspace()
+        told = (
+            *entry.arguments(),
+            *(each for thing in things for each in thing.arguments()),
+            *(() if sized is None else sized.arguments),
+        )
+        kinds = frozenset((each.kind, each.name) for each in told)
+        known = _entries[id(entry)] = _Read(entry=entry, things=things, told=told, kinds=kinds)
+    return known
 
 
 def _things_of(entry: DirectCall) -> tuple[Thing, ...]:

@@ -92,7 +92,7 @@ def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
                 yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
 
 
-def _narrow_outputs(call: AskedCall, entry: OperatorMapping) -> Iterator[Mapping[str, Any]]:
+def _narrow_outputs(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
     """An output of a dtype that does not hold every result: of one more than its integers count."""
     for attribute, rule in entry.implied.items():
         tensor, _, what = str(rule).partition(".")
