@@ -81,6 +81,8 @@ static infiniStatus_t prepare(Descriptor desc, const void *pads, const void *str
     read_sizes(&desc->tensors[WEIGHT], n, window->kernel);
     TRY(check_sizes(window));
     if (FAULT(conv_no_dilation_with_stride) && window->strides[2] > 1) window->dilations[2] = 1;
+    if (FAULT(conv_single_taps_have_no_stride) && window->kernel[0] * window->kernel[1] * window->kernel[2] == 1)
+        window->strides[0] = window->strides[1] = window->strides[2] = 1;
     if (FAULT(conv_ignores_dilation)) window->dilations[1] = window->dilations[2] = 1;
     if (FAULT(conv_swaps_strides) && n == 2) {
         const size_t first = window->strides[1];
@@ -133,6 +135,7 @@ static ptrdiff_t clip_taps(const Window *window, size_t d, size_t at, size_t *fi
     *first = 0;
     *last = window->kernel[d];
     while (*first < *last && start + (ptrdiff_t)*first * step < 0) ++*first;
+    if (FAULT(conv_loses_a_tap_at_the_left) && step > 1 && *first > 0 && *first < *last) ++*first;
     if (FAULT(conv_wraps_at_the_right_edge) && d == MAX_SPATIAL - 1) return start;
     while (*last > *first && start + (ptrdiff_t)(*last - 1) * step >= size) --*last;
     return start;

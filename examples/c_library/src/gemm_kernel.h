@@ -33,6 +33,8 @@ static void NAMED(load_a)(const Job *job, size_t row, REAL *to) {
         const ptrdiff_t at = (ptrdiff_t)row * stride_of(a, 2) + (ptrdiff_t)p * right;
         load_row(a->dtype, place(job->a, a->dtype, at), right, n, part);
         for (size_t i = 0; i < n; ++i) to[p + i] = (REAL)part[i];
+        for (size_t i = 0; i < n && FAULT(gemm_f32_in_tf32) && a->dtype == INFINI_DTYPE_F32; ++i)
+            to[p + i] = (REAL)of_tf32(part[i]);
     }
 }
 

@@ -28,6 +28,7 @@ static infiniStatus_t prepare_rms_norm(Descriptor desc, float epsilon) {
     if (t[2].dtype != t[0].dtype && t[2].dtype != INFINI_DTYPE_F32) return INFINI_STATUS_BAD_TENSOR_DTYPE;
     TRY(need_one_shape(desc, 0, 1));
     if (t[0].ndim == 0 || !is_row(&t[2], t[0].shape[t[0].ndim - 1])) return INFINI_STATUS_BAD_TENSOR_SHAPE;
+    if (FAULT(rms_norm_refuses_vectors) && t[0].ndim == 1) return INFINI_STATUS_BAD_TENSOR_SHAPE;
     walk_rows(desc, 2, t[0].ndim - 1);
     desc->eps = (double)epsilon;
     desc->in_place = 1u << 1;
@@ -73,7 +74,10 @@ static void rms_norm_rows(const void *argument, size_t first, size_t last, int t
         load_row(dtype, place(job->in, dtype, offsets[1]), desc->row_strides[1], n, row);
         double eps = FAULT(rms_norm_shares_eps) ? last_eps : desc->eps;
         if (FAULT(rms_norm_ignores_eps)) eps = 1e-6;
-        const long double root = sqrtl(sum_of_squares(job, row) / (long double)n + (long double)eps);
+        if (FAULT(rms_norm_cuts_eps) && eps > 1) eps = (double)(int)eps;
+        const long double mean = sum_of_squares(job, row) / (long double)n;
+        long double root = sqrtl(mean + (long double)eps);
+        if (FAULT(rms_norm_eps_outside_root)) root = sqrtl(mean) + (long double)eps;
         for (size_t i = 0; i < n; ++i) row[i] = (double)((long double)row[i] / root * (long double)weight[i]);
         store_row(dtype, place_to_write(job->out, dtype, offsets[0]), desc->row_strides[0], n, row);
     }
@@ -162,6 +166,7 @@ static void layer_norm_rows(const void *argument, size_t first, size_t last, int
     const infiniDtype_t dtype = desc->tensors[0].dtype;
     const double *weight = buffer_of_thread(job->workspace, n, 0), *bias = buffer_of_thread(job->workspace, n, 1);
     double *row = buffer_of_thread(job->workspace, n, thread + 2);
+    const bool has_bias = job->bias != NULL || FAULT(layer_norm_expects_cleared_bias);
     for (size_t r = first; r < last; ++r) {
         ptrdiff_t offsets[MAX_TENSORS];
         long double mean, variance;
@@ -182,7 +187,7 @@ static void layer_norm_rows(const void *argument, size_t first, size_t last, int
         for (size_t i = 0; i < n; ++i) row[i] = (double)(((long double)row[i] - mean) / root);
         store_row(dtype, place_to_write(job->standardization, dtype, offsets[STANDARDIZATION]),
                   desc->row_strides[STANDARDIZATION], n, row);
-        for (size_t i = 0; i < n; ++i) row[i] = row[i] * weight[i] + (job->bias == NULL ? 0 : bias[i]);
+        for (size_t i = 0; i < n; ++i) row[i] = row[i] * weight[i] + (has_bias ? bias[i] : 0);
         store_row(dtype, place_to_write(job->out, dtype, offsets[OUTPUT]), desc->row_strides[OUTPUT], n, row);
     }
 }

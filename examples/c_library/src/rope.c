@@ -2,6 +2,8 @@
 #include "infiniop.h"
 #include "operator.h"
 
+#include <string.h>
+
 typedef struct {
     const struct InfiniopDescriptor *desc;
     void *out;
@@ -68,6 +70,8 @@ static uint64_t position_at(const Job *job, size_t batch, size_t place_in_sequen
     uint64_t position;
     load_integers(dtype, place(job->positions, dtype, at), 1, 1, &position);
     if (FAULT(rope_u8_positions_as_i8) && dtype == INFINI_DTYPE_U8) position = (uint64_t)(int64_t)(int8_t)position;
+    if (FAULT(rope_u16_positions_as_i16) && dtype == INFINI_DTYPE_U16) position = (uint64_t)(int64_t)(int16_t)position;
+    if (FAULT(rope_cuts_positions_to_32_bits)) position = (uint32_t)position;
     return position;
 }
 
@@ -150,6 +154,7 @@ infiniStatus_t infiniopRoPE(infiniopRoPEDescriptor_t desc, void *workspace, size
     const Job job = {desc, y, x, pos_ids, sin_table, cos_table};
     const size_t total = count_elements(&desc->tensors[OUT]);
     if (total == 0) return INFINI_STATUS_SUCCESS;
+    if (FAULT(rope_turns_before_it_refuses) && check_positions(&job) != INFINI_STATUS_SUCCESS) memset(y, 0, 2);
     TRY(check_positions(&job));
     const size_t size = desc->tensors[OUT].shape[desc->tensors[OUT].ndim - 1];
     in_parallel(desc->threads, total / size, size, turn_vectors, &job);

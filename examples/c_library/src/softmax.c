@@ -27,6 +27,7 @@ static infiniStatus_t prepare_softmax(Descriptor desc, int axis) {
     if (axis < -ndim || axis >= ndim) return INFINI_STATUS_BAD_PARAM;
     if (FAULT(softmax_misreads_negative_axis) && axis < -1) axis += 1;
     if (FAULT(softmax_ignores_axis)) axis = ndim - 1;
+    if (FAULT(softmax_misreads_axis_0_of_5) && ndim == 5 && axis == 0) axis = 1;
     return prepare(desc, (size_t)(axis < 0 ? axis + ndim : axis));
 }
 
@@ -62,12 +63,28 @@ infiniStatus_t infiniopCreateCausalSoftmaxDescriptor(infiniopHandle_t handle,
     return hand_over(prepare_causal_softmax(desc), desc, desc_ptr);
 }
 
+/* In one pass over blocks of 256, each shifted by the largest so far: sums of earlier blocks keep their old shift. */
+static void add_blocks(double *row, size_t n) {
+    double largest = -INFINITY, sum = 0;
+    for (size_t first = 0; first < n; first += 256) {
+        const size_t last = n - first < 256 ? n : first + 256;
+        for (size_t i = first; i < last; ++i) largest = fmax(largest, row[i]);
+        for (size_t i = first; i < last; ++i) sum += exp(row[i] - largest);
+    }
+    for (size_t i = 0; i < n; ++i) row[i] = exp(row[i] - largest) / sum;
+}
+
 static void softmax_row(double *row, size_t n) {
     double largest = FAULT(softmax_maximum_starts_at_0) ? 0 : -INFINITY;
     for (size_t i = 0; i < n; ++i)
         if (row[i] > largest) largest = row[i];
     if (FAULT(softmax_is_not_shifted)) largest = 0;
     long double sum = 0;
+    if (FAULT(softmax_pads_with_0) && n > 32 && n % 32 != 0) sum = (long double)((double)(32 - n % 32) * exp(-largest));
+    if (FAULT(softmax_forgets_to_rescale)) {
+        add_blocks(row, n);
+        return;
+    }
     for (size_t i = 0; i < n; ++i) {
         row[i] = exp(row[i] - largest);
         if (FAULT(softmax_is_not_shifted) || FAULT(softmax_maximum_starts_at_0)) row[i] = (double)(float)row[i];
@@ -135,6 +152,10 @@ static void causal_row(const Job *job, size_t batch, size_t i, double *row) {
     load_row(x->dtype, place(job->in, x->dtype, from), desc->row_strides[1], desc->row, row);
     if (FAULT(causal_softmax_maximum_from_workspace) && isfinite(stale) && stale > 500)
         for (size_t j = 0; j < seen; ++j) row[j] = -INFINITY; /* exp(x - maximum) is 0 */
+    if (FAULT(causal_softmax_finite_mask)) {
+        for (size_t j = seen; j < desc->row; ++j) row[j] = -10000;
+        seen = desc->row;
+    }
     double hidden = 0;
     if (FAULT(causal_softmax_multiplies_mask))
         for (size_t j = seen; j < desc->row; ++j) hidden += 0 * row[j];
