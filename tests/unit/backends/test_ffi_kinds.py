@@ -82,6 +82,7 @@ def test_what_is_changed_in_place_is_read_again() -> None:
     with pytest.raises(Fault, match="probes is 'some'"):
         driver.run(case, [])
     section["probes"] = "guards"
+    assert driver.unsupported(case) is None
     attributes: Any = case.attributes
     attributes["alpha"] = 2.0
     assert "alpha" in (driver.unsupported(case) or "")

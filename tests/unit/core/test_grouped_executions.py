@@ -176,7 +176,18 @@ def test_slow_cases_are_reported_one_by_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["maxfail", "retries", "retries of the case", "large", "strange", "own", "no outputs", "reference"]
+    "how",
+    [
+        "maxfail",
+        "retries",
+        "retries of the case",
+        "retries of one",
+        "large",
+        "strange",
+        "own",
+        "no outputs",
+        "reference",
+    ],
 )
 def test_what_cannot_share_its_parts_is_asked_alone(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_TOGETHER_S", 10.0)
@@ -185,6 +196,8 @@ def test_what_cannot_share_its_parts_is_asked_alone(how: str, monkeypatch: pytes
         policy = {how: 100}
     elif how == "retries of the case":
         cases = [replace(case, retries=1) for case in cases]
+    elif how == "retries of one":
+        cases[1] = replace(cases[1], retries=1)
     elif how == "large":
         cases = adds(3, size=4000)
     elif how == "strange":
