@@ -84,6 +84,8 @@ class Types:
     defined_structs: set[str] = field(default_factory=set)
     named_structs: set[str] = field(default_factory=set)
     structs: dict[str, tuple[Field, ...]] = field(default_factory=dict)
+    unplaced: str = ""
+    """Why nobody knows where the fields of structs lie that are read now; empty if they lie naturally."""
 
     def read(self, node: Any, where: str) -> Prototype | None:
         """Take in one external declaration; a prototype comes back.
@@ -203,6 +205,8 @@ class Types:
         name = getattr(node, "name", None) or ""
         inner, length = getattr(node, "type", None), None
         try:
+            if self.unplaced:
+                raise CannotExpress(self.unplaced)
             if is_union:
                 raise CannotExpress(f"{tag} is a union")
             if not isinstance(node, c_ast.Decl) or not name:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -97,6 +99,7 @@ class _Reader:
             return
         if not self._is_own(declaration) and not (words and words[0] in _TYPE_WORDS):
             return
+        self._types.unplaced = _why_unplaced(declaration.file) if "{" in words else ""
         try:
             for node in self._parsed(declaration.text, words):
                 self._add(self._types.read(node, f"{declaration.file}:{declaration.line}"), declaration)
@@ -171,6 +174,21 @@ class _Reader:
             opaque=frozenset(types.named_structs - types.defined_structs),
             structs=MappingProxyType(types.structs),
         )
+
+
+@lru_cache(maxsize=256)
+def _why_unplaced(file: str) -> str:
+    """A header that says how closely its structs lie may mean any of them, and attributes are taken out before it is
+    parsed."""
+    try:
+        text = Path(file).read_text(errors="replace")
+    except OSError:
+        return ""
+    found = _PACKS.search(text)
+    return f"{Path(file).name} has {found[0]!r}, so where the fields of its structs lie is not known" if found else ""
+
+
+_PACKS = re.compile(r"\bpacked\b|__packed__|#\s*pragma\s+pack|\baligned\s*\(|__aligned__|\b_?[aA]lignas\b")
 
 
 def _shape(prototype: Prototype) -> tuple[Any, ...]:

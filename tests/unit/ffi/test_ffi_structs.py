@@ -61,6 +61,15 @@ def test_a_field_is_found_by_its_path(header: Header) -> None:
     assert field_of(header, "struct tensor", "sizes").length == 4
 
 
+@pytest.mark.parametrize("how", ["#pragma pack(1)", "typedef int other __attribute__((packed));"])
+def test_a_header_that_packs_structs_leaves_their_fields_unplaced(tmp_path: Path, how: str) -> None:
+    (tmp_path / "p.h").write_text(f"{how}\nstruct close {{ char a; double b; }};\nint f(struct close *c);\n")
+    packed = read_headers([tmp_path / "p.h"])
+    assert packed.prototype("f"), "its address can be passed"
+    with pytest.raises(UsageError, match=r"struct close cannot be filled in: p\.h has '.*pack.*', so where the fields"):
+        structure_of(packed, "close")
+
+
 @pytest.mark.parametrize(
     ("struct", "path", "said"),
     [
