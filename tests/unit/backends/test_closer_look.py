@@ -104,6 +104,12 @@ def test_in_place_the_other_input_lies_there_too(name: str) -> None:
         asked(VALUES, 2 * VALUES, run, in_place).require_same_when_shared()
 
 
+def test_in_place_no_input_of_another_layout_lies_there() -> None:
+    """It would be read after it was written, by right libraries too."""
+    one, other = LAYOUTS["transposed"]
+    assert asked(one, other, added(one, other), CallRequest(in_place={OUT: ONE})).require_same_when_shared() == 0
+
+
 def test_a_refusal_of_one_memory_is_no_fault() -> None:
     right = added(VALUES, VALUES)
 

@@ -154,8 +154,8 @@ class CloserLook:
         specs = self._memory.specs()
         given = sorted(self._memory.values, key=lambda key: not key.startswith("output:"))
         for one, other in combinations(given, 2):
-            if one.startswith("output:") and not self._memory.may_join(one, other):
-                continue
+            if one.startswith("output:") and not (self._memory.may_join(one, other) and specs[one] == specs[other]):
+                continue  # in place is what has one layout: anything else overlaps
             first, second = specs[one], specs[other]
             if first is None or second is None or not _may_share(first, second):
                 continue
