@@ -227,7 +227,9 @@ def calls_from(own: Iterable[tuple[Sample, TestCase]], lack: Lack) -> list[Asked
             shapes={**{each.name: each.spec.shape for each in case.inputs}, **_output_shapes(case)},
             dtypes_of_inputs={each.name: each.spec.dtype.name for each in case.inputs},
         )
-        found.setdefault(tuple((name, len(shape)) for name, shape in call.shapes.items()), call)
+        kind = tuple((name, len(shape)) for name, shape in call.shapes.items())
+        if "generator" in found.setdefault(kind, call).stated and "generator" not in call.stated:
+            found[kind] = call  # whose values are not about one thing alone
     return list(found.values())[:_MOST_CALLS]
 
 

@@ -33,8 +33,8 @@ _IMAGES = 4
 _DEEP = 8
 """Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
 _BELOW_0 = {"fill": "uniform", "low": -4.0, "high": -0.25}
-_MAGNITUDES = (-80, 60)
-"""Of float32, which a double squares without loss, and a float does not."""
+_MAGNITUDES = (-140, 80)
+"""Exponents of float32: a subnormal number, and one whose square only a double holds."""
 _MOST_ROWS = 1 << 16
 _FEW_ROWS = 300
 _MOST_OF_TABLE = 1 << 20
@@ -98,13 +98,13 @@ def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sampl
         yield _with_fill("signs", typed, {"fill": "randn"})
         for exponent in _MAGNITUDES if name == "float32" else ():
             yield _with_fill("magnitudes", typed, {"fill": "full", "value": 2.0**exponent})
-        for sized in (typed, *typed.resized(1)):
+        for sized in (typed, *typed.squared(1)):
             yield _with_fill("signs", sized, dict(_BELOW_0))
         if is_special and dtype(name).is_float:
             first = typed.inputs[0]
-            infinite = {"fill": "data", "values": _with_last(typed.shapes[first], -0.5, "inf")}
-            yield _with_fill("special", typed, "special")
-            yield _with_fill("special", typed, {first: infinite})
+            for last in ("inf", *(("nan",) if call.base.outputs[0].dtype.is_float else ())):
+                values = {"fill": "data", "values": _with_last(typed.shapes[first], -0.5, last)}
+                yield _with_fill("special", typed, {first: values})
 
 
 def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
