@@ -13,7 +13,7 @@ from optest.spec import BAD_STATUSES, Reason, Status
 
 __all__ = ["REPORTED_BY_BACKENDS", "prose", "reasons_page"]
 
-REPORTED_BY_BACKENDS = frozenset({Reason.FALLBACK})
+REPORTED_BY_BACKENDS: frozenset[Reason] = frozenset()
 """Reasons that optest itself does not look for yet: a backend that finds out raises them as a ``Fault``."""
 
 _HEAD = """\
