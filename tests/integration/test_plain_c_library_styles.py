@@ -149,6 +149,14 @@ def test_a_single_fault_is_found(
     assert (result.status, result.verdict.reason) == (Status.FAILED, reason), result.verdict.message
 
 
+@pytest.mark.slow
+def test_arrays_that_a_descriptor_was_made_of_are_the_callers_again(libraries: Libraries) -> None:
+    """Asked of one case in sixteen."""
+    results = libraries.asked("nnd", *[case("relu", [2, size]) for size in range(1, 49)], fault="ARRAY_IS_KEPT")
+    reasons = {each.verdict.reason for each in results if each.status is not Status.PASSED}
+    assert reasons == {Reason.STATE}
+
+
 def test_the_librarys_own_text_is_told(libraries: Libraries) -> None:
     (result,) = libraries.asked("vk", {**HONEST["vk"][-1], "expects_error": {"type": "ValueError"}})
     assert "vexp_f32 returned -1: null pointer" in result.verdict.message

@@ -8,6 +8,7 @@ struct nnd_context {
 #define MAXD 8
 struct nnd_tensor_s {
     int dtype, n, d[MAXD], s[MAXD];
+    const int *told;
 };
 struct nnd_conv_s {
     int n, p[3], st[3], di[3], g;
@@ -46,6 +47,7 @@ nnd_status_t nnd_tensor_set_nd(nnd_tensor_t t, nnd_dtype_t ty, int n, const int 
     if (n > MAXD || (ty != NND_FLOAT && ty != NND_DOUBLE)) return NND_NOT_SUPPORTED;
     t->dtype = ty;
     t->n = n;
+    t->told = d;
     for (int i = 0; i < n; i++) {
         t->d[i] = d[i];
         t->s[i] = s[i];
@@ -60,7 +62,13 @@ nnd_status_t nnd_tensor_destroy(nnd_tensor_t t) {
 }
 static long count(nnd_tensor_t t) {
     long c = 1;
-    for (int i = 0; i < t->n; i++) c *= t->d[i];
+    for (int i = 0; i < t->n; i++) c *=
+#ifdef ARRAY_IS_KEPT
+                                        t->told[i]
+#else
+                                        t->d[i]
+#endif
+                                        ;
     return c;
 }
 static long at(nnd_tensor_t t, nnd_tensor_t like, long i) {

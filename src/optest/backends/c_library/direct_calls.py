@@ -40,14 +40,17 @@ class PlainCall:
     behind: Mapping[str, int] = field(default_factory=dict)
     codes: StatusCodes | None = None
 
-    def __call__(self, given: Given) -> Any:
-        """Call, and return what C returned.
+    def __call__(self, given: Given, copies: list[Any] | None = None) -> Any:
+        """Call, and return what C returned; with ``copies`` of the arrays, which are put there.
 
         Raises:
             StatusError: if that is a status, and no success.
             BadCall: for a value that does not fit the prototype; C was not called.
         """
-        result = self.function(*self.arguments(given))
+        arguments = self.arguments(given)
+        if copies is not None:
+            arguments = [_copied(each, copies) for each in arguments]
+        result = self.function(*arguments)
         if self.codes is not None:
             self.codes.require(self.function.name, result)
         return result
@@ -85,8 +88,8 @@ class PreparedThing:
     is_late: bool
     said: Callable[[int], str] | None
 
-    def made(self, given: Given, alive: ExitStack) -> int:
-        """Its address; it ends with ``alive``.
+    def made(self, given: Given, alive: ExitStack, copies: list[Any] | None = None) -> int:
+        """Its address; it ends with ``alive``. It was told ``copies`` of arrays, where those are asked for.
 
         Raises:
             StatusError: if the library refuses, by a status or by NULL.
@@ -94,35 +97,35 @@ class PreparedThing:
         if self.struct is not None:
             value = self.struct()
             address = ctypes.addressof(value)
-            self._set({**given, "self": address})
+            self._set({**given, "self": address}, copies)
             assert self.fill is not None
             held = self.fill(value, given)
             alive.push(_Kept((value, held)))  # as long as C has their addresses
             return address
-        address = self._created(given)
+        address = self._created(given, copies)
         if self.destroy is not None:
             destroy = self.destroy
             alive.callback(lambda: destroy({**given, "self": address}))
-        self._set({**given, "self": address})
+        self._set({**given, "self": address}, copies)
         return address
 
-    def _created(self, given: Given) -> int:
+    def _created(self, given: Given, copies: list[Any] | None) -> int:
         create = self.create
         assert create is not None
         slot = create.slot
         if slot is None:
-            pointer = create(given)
+            pointer = create(given, copies)
         else:
-            create({**given, "slot": ctypes.byref(slot)})
+            create({**given, "slot": ctypes.byref(slot)}, copies)
             pointer = slot.value
         if not pointer:
             said = self.said(0) if self.said is not None else ""
             raise StatusError(create.function.name, 0, "NULL", said=said)
         return int(pointer)
 
-    def _set(self, given: Given) -> None:
+    def _set(self, given: Given, copies: list[Any] | None) -> None:
         for each in self.sets:
-            each(given)
+            each(given, copies)
 
 
 class DirectFunction:
@@ -172,15 +175,19 @@ class DirectFunction:
         return any(not each.is_late and not is_of_a_tensor(each.name) for each in self._things)
 
     @contextmanager
-    def alive(self) -> Iterator[None]:
-        """While inside, what lasts for many calls is there.
+    def alive(self, *, forgets: bool = False) -> Iterator[None]:
+        """While inside, what lasts for many calls is there; with ``forgets`` the arrays that it was told of are gone.
 
         Raises:
             StatusError: if the library refuses to make it.
         """
         before = self._given, self._alive
         with ExitStack() as alive:
-            self._given, self._alive = self._made(alive), alive
+            copies: list[Any] | None = [] if forgets else None
+            self._given, self._alive = self._made(alive, copies), alive
+            for each in copies or ():
+                ctypes.memset(each, 0xFF, ctypes.sizeof(each))
+            alive.push(_Kept(copies))
             try:
                 yield
             finally:
@@ -193,11 +200,11 @@ class DirectFunction:
             self._made(alive)
             yield
 
-    def _made(self, alive: ExitStack) -> dict[str, Any]:
+    def _made(self, alive: ExitStack, copies: list[Any] | None = None) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for each in self._things:
             if not each.is_late:
-                given[f"object:{each.name}"] = each.made(given, alive)
+                given[f"object:{each.name}"] = each.made(given, alive, copies)
         return given
 
     @property
@@ -256,6 +263,13 @@ class _Kept(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         self._held = None
+
+
+def _copied(value: Any, copies: list[Any]) -> Any:
+    if not isinstance(value, ctypes.Array) or not ctypes.sizeof(value):
+        return value
+    copies.append(type(value).from_buffer_copy(value))
+    return copies[-1]
 
 
 def _pointer(buffer: Any, behind: int) -> Any:

@@ -36,8 +36,7 @@ class DirectSubject(Subject):
 
     @contextmanager
     def renewed(self, *, forgets: bool = False) -> Iterator[None]:
-        del forgets  # arrays are told in the call itself
-        with self._function.alive():
+        with self._function.alive(forgets=forgets):
             yield
 
     @contextmanager
