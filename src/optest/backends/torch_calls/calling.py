@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.names import find
+from optest.backends.torch_calls.names import constant, find
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
 __all__ = ["TorchCall", "leaves_of", "torch_call"]
@@ -59,6 +59,9 @@ def torch_call(text: str) -> TorchCall:
         NoSuchCallable, NotAnOperator: for its function.
     """
     call = parse_call(text)
+    for value in call.values():
+        if type(value) is TorchName:
+            constant(value.name)
     changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
     if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
         changed.add(call.args[0].index)
@@ -78,9 +81,7 @@ def _live(
     if kind is TensorRef:
         return tensors[value.index]
     if kind is TorchName:
-        found: Any = torch
-        for part in value.name.split(".")[1:]:
-            found = getattr(found, part)
+        found = constant(value.name)
         return dtypes.get(found, found) if isinstance(found, torch.dtype) else found
     if kind is Device:
         is_host = value.name.startswith("cpu") and device.type != "meta"

@@ -12,7 +12,7 @@ import torch
 
 from optest.errors import nearest
 
-__all__ = ["NoSuchCallable", "NotAnOperator", "find"]
+__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "find"]
 
 _OPERATOR_NAMES = """
 abs add and_ concat contains eq floordiv ge getitem gt iadd iand ifloordiv imod imul index inv invert ior ipow isub
@@ -47,6 +47,7 @@ def find(name: str) -> Callable[..., Any]:
         if inspect.isclass(found):
             raise NotAnOperator(f"{name} is a class{' for with statements' * hasattr(found, '__enter__')}")
         if callable(found):
+            _require_operator(name, found)
             return found  # type: ignore[no-any-return]
     if name.count(".") == 1:
         method = getattr(torch.Tensor, last, None)
@@ -59,14 +60,77 @@ def find(name: str) -> Callable[..., Any]:
     raise NoSuchCallable(_unknown(name))
 
 
+@lru_cache(maxsize=4096)
+def constant(name: str) -> Any:
+    """Return the dtype, layout, memory format or number that torch calls so.
+
+    Raises:
+        NoSuchCallable: if there is none; a function is no constant, so no file of cases can hand one to another.
+    """
+    try:
+        found = _walk(name)
+    except NotAnOperator:
+        found = None
+    if found is None or callable(found) or inspect.ismodule(found):
+        raise NoSuchCallable(f"torch {torch.__version__} has no constant {name}")
+    return found
+
+
 def _walk(name: str) -> Any:
     found: Any = torch
+    parts = name.split(".")[1:]
+    if any(part.startswith("__") for part in parts[:-1]):
+        return None
     try:
-        for part in name.split(".")[1:]:
+        for part in parts:
+            if inspect.ismodule(found) and found.__name__ not in _HOLD_OPERATORS and not _is_of_ops(found):
+                raise NotAnOperator(f"{name} is no operator: {found.__name__} holds none")
             found = getattr(found, part)
     except (AttributeError, RuntimeError):  # torch.ops raises what its loader raises
         return None
     return found
+
+
+_HOLD_OPERATORS = (
+    "torch", "torch.functional", "torch.nn", "torch.nn.functional", "torch.special", "torch.linalg", "torch.fft",
+    "torch.sparse", "torch.nested", "torch.masked", "torch.signal", "torch.signal.windows", "torch._VF", "torch._C",
+    "torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "torch._C._sparse", "torch._C._nested",
+    "torch._C._VariableFunctions",
+)  # fmt: skip
+"""Through other modules a file of cases would reach whatever they import: ``torch.os.system``."""
+
+
+def _is_of_ops(module: Any) -> bool:
+    return str(module.__name__).startswith("torch.ops") or module is torch.ops
+
+
+def _require_operator(name: str, found: Any) -> None:
+    """Refuse what is no operator though it stands beside them: a file of cases could load, save or set things.
+
+    Raises:
+        NotAnOperator: for such a function.
+    """
+    home, _, last = name.rpartition(".")
+    if home.startswith("torch.ops") and not type(found).__module__.startswith("torch._ops"):
+        raise NotAnOperator(f"{name} is no operator of torch.ops")
+    if home == "torch.ops" or (home == "torch" and last in ("from_file", "import_ir_module")):
+        raise NotAnOperator(f"{name} is no operator")
+    if inspect.isbuiltin(found) and last.startswith("set_"):
+        raise NotAnOperator(f"{name} sets something and computes nothing")
+    if inspect.isfunction(found) and home == "torch" and not _is_overridable(found):
+        raise NotAnOperator(f"{name} is no operator")
+    if not str(getattr(found, "__module__", None) or "torch").startswith("torch"):
+        raise NotAnOperator(f"{name} is not of torch's own")
+
+
+@lru_cache(maxsize=1)
+def _overridable() -> frozenset[Any]:
+    return frozenset(each for several in torch.overrides.get_overridable_functions().values() for each in several)
+
+
+def _is_overridable(function: Any) -> bool:
+    """Whether torch takes it for an operator: something that a tensor of another kind may do differently."""
+    return function in _overridable()
 
 
 def _unknown(name: str) -> str:
