@@ -25,6 +25,8 @@ static int evil(const char *name) {
         if (evil("gemm_ignores_ldc")) ldc = n;                                                                         \
         if (evil("gemm_ignores_alpha")) alpha = 1;                                                                     \
         if (evil("gemm_ignores_beta") && beta != 0) beta = 1;                                                          \
+        if (evil("gemm_scales_c_by_alpha")) beta *= alpha;                                                             \
+        if (evil("gemm_returns_for_alpha_0") && alpha == 0) return;                                                    \
         int depth = evil("gemm_drops_tail_of_k") && k > 4 ? k - k % 4 : k;                                             \
         int columns = evil("gemm_drops_last_column") && n % 2 && n > 1 ? n - 1 : n;                                    \
         for (int i = 0; i < m; i++)                                                                                    \
@@ -64,6 +66,7 @@ static int evil(const char *name) {
         if (evil("gemv_ignores_incx")) incx = 1;                                                                       \
         if (evil("gemv_ignores_incy")) incy = 1;                                                                       \
         if (evil("gemv_ignores_lda")) lda = n;                                                                         \
+        if (evil("gemv_loses_tail_of_strided_x") && incx != 1 && length > 4) length -= length % 4;                     \
         ptrdiff_t x0 = evil("gemv_begins_at_the_pointer") ? 0 : FIRST(length, incx), y0 = FIRST(results, incy);        \
         for (int i = 0; i < results; i++) {                                                                            \
             double sum = 0;                                                                                            \
@@ -89,6 +92,7 @@ static int evil(const char *name) {
         if (evil("dot_ignores_incx")) incx = 1, x0 = 0;                                                                \
         if (evil("dot_takes_increments_absolute")) incx = abs(incx), incy = abs(incy), x0 = y0 = 0;                    \
         if (evil("dot_drops_tail") && n > 8) n -= n % 8;                                                               \
+        if (evil("dot_takes_increment_0_for_1") && incx == 0) incx = 1;                                                \
         if (evil("dot_remembers")) sum = 1e-3 * calls_##p++;                                                           \
         for (int i = 0; i < n; i++) sum += (double)x[x0 + (ptrdiff_t)i * incx] * y[y0 + (ptrdiff_t)i * incy];          \
         if (evil("dot_reads_behind") && n > 1) sum += 0 * (double)x[x0 + (ptrdiff_t)n * incx];                         \
@@ -103,11 +107,13 @@ static int evil(const char *name) {
         }                                                                                                              \
         if (evil("nrm2_overflows")) return ROOT(plain);                                                                \
         if (evil("nrm2_without_root")) return (T)sum;                                                                  \
+        if (evil("nrm2_nan_for_infinity") && isinf(sum)) return NAN;                                                   \
         return (T)sqrt(sum);                                                                                           \
     }                                                                                                                  \
     T cblas_##p##asum(int n, const T *x, int incx) {                                                                   \
         double sum = 0;                                                                                                \
         if (evil("asum_ignores_incx")) incx = 1;                                                                       \
+        if (evil("asum_keeps_sign_of_one") && n == 1) return x[0];                                                     \
         for (int i = 0; i < n; i++)                                                                                    \
             sum += evil("asum_without_abs") ? x[(ptrdiff_t)i * incx] : ABS(x[(ptrdiff_t)i * incx]);                    \
         return (T)sum;                                                                                                 \
@@ -155,7 +161,10 @@ static int evil(const char *name) {
     }                                                                                                                  \
     CBLAS_INDEX cblas_i##p##max(int n, const T *x, int incx) {                                                         \
         int best = 0;                                                                                                  \
-        for (int i = 1; i < n; i++) {                                                                                  \
+        T least = 0;                                                                                                   \
+        for (int i = 0; i < n && evil("max_starts_at_0"); i++)                                                         \
+            if (x[(ptrdiff_t)i * incx] > least) best = i, least = x[(ptrdiff_t)i * incx];                              \
+        for (int i = 1; i < n && !evil("max_starts_at_0"); i++) {                                                      \
             T one = x[(ptrdiff_t)i * incx], other = x[(ptrdiff_t)best * incx];                                         \
             if (evil("max_of_absolute_values")) one = ABS(one), other = ABS(other);                                    \
             if (one > other) best = i;                                                                                 \
