@@ -70,7 +70,7 @@ class CloserLook:
             raise Fault(Reason.STATE, said)
 
     def require_same_when_shared(self, *, but_alike: bool = False) -> int:
-        """Inputs may lie in one memory: how many pairs of them did, ``but_alike`` only such in different layouts.
+        """Inputs may lie in one memory: how many pairs of them did; ``but_alike`` only in place and in other layouts.
 
         Raises:
             Fault: VALUE if the answer is another one than with the same values in two memories.
@@ -159,7 +159,7 @@ class CloserLook:
             first, second = specs[one], specs[other]
             if first is None or second is None or not _may_share(first, second):
                 continue
-            if not but_alike or first != second:
+            if not but_alike or first != second or one.startswith("output:"):
                 yield one, other
 
     def _shared(self, one: str, other: str) -> tuple[dict[str, Array], _Address]:
