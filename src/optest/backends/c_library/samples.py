@@ -116,6 +116,11 @@ def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
 
 
 def _with_fill(name: str, call: AskedCall, generator: Any) -> Sample:
+    """A fill for all inputs is one for those of the first one's dtype: others count places or say what is meant."""
+    dtypes = call.dtypes_of_inputs
+    if "fill" in generator and len(set(dtypes.values())) > 1:
+        shared = next(iter(dtypes.values()))
+        generator = {each: generator for each, own in dtypes.items() if own == shared}
     return Sample(case_set=name, case=call.case(generator=generator), tier=Tier.PARITY)
 
 
