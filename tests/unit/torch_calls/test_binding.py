@@ -45,6 +45,7 @@ def verdict(asked: TestCase, driver: TorchBackend | None = None) -> Verdict:
         ("torch.softmax(input0, -1)", [ROWS], "composed"),
         ("torch.nn.functional.softmax(input0, dim=-1)", [ROWS], "composed"),
         ("torch.ops.aten.softmax.int(input0, -1)", [ROWS], "composed"),
+        ("torch.nn.functional.softmax(input0, dim=-1, dtype=torch.float64)", [ROWS], "composed"),
         ("torch.nn.functional.gelu(input0, approximate='tanh')", [ROWS], "ulp"),
         ("torch.sum(input0, -1, keepdim=True)", [ROWS], "accumulate"),
         ("torch.Tensor.sum(input0, 1)", [ROWS], "accumulate"),
@@ -119,8 +120,11 @@ def test_arguments_go_by_the_names_that_torch_gives_them() -> None:
 
 
 def test_what_the_catalogue_has_no_word_for_is_not_bound() -> None:
-    with pytest.raises(CannotBind, match="has no dtype"):
-        bound(operators.get("rms_norm"), "torch.sum(input0, dtype=torch.float64)", [np.ones(3, np.float32)])
+    with pytest.raises(CannotBind, match="has no dim"):
+        bound(operators.get("rms_norm"), "torch.sum(input0, dim=3)", [np.ones(3, np.float32)])
+    found = verdict(case("torch.softmax(input0, -1, dtype=torch.float16)", ROWS, of="float32"))
+    assert found.reason is Reason.BAD_CASE
+    assert "rounds the operands, which are float32; state rtol and atol" in found.message
 
 
 def test_operators_in_place_have_the_rule_of_the_others() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from optest.backends.torch_calls.names import find
+from optest.numerics import dtype_of
 from optest.spec import OperatorDescriptor, dtype
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
@@ -38,6 +39,8 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
     """
     call = _parsed(text)
     given = {_OTHER_NAMES.get(name, name): value for name, value in _named(call).items()}
+    if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
+        _require_no_narrower(given.pop("dtype"), inputs)
     taken: list[Any] = []
     for parameter in operator.tensors.inputs:
         value = given.pop(parameter.name, None)
@@ -54,6 +57,16 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
         return Bound(taken, operator.bind({name: value for name, value in stated.items() if value is not None}))
     except (ValueError, LookupError) as error:
         raise CannotBind(str(error)) from None
+
+
+def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
+    """To convert to a wider dtype first changes nothing; to a narrower one rounds the operands."""
+    if not isinstance(stated, TorchName):
+        return
+    wanted = dtype(stated.name.removeprefix("torch."))
+    narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > wanted.precision]
+    if narrower:
+        raise CannotBind(f"dtype={stated.name} rounds the operands, which are {narrower[0]}")
 
 
 _OTHER_NAMES = {"self": "input", "tensors": "tensors", "axis": "dim", "a": "input", "b": "other", "mat1": "input"}

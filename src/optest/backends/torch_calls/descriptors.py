@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from optest.registry import load_object
-from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
+from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass
 
 __all__ = ["CATEGORY", "descriptor_of"]
 
@@ -68,7 +68,10 @@ class CatalogueAlternatives:
 
 def _bound(operator: OperatorDescriptor, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
     """Torch is asked for the names of arguments, so what asks it is loaded when a case runs."""
-    return load_object("optest.backends.torch_calls.binding:bound")(operator, attributes["call"], inputs)
+    try:
+        return load_object("optest.backends.torch_calls.binding:bound")(operator, attributes["call"], inputs)
+    except ValueError as error:
+        raise Fault(Reason.BAD_CASE, f"no rule is known for the call: {error}; state rtol and atol") from None
 
 
 def _function(hook: Any) -> Callable[..., Any]:
