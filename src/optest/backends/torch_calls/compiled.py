@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
@@ -26,8 +27,8 @@ def compiled(
     """What the compiled call returns for the tensors.
 
     Raises:
-        Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any; with ``refuses`` the
-            exception is raised as it is.
+        Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
+            is nothing to compile; with ``refuses`` the exception is raised as it is.
     """
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     counters = torch._dynamo.utils.counters
@@ -41,8 +42,29 @@ def compiled(
                 raise
             raise Fault(Reason.COMPILE, f"torch.compile, {backend}: {_said(error)}", details=_details(error)) from error
     if not counters["stats"]["unique_graphs"] and not refuses:
+        if not _computes(call, tensors):
+            raise Fault(Reason.UNSUPPORTED, f"torch.compile, {backend}: the call computes nothing that can be compiled")
         raise Fault(Reason.FALLBACK, f"torch.compile, {backend}: no graph was made, so eager torch answered")
     return list(leaves)
+
+
+class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """Whether anything reached a kernel of torch: the item of a list of tensors does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anything = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.anything = True
+        return func(*args, **(kwargs or {}))
+
+
+def _computes(call: Callable[..., list[Any]], tensors: Sequence[torch.Tensor]) -> bool:
+    computed = _Computed()
+    with computed:
+        call(*tensors)
+    return computed.anything
 
 
 def _is_of_the_compiler(error: BaseException) -> bool:
