@@ -76,6 +76,15 @@ CHANGES = {
 }
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """Whoever starts the tests in the background has them ignored from the beginning."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_change_is_told_and_put_back(change: object) -> None:
     assert callable(change)
