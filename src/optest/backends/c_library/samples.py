@@ -97,7 +97,7 @@ def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sampl
         typed = call.of_dtype(name)
         yield _with_fill("signs", typed, {"fill": "randn"})
         for exponent in _MAGNITUDES if name == "float32" else ():
-            yield _with_fill("magnitudes", typed, {"fill": "full", "value": 2.0**exponent})
+            yield _with_fill("magnitudes", typed, _of_magnitude(typed, name, 2.0**exponent))
         for sized in (typed, *typed.squared(1)):
             yield _with_fill("signs", sized, dict(_BELOW_0))
         if is_special and dtype(name).is_float:
@@ -105,6 +105,17 @@ def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sampl
             for last in ("inf", *(("nan",) if call.base.outputs[0].dtype.is_float else ())):
                 values = {"fill": "data", "values": _with_last(typed.shapes[first], -0.5, last)}
                 yield _with_fill("special", typed, {first: values})
+
+
+def _of_magnitude(call: AskedCall, dtype_name: str, value: float) -> Any:
+    """One value everywhere; beside a huge one a usual one, or all results of a product would be infinite."""
+    if value < 1:
+        return {"fill": "full", "value": value}
+    return {
+        name: {"fill": "data", "values": _with_last(call.shapes[name], value, 0.5)}
+        for name, own in call.dtypes_of_inputs.items()
+        if own == dtype_name
+    }
 
 
 def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
