@@ -163,7 +163,7 @@ class CaseItem(pytest.Item):
         result = self.session.stash[_RESULTS].of(self)
         if collecting.is_bad(result):
             raise CaseFailed(collecting.told(result))
-        if collecting.is_skipped(result):
+        if collecting.shows_nothing(result):
             pytest.skip(result.verdict.message)
         if result.status.value == "xfailed":
             pytest.xfail(result.verdict.message)

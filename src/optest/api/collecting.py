@@ -19,10 +19,10 @@ __all__ = [
     "Listed",
     "collected",
     "is_bad",
-    "is_skipped",
     "listed_cases",
     "looks_like_model_cases",
     "model_of",
+    "shows_nothing",
     "slug",
     "streams",
     "told",
@@ -93,9 +93,9 @@ def is_bad(result: CaseResult) -> bool:
     return result.status in BAD_STATUSES
 
 
-def is_skipped(result: CaseResult) -> bool:
-    """Whether nothing was run."""
-    return result.status is Status.SKIPPED
+def shows_nothing(result: CaseResult) -> bool:
+    """Whether nothing was run, or nothing compared: neither is a pass."""
+    return result.status in (Status.SKIPPED, Status.UNCHECKED)
 
 
 def told(result: CaseResult) -> str:

@@ -50,7 +50,9 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
             taken.append(_tensor(value, inputs))
     defaults = {each.name for each in operator.attributes}
     stated = {name: _plain(value) for name, value in given.items() if name in defaults}
-    strange = [name for name, value in given.items() if name not in defaults and value not in _SAYS_NOTHING]
+    strange = [
+        name for name, value in given.items() if name not in defaults and (value is True or value not in _SAYS_NOTHING)
+    ]
     if strange:
         raise CannotBind(f"{operator.name} of the catalogue has no {strange[0]}, which {call.function} states")
     try:
