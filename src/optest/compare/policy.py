@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from optest.compare import Expected
+from optest.compare.assert_close import close_tolerance
 from optest.compare.bounds import (
     Budget,
     Law,
@@ -58,6 +59,7 @@ NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.R
 BUILT_IN = "operator"
 REMEMBERED = 4096
 _MOVES, _EXACT, _ULP, _ACCUMULATE = RuleClass.MOVEMENT, RuleClass.EXACT, RuleClass.ULP, RuleClass.ACCUMULATE
+_CLOSE = RuleClass.CLOSE
 
 
 class Method(str, Enum):
@@ -114,6 +116,8 @@ def resolve(
     if kind is _EXACT:
         only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
         return _told_with_alternatives(only, case.descriptor)
+    if kind is _CLOSE:
+        return _close(case, expected.dtype)
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -185,6 +189,24 @@ def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor
 def needs_its_name(case: TestCase, expected: Expected) -> bool:
     """Whether a tolerance has to name this output: indices beside values are not meant by ``rtol: 0.01``."""
     return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in case.outputs)
+
+
+def _close(case: TestCase, output: DType) -> Allowance:
+    """What ``torch.testing.assert_close`` allows where nobody says more.
+
+    Raises:
+        NoRule: for a dtype of which torch says nothing.
+    """
+    allowed = close_tolerance(output)
+    if allowed is None:
+        raise NoRule(
+            f"operator {case.descriptor.name} has no rule, and torch.testing has no tolerance for {output}; "
+            f"state rtol and atol"
+        )
+    rtol, atol = allowed
+    text = f"torch.testing's default for {output}: |err| <= atol + rtol·|expected|, rtol={rtol:g}, atol={atol:g}"
+    used = RuleUsed(name=_CLOSE.value, layer=BUILT_IN, text=text)
+    return Allowance(used=used, method=Method.TOLERANCE, rtol=rtol, atol=atol)
 
 
 _Stated = tuple[tuple[ToleranceLayer, ...], OperatorDescriptor, "Allowance | None"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from optest.compare import Expected
+from optest.compare.assert_close import close_tolerance
 from optest.compare.policy import stated_tolerance
 from optest.numerics import widen
-from optest.spec import Measure, TestCase
+from optest.spec import Measure, RuleClass, TestCase
 
 __all__ = ["admits_zeros", "has_no_number"]
 
@@ -20,25 +21,37 @@ def has_no_number(wanted: Expected) -> bool:
 
 
 def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected) -> bool:
-    """Whether a tolerance that a user states is so wide that zeros pass too, though zeros are not what is expected.
+    """Whether rtol and atol are so wide that zeros pass too, though zeros are not what is expected.
 
-    The class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
+    The other class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
     """
-    if measure.rule is None or measure.rule.name != "tolerance" or not measure.compared:
+    if measure.rule is None or not measure.compared:
         return False
-    allowance = stated_tolerance(case.tolerances, case.descriptor, index, wanted.name, one_answer=False)
-    if allowance is None:
+    allowed = _allowed(case, index, measure.rule.name, wanted)
+    if allowed is None:
         return False
+    rtol, atol, mismatch_ratio = allowed
     flat = np.asarray(wanted.value).reshape(-1)
-    may_miss = allowance.mismatch_ratio * flat.size
+    may_miss = mismatch_ratio * flat.size
     nonzero, missed = False, 0
     for start in range(0, flat.size, _BLOCK):
         block = widen(flat[start : start + _BLOCK])
         magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))
         with np.errstate(invalid="ignore"):  # 0 times infinity: zeros are not within that
-            within = magnitude <= allowance.atol + allowance.rtol * magnitude
+            within = magnitude <= atol + rtol * magnitude
         missed += within.size - int(np.count_nonzero(within))
         if missed > may_miss:
             return False
         nonzero = nonzero or bool(magnitude.any())
     return nonzero
+
+
+def _allowed(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[float, float, float] | None:
+    """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
+    if rule == RuleClass.CLOSE.value:
+        close = close_tolerance(wanted.dtype)
+        return None if close is None else (*close, 0.0)
+    if rule != "tolerance":
+        return None
+    stated = stated_tolerance(case.tolerances, case.descriptor, index, wanted.name, one_answer=False)
+    return None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)

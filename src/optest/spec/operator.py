@@ -98,6 +98,8 @@ class RuleClass(str, Enum):
     """A sum or contraction: bounds that grow with Σ|terms|."""
     COMPOSED = "composed"
     """Built from the others: the operator states its own error budget."""
+    CLOSE = "close"
+    """A function of which nothing else is known: the tolerance that torch.testing has for the output's dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

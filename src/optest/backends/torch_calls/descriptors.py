@@ -91,7 +91,8 @@ class Catalogue(Protocol):
 def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
     """The descriptor of a callable of torch, whether or not this torch has it.
 
-    Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it.
+    Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it, and where there
+    is none, what torch.testing allows for the dtype of the output.
     """
     last = _last(name)
     own = _rule(last)
@@ -106,7 +107,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         attributes=(Attribute(name="call", type="str"),),
         reference=f"{_HOOKS}:expected",
         terms=terms,
-        rule=own if known is None else known.rule,
+        rule=own or (_CLOSE if known is None or known.rule is None else known.rule),
         alternatives=CatalogueAlternatives(known) if known is not None and known.alternatives is not None else None,
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
@@ -129,6 +130,9 @@ def _is_in_place(name: str) -> bool:
     if last in _NOT_IN_PLACE:
         return False
     return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
+
+
+_CLOSE = Rule(kind=RuleClass.CLOSE)
 
 
 def _rule(name: str) -> Rule | None:

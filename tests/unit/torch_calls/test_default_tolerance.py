@@ -1,0 +1,105 @@
+"""Calls of torch that the catalogue does not know: torch.testing's own tolerances, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._comparison import get_tolerances
+
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_eager import TorchBackend
+from optest.compare.assert_close import close_tolerance
+from optest.compare.policy import describe_rule
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    Fill,
+    Layer,
+    Reason,
+    RuleClass,
+    Status,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    dtype,
+)
+
+DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+
+def case(text: str, kind: str = "float32", fill: Fill | None = None, **more: Any) -> TestCase:
+    chosen = fill or Fill(kind="uniform", parameters={"low": 0.5, "high": 4.0})
+    return TestCase(
+        descriptor=descriptor_of(text.partition("(")[0], operators),
+        inputs=(Argument(name="input0", path="input0", spec=TensorSpec(dtype=dtype(kind), shape=(6, 7)), fill=chosen),),
+        attributes={"call": text},
+        **more,
+    )
+
+
+class Scaled(TorchBackend):
+    """Torch with results that are off by a factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self._factor = factor
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        return [each * each.dtype.type(self._factor) for each in super().run(case, inputs)]
+
+
+def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
+    return execute([of], driver or TorchBackend()).verdicts[0]
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_they_are_those_of_torch(name: str) -> None:
+    assert close_tolerance(dtype(name)) == get_tolerances(getattr(torch, name), rtol=None, atol=None)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_a_function_that_the_catalogue_does_not_know_is_judged(kind: str) -> None:
+    asked = case("torch.lgamma(input0)", kind)
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+    rule = found.measures[0].rule
+    assert rule is not None
+    assert (rule.name, rule.layer) == ("close", "operator")
+    assert f"torch.testing's default for {kind}" in rule.text
+    assert f"torch.testing's default for {kind}" in describe_rule(asked)
+
+
+def test_what_is_farther_off_fails() -> None:
+    asked = case("torch.special.i0(input0)")
+    assert verdict(asked, Scaled(1 + 2e-5)).reason is Reason.VALUE
+    assert verdict(asked, Scaled(1 + 5e-7)).status is Status.PASSED
+
+
+def test_results_that_zeros_would_be_close_to_prove_little() -> None:
+    asked = case("torch.special.i1(input0)", fill=Fill(kind="uniform", parameters={"low": 1e-9, "high": 1e-6}))
+    found = verdict(asked)
+    assert (found.status, "zeros passes too" in found.message) == (Status.SUSPECT, True)
+
+
+def test_a_stated_tolerance_goes_before_it() -> None:
+    wide = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=0.1)),)
+    assert verdict(case("torch.special.i0(input0)", tolerances=wide), Scaled(1.05)).status is Status.PASSED
+
+
+def test_a_rule_of_the_catalogue_goes_before_it() -> None:
+    rules = {name: descriptor_of(name, operators).rule for name in ("torch.exp", "torch.lgamma")}
+    assert {name: rule and rule.kind for name, rule in rules.items()} == {
+        "torch.exp": RuleClass.ULP,
+        "torch.lgamma": RuleClass.CLOSE,
+    }
+
+
+def test_a_dtype_of_which_torch_says_nothing_needs_a_tolerance() -> None:
+    found = verdict(case("torch.Tensor.xlogy(input0, input0)", "float8_e5m2"))
+    assert found.status is not Status.PASSED
+    assert close_tolerance(dtype("float8_e5m2")) is None
