@@ -17,6 +17,7 @@ from optest.cli.ffi import ffi_command
 from optest.cli.replaying import replay_command
 from optest.cli.running import run_command
 from optest.cli.showing import doctor_command, report_command, schema_command
+from optest.cli.starting import init_command
 from optest.errors import OptestError, PlanError
 
 __all__ = ["cli", "main"]
@@ -48,6 +49,7 @@ for command in (
     report_command,
     schema_command,
     ffi_command,
+    init_command,
     doctor_command,
     completion_command,
 ):

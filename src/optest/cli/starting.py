@@ -1,0 +1,25 @@
+"""``optest init``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["init_command"]
+
+
+@click.command("init", short_help="Set a project up, so far for pytest.")
+@click.argument("what", type=click.Choice(["pytest"]))
+@click.argument("models", metavar="[FOLDER]...", nargs=-1)
+def init_command(what: str, models: tuple[str, ...]) -> int:  # noqa: ARG001 - there is one so far
+    """Switch optest's plug-in for pytest on in this folder's project.
+
+    FOLDER is where the model cases lie (or a file of them); without any, they are looked for below this folder. The
+    lines go into the file that pytest reads; nothing else in it is changed.
+    """
+    from optest.api.initializing import init_pytest
+
+    for line in init_pytest(Path(), models):
+        click.echo(line)
+    return 0
