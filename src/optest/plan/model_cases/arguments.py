@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from optest.plan.forms import Misfit, shown
@@ -73,8 +73,10 @@ def _without_tensors(value: Any, text: str) -> Any:
     return value
 
 
-def keywords(case: Mapping[str, Any]) -> dict[str, Any]:
-    """``attrs`` and ``kwmap`` together.
+def keywords(
+    case: Mapping[str, Any], read: Callable[[Any, tuple[str, str]], Any] = lambda value, _: value_of(value)
+) -> dict[str, Any]:
+    """``attrs`` and ``kwmap`` together; ``read`` gives the value of what is written at a place of the case.
 
     Raises:
         Misfit: for a keyword that is stated in both, or that is none.
@@ -90,7 +92,7 @@ def keywords(case: Mapping[str, Any]) -> dict[str, Any]:
                 hint = "kwmap: {dim: -1, keepdim: true}"
                 raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
             try:
-                found[name] = value_of(value)
+                found[name] = read(value, path)
             except Misfit as misfit:
                 raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
     return found

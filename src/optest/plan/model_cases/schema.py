@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, WithJsonSchema, with_config
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    WithJsonSchema,
+    WrapValidator,
+    with_config,
+)
 from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
 from optest.plan.entries import Name
 from optest.plan.forms import Misfit, shown
 
-__all__ = ["MODEL_FILE", "conditions_of", "known_keys", "model_cases_schema", "words_of"]
+__all__ = ["MODEL_FILE", "conditions_of", "is_input", "known_keys", "model_cases_schema", "words_of"]
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Sizes = list[Annotated[int, Field(ge=0)]]
@@ -36,6 +45,9 @@ class TensorEntry(TypedDict, total=False):
     preset_args: Annotated[dict[str, Any], Field(description="dim and step; dim0 and dim1; base_shape.")]
 
 
+_Inputs = list["InputEntry"]
+
+
 @with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1, "maxProperties": 1}))
 class InputEntry(TypedDict, total=False):
     """One argument of the call: exactly one of these keys."""
@@ -45,6 +57,16 @@ class InputEntry(TypedDict, total=False):
     value: Annotated[Any, Field(description="A scalar, a list, or text that spells a tuple, a dtype or a device.")]
     py: Annotated[str, Field(description="A Python literal; slice(), Ellipsis, None, inf and nan are known.")]
     file: Annotated[_Word, Field(description="A .pt file that holds the tensor; relative to this file's folder.")]
+    tuple: Annotated[_Inputs, Field(description="Several inputs as one argument: a subscript of slices and tensors.")]
+    list: Annotated[_Inputs, Field(description="The same as a list.")]
+
+
+def is_input(value: Any) -> bool:
+    """Whether a keyword argument is written as an input is: ``{tensor: {shape: [2, 3]}}``."""
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in InputEntry.__annotations__
+
+
+_Keyword = Annotated[InputEntry, WrapValidator(lambda value, inner: inner(value) if is_input(value) else value)]
 
 
 @with_config(_STRICT)
@@ -144,8 +166,8 @@ class ModelCase(ModelDefaults, total=False):
     name: Required[Annotated[Name, Field(description="Unique in the file.")]]
     op: Required[Annotated[_Word, Field(description="Dotted name: torch.add, torch.nn.functional.silu, torch.view.")]]
     inputs: Annotated[list[InputEntry], Field(description="Positional arguments in order.")]
-    attrs: Annotated[dict[str, Any], Field(description="Keyword arguments.")]
-    kwmap: Annotated[dict[str, Any], Field(description="Keyword arguments, as captured.")]
+    attrs: Annotated[dict[str, _Keyword], Field(description="Keyword arguments.")]
+    kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
     description: Annotated[str, Field(description="Where the call stands in the model.")]
     expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
     mark: Annotated[_Words, Field(description="Words to select cases by.")]
@@ -173,6 +195,11 @@ MODEL_FILE: TypeAdapter[ModelFile] = TypeAdapter(ModelFile)
 def model_cases_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a file of model cases, for editors."""
     schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
+    keys = schema["$defs"]["ModelCase"]["properties"]
+    for key in ("attrs", "kwmap"):
+        keys[key]["additionalProperties"] = {
+            "anyOf": [{"not": {"type": "object"}}, keys[key]["additionalProperties"]],
+        }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
@@ -185,10 +212,10 @@ def known_keys(path: tuple[str | int, ...]) -> list[str]:
             return list(ModelDefaults.__annotations__)
         case ("cases", int()):
             return list(ModelCase.__annotations__)
-        case ("cases", int(), "inputs", int()):
-            return list(InputEntry.__annotations__)
-        case ("cases", int(), "inputs", int(), "tensor") | ("cases", int(), "inputs", int(), "tensor_list", int()):
+        case ("cases", int(), *_, "tensor") | ("cases", int(), *_, "tensor_list", int()):
             return list(TensorEntry.__annotations__)
+        case ("cases", int(), *_, "inputs" | "tuple" | "list", int()) | ("cases", int(), "attrs" | "kwmap", str()):
+            return list(InputEntry.__annotations__)
         case ("cases", int(), "expects_error"):
             return list(ErrorEntry.__annotations__)
     return []

@@ -14,7 +14,7 @@ from optest.plan.forms import Misfit, shown
 from optest.plan.misfits import problem_at, problems_of
 from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
-from optest.plan.model_cases.schema import MODEL_FILE, conditions_of, known_keys, words_of
+from optest.plan.model_cases.schema import MODEL_FILE, InputEntry, conditions_of, is_input, known_keys, words_of
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
@@ -135,7 +135,10 @@ class _Translation:
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
         ]
-        named = keywords(entry)
+        named = keywords(
+            entry,
+            lambda value, way: self._argument(value, tensors, (*path, *way)) if is_input(value) else value_of(value),
+        )
         if path in self._broken:
             return {}
         call = _text(Call(op, tuple(arguments), named))
@@ -165,7 +168,9 @@ class _Translation:
         """The value of one argument; None where it is wrong, which is said."""
         if len(entry) != 1:
             stated = " and ".join(entry) or "nothing"
-            message = f"the input states {stated}, but should state exactly one of tensor, tensor_list, value, py, file"
+            message = (
+                f"the input states {stated}, but should state exactly one of {', '.join(InputEntry.__annotations__)}"
+            )
             self._say(path, Misfit(message, hint="an input is one argument: begin the next one with '- '"))
             return None
         (kind, value), *_ = entry.items()
@@ -179,6 +184,9 @@ class _Translation:
                     return value_of(value)
                 case "py":
                     return literal(value)
+                case "tuple" | "list":
+                    parts = [self._argument(each, tensors, (*path, kind, index)) for index, each in enumerate(value)]
+                    return tuple(parts) if kind == "tuple" else parts
             return tensors.add_file(value)
         except Misfit as misfit:
             self._say((*path, kind, *misfit.path), misfit)

@@ -22,6 +22,8 @@ _EXAMPLES = {
     "inputs": "inputs: [{tensor: {shape: [2, 3]}}, {value: 2}]",
     "tensor": "tensor: {shape: [2, 3], init: randn}",
     "tensor_list": "tensor_list: [{shape: [2, 3]}, {shape: [2, 3]}]",
+    "tuple": "tuple: [{py: slice(None)}, {tensor: {shape: [3], dtype: int64}}]",
+    "list": "list: [{tensor: {shape: [3]}}, {py: None}]",
     "py": "py: (Ellipsis, None, slice(None, 2))",
     "shape": "shape: [2, 3]",
     "stride": "stride: [3, 1]",
@@ -77,7 +79,7 @@ def _owner(path: Path) -> str:
             return "the defaults"
         case ("cases", int()):
             return "a case"
-        case (*_, "inputs", int()):
+        case (*_, "inputs" | "tuple" | "list", int()) | (*_, "attrs" | "kwmap", str()):
             return "an input"
         case (*_, "tensor") | (*_, "tensor_list", int()):
             return "a tensor"

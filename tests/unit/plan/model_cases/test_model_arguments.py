@@ -82,6 +82,30 @@ def test_tensors_are_numbered_in_the_order_of_the_call() -> None:
     assert call == "torch.f(input0, [input1, input2], 2, input3, dim=-1, out=None)"
 
 
+def test_inputs_stand_in_tuples_lists_and_keyword_arguments_too() -> None:
+    inputs = f"[{TENSOR}, {{tuple: [{{py: slice(None)}}, {TENSOR}, {{list: [{{py: None}}, {TENSOR}]}}]}}]"
+    call = call_of(f"op: torch.f, inputs: {inputs}, kwmap: {{mask: {TENSOR}, sizes: {{py: '(1, 2)'}}, dim: 1}}")
+    assert call == (
+        "torch.f(input0, (slice(None, None, None), input1, [None, input2]), mask=input3, sizes=(1, 2), dim=1)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "message"),
+    [
+        ("inputs: [{tuple: [{tensor: {shape: [2], shap: 2}}]}]", "inputs[0].tuple[0].tensor", "unknown key 'shap' of a t"),
+        ("inputs: [{tuple: [{tensr: {shape: [2]}}]}]", "inputs[0].tuple[0].tensr", "unknown key 'tensr' of an input"),
+        ("inputs: [{list: [{py: 'f()'}]}]", "inputs[0].list[0].py", "py is no literal"),
+        ("kwmap: {mask: {tensor: {shape: [2], init: rnd}}}", "kwmap.mask.tensor.init", "init is 'rnd'"),
+        ("kwmap: {mask: {tensor: {shape: [2], shap: [2]}}}", "kwmap.mask.tensor", "unknown key 'shap' of a tensor"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_within_them_is_said_where_it_stands(entry: str, place: str, message: str) -> None:
+    problem = problem_of(file_of(f"- {{name: a, op: torch.f, {entry}}}"))
+    assert problem.path.startswith(f"$.cases[0].{place}")
+    assert message in problem.message
+
+
 def test_a_call_without_tensors_and_one_without_anything() -> None:
     assert call_of("op: torch.arange, inputs: [{value: 3}]") == "torch.arange(3)"
     assert call_of("op: torch.is_grad_enabled") == "torch.is_grad_enabled()"

@@ -25,6 +25,8 @@ GOOD = [
     "- {name: a, op: torch.f, inputs: [{tensor: {shape: [2, 2], stride: [1, 2], storage_offset: 1, device: cpu, "
     "device_layout: {a: 1}, init: uniform, init_args: {low: 0}, dtype: bf16}}]}",
     "- {name: a, op: torch.f, inputs: [{tensor: {shape: [2, 2], preset: transpose_view, preset_args: {dim0: 0}}}]}",
+    "- {name: a, op: torch.f, inputs: [{tuple: [{py: slice(None)}, {list: [{tensor: {shape: [2]}}, {py: None}]}]}]}",
+    "- {name: a, op: torch.f, kwmap: {mask: {tensor: {shape: [2]}}, sizes: {py: '(1, 2)'}}}",
 ]
 BAD = [
     "[]",
@@ -37,6 +39,11 @@ BAD = [
     "- {name: a, op: torch.abs, inputs: [{tensor: {shape: [-1]}}]}",
     "- {name: a, op: torch.abs, inputs: [{tensor: {shape: 2x3}}]}",
     "- {name: a, op: torch.abs, inputs: [{tensor: {shape: [2], zzz: 1}}]}",
+    "- {name: a, op: torch.abs, inputs: [{tuple: [{tensor: {shape: 2x3}}]}]}",
+    "- {name: a, op: torch.abs, inputs: [{list: [{}]}]}",
+    "- {name: a, op: torch.abs, inputs: [{tuple: {tensor: {shape: [2]}}}]}",
+    "- {name: a, op: torch.abs, kwmap: {mask: {tensor: {shape: 2x3}}}}",
+    "- {name: a, op: torch.abs, kwmap: {mask: {tensor: {shape: [2], zzz: 1}}}}",
     "- {name: a, op: torch.abs, skip_if: {reason: x}}",
     "- {name: a, op: torch.abs, skip_if: {expr: 'True', zzz: x}}",
     "- {name: a, op: torch.abs, skip_if: 3}",
