@@ -1,6 +1,6 @@
-"""What it costs to call a C library on watched memory: one call, 64 MB, and a thousand cases against a bare loop.
+"""What it costs to call a C library on watched memory: one call, 64 MB, a thousand cases against a bare loop.
 
-The library is the one of examples/c_library, built into a temporary folder. Three questions, each a ratio or a
+The library is the one of examples/c_library, built into a temporary folder. Four questions, each a ratio or a
 difference on the same work in one run. Sides are asked in turns, and the least time of each counts (one call: the
 median of batches). It is processor time, which other work on the machine disturbs less; only what runs in a worker is
 measured by the clock on the wall, as is what it is compared with then.
@@ -12,16 +12,19 @@ one call      the buffers are filled with poison and values, C is called through
               warm worker and in process, and the driver's part of it by itself;
               the other side is a loop of ctypes calls on torch tensors that compares with torch.allclose, or with
               torch.testing.assert_close, and looks at nothing else.
+programs      the same as a person waits for it: `optest run` of a plan of those cases, from its start to its end, and
+              the loop as a program, bare_add_loop.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import io
+import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bare_add_loop import SHAPES, BareLoop, by_allclose, by_assert_close
 
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.c_library.driver import FfiBackend
@@ -52,8 +56,6 @@ from optest.timing import Subject, measure
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "c_library"
 ONE_CALL_SHAPES = ((4,), (13, 4), (64, 16))
-SHAPES = ((13, 4), (13, 4, 4), (16, 64), (4, 4, 8))
-"""Small shapes such as the predecessor's tests have: what is measured is what surrounds a call."""
 
 
 def build(folder: Path) -> Path:
@@ -206,61 +208,9 @@ class Kept:
         return None
 
 
-class BareLoop:
-    """The loop that people write: ctypes, torch tensors, the four calls, a comparison."""
-
-    def __init__(self, library: Path) -> None:
-        ctypes.CDLL(str(library / "lib" / "libinfinirt.so"), mode=ctypes.RTLD_GLOBAL)
-        self.lib = ctypes.CDLL(str(library / "lib" / "libinfiniop.so"))
-        self.handle = ctypes.c_void_p()
-        self._require(self.lib.infiniopCreateHandle(ctypes.byref(self.handle)))
-
-    def _require(self, status: int) -> None:
-        if status != 0:
-            raise RuntimeError(f"status {status}")
-
-    def _descriptor(self, tensor: torch.Tensor) -> ctypes.c_void_p:
-        made = ctypes.c_void_p()
-        rank = tensor.dim()
-        shape = (ctypes.c_size_t * rank)(*tensor.shape)
-        strides = (ctypes.c_ssize_t * rank)(*tensor.stride())
-        self._require(
-            self.lib.infiniopCreateTensorDescriptor(ctypes.byref(made), ctypes.c_size_t(rank), shape, strides, 13)
-        )
-        return made
-
-    def case(self, shape: tuple[int, ...], compare: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-        lib = self.lib
-        a, b, c = torch.rand(shape), torch.rand(shape), torch.zeros(shape)
-        descriptors = [self._descriptor(each) for each in (c, a, b)]
-        operator = ctypes.c_void_p()
-        self._require(lib.infiniopCreateAddDescriptor(self.handle, ctypes.byref(operator), *descriptors))
-        size = ctypes.c_size_t()
-        self._require(lib.infiniopGetAddWorkspaceSize(operator, ctypes.byref(size)))
-        workspace = torch.zeros(size.value, dtype=torch.uint8) if size.value else None
-        pointer = ctypes.c_void_p(workspace.data_ptr() if workspace is not None else None)
-        data = [ctypes.c_void_p(each.data_ptr()) for each in (c, a, b)]
-        self._require(lib.infiniopAdd(operator, pointer, size, *data, None))
-        compare(c, torch.add(a, b))
-        self._require(lib.infiniopDestroyAddDescriptor(operator))
-        for each in descriptors:
-            self._require(lib.infiniopDestroyTensorDescriptor(each))
-
-    def run(self, count: int, compare: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
-        for number in range(count):
-            self.case(SHAPES[number % len(SHAPES)], compare)
-
-
-def by_allclose(actual: torch.Tensor, desired: torch.Tensor) -> None:
-    assert torch.allclose(actual, desired, atol=0, rtol=1e-7)
-
-
-def by_assert_close(actual: torch.Tensor, desired: torch.Tensor) -> None:
-    torch.testing.assert_close(actual, desired)
-
-
 IN_WORKER, HERE = "optest, warm worker, {}", "optest, in process, {}"
 DRIVER = "the driver alone, {}"
+LOOP = "the loop, bare_add_loop.py"
 PROBES = ("guards", "all")
 PLAIN, STRICT = "loop, torch.allclose", "loop, torch.testing.assert_close"
 
@@ -324,10 +274,48 @@ def print_thousand(library: Path, count: int, repeats: int, folder: Path) -> Non
         print(f"| {word} | {seconds / count * 1e6:.0f} | {seconds / plain:.2f} | {seconds / strict:.2f} |")
 
 
+def programs(library: Path, count: int, repeats: int, folder: Path) -> dict[str, Taken]:
+    """The least seconds of the processor and on the wall of whole programs."""
+    plan = folder / "add.yaml"
+    plan.write_text(
+        "version: 1\nbackend: ffi\ndefaults:\n  backend_config:\n"
+        f"    ffi: {{library: {library}, headers: {library}/include, mapping: infiniop, probes: guards}}\ncases:\n"
+        + "".join(
+            f"- {{op: add, name: add{n}, seed: {n}, dtypes: [float32], shapes: {{input0: {shape}, input1: {shape}}}}}\n"
+            for n in range(count)
+            for shape in ["x".join(map(str, SHAPES[n % len(SHAPES)]))]
+        )
+    )
+    ask = [sys.executable, "-m", "optest", "run", "--plan", str(plan), "-q"]
+    sides = {
+        "optest run": ask,
+        "optest run --jobs 2": [*ask, "--jobs", "2"],
+        "optest run --isolate none": [*ask, "--isolate", "none"],
+        LOOP: [sys.executable, str(Path(__file__).with_name("bare_add_loop.py")), str(library), str(count)],
+    }
+    found: dict[str, list[Taken]] = {word: [] for word in sides}
+    for _ in range(repeats):
+        for word, command in sides.items():
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+            wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+            used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            found[word].append((used, wall))
+    return {word: (min(each[0] for each in times), min(each[1] for each in times)) for word, times in found.items()}
+
+
+def print_programs(library: Path, count: int, repeats: int, folder: Path) -> None:
+    found = programs(library, count, repeats, folder)
+    print(f"\n| {count:,} cases of add, the whole program | s on the wall | times the loop | s of processors |")
+    print("|---|--:|--:|--:|")
+    for word, (used, wall) in found.items():
+        print(f"| {word} | {wall:.2f} | {wall / found[LOOP][1]:.2f} | {used:.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--only", choices=("call", "large", "cases"), help="one of the three questions")
+    parser.add_argument("--only", choices=("call", "large", "cases", "programs"), help="one of the questions")
     given = parser.parse_args()
     torch.set_num_threads(1)
     np.seterr(all="ignore")
@@ -341,6 +329,8 @@ def main() -> None:
             print_large(library, repeats)
         if given.only in (None, "cases"):
             print_thousand(library, 1000, repeats, folder)
+        if given.only in (None, "programs"):
+            print_programs(library, 1000, repeats, folder)
 
 
 if __name__ == "__main__":
