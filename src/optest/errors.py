@@ -75,7 +75,8 @@ class Unavailable(OptestError):
 class Problem:
     """One fault in something that a person wrote, and where it stands.
 
-    ``path`` is a JSON path such as ``$.cases[2].tolerance``; ``line`` counts from 1, 0 is "not known".
+    ``path`` is a JSON path such as ``$.cases[2].tolerance``; ``line`` counts from 1, 0 is "not known";
+    ``stands_for`` counts the faults that this one tells of.
     """
 
     message: str
@@ -83,6 +84,7 @@ class Problem:
     line: int = 0
     path: str = ""
     hint: str = ""
+    stands_for: int = 1
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file

@@ -111,7 +111,7 @@ def _status_of_call() -> int:
 
 def _say(error: OptestError) -> None:
     if isinstance(error, PlanError):
-        count = len(error.problems)
+        count = sum(problem.stands_for for problem in error.problems)
         for problem in error.problems:
             click.echo(str(problem), err=True)
         click.echo(f"optest: {count} problem{'s' if count != 1 else ''} found; nothing was run", err=True)
