@@ -65,6 +65,8 @@ def verdict(asked: TestCase, driver: TorchBackend | None = None) -> Verdict:
             "composed",
         ),
         ("torch.nn.functional.max_pool2d(input0, 2)", [(1, 3, 8, 8)], "exact"),
+        ("torch.Tensor.__add__(input0, input1)", [ROWS, ROWS], "ulp"),
+        ("torch.add_(input0, input1)", [ROWS, ROWS], "ulp"),
     ],
 )
 def test_a_call_without_tolerance_is_judged_by_the_rule_of_its_operator(

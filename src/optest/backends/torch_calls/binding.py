@@ -120,6 +120,7 @@ def _schema_names(call: Call) -> tuple[str, ...] | None:
     """The names in the first overload of ``torch.ops.aten`` that the arguments fit."""
     parts = call.function.split(".")
     name = (parts[3] if parts[:2] == ["torch", "ops"] else parts[-1]).rstrip("_")
+    name = name.strip("_") if name.startswith("__") else name
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return None

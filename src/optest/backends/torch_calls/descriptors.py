@@ -46,13 +46,18 @@ setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor
 
 @dataclass(frozen=True, slots=True)
 class CatalogueTerms:
-    """The error terms of a call, as the operator of the catalogue gives them."""
+    """The error terms of a call, as the operator of the catalogue gives them.
+
+    A call in place yields its result twice: as what it returns and as what it changed.
+    """
 
     operator: OperatorDescriptor
+    is_in_place: bool = False
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         call = _bound(self.operator, attributes, inputs)
-        return _function(self.operator.terms)(call.inputs, dict(call.attributes))
+        found = _function(self.operator.terms)(call.inputs, dict(call.attributes))
+        return [*found, *found] if self.is_in_place else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
     terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
     if known is not None and known.terms is not None:
-        terms = CatalogueTerms(known)
+        terms = CatalogueTerms(known, _is_in_place(name))
     return OperatorDescriptor(
         name=name,
         category=CATEGORY,
