@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
@@ -21,9 +23,11 @@ __all__ = [
     "file_of_module",
     "load_entry_points",
     "load_extension",
+    "load_file",
     "load_object",
     "load_plugins",
     "neighbours_of_module",
+    "run_file",
     "version_of",
 ]
 
@@ -230,3 +234,31 @@ def neighbours_of_module(module_name: str) -> list[tuple[str, Path]]:
 
 def _installed_nowhere(file: Path) -> bool:
     return not {"site-packages", "dist-packages"} & set(file.parts)
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a Python file by its path, under its own stem; files beside it can be imported while it loads.
+
+    Raises:
+        UsageError: if the file is none that Python can load. Whatever its code raises passes.
+    """
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no file of Python")
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(path.stem)
+    sys.modules[path.stem] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            sys.modules.pop(path.stem, None)
+        else:
+            sys.modules[path.stem] = before
+        raise
+    return module
+
+
+def run_file(path: Path) -> None:
+    """Run a Python file as ``python FILE`` does. Whatever its code raises passes."""
+    runpy.run_path(str(path), run_name="__main__")

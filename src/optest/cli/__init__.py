@@ -11,6 +11,7 @@ import click
 
 from optest import __version__
 from optest.cli.asking import explain_command, list_command
+from optest.cli.capturing import capture_command
 from optest.cli.checking import check_command
 from optest.cli.completing import completion_command
 from optest.cli.ffi import ffi_command
@@ -45,6 +46,7 @@ for command in (
     check_command,
     list_command,
     explain_command,
+    capture_command,
     replay_command,
     report_command,
     schema_command,

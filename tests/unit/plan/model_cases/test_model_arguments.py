@@ -93,7 +93,7 @@ def test_inputs_stand_in_tuples_lists_and_keyword_arguments_too() -> None:
 @pytest.mark.parametrize(
     ("entry", "place", "message"),
     [
-        ("inputs: [{tuple: [{tensor: {shape: [2], shap: 2}}]}]", "inputs[0].tuple[0].tensor", "unknown key 'shap' of a t"),
+        ("inputs: [{tuple: [{tensor: {shape: [2], shap: 2}}]}]", "inputs[0].tuple[0].tensor", "unknown key 'shap'"),
         ("inputs: [{tuple: [{tensr: {shape: [2]}}]}]", "inputs[0].tuple[0].tensr", "unknown key 'tensr' of an input"),
         ("inputs: [{list: [{py: 'f()'}]}]", "inputs[0].list[0].py", "py is no literal"),
         ("kwmap: {mask: {tensor: {shape: [2], init: rnd}}}", "kwmap.mask.tensor.init", "init is 'rnd'"),

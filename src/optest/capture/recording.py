@@ -1,0 +1,115 @@
+"""What was seen, once for each different call: cases, how often each was made, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from optest.capture.naming import NoCase
+from optest.capture.places import Place
+from optest.capture.values import Described
+
+__all__ = ["Asked", "CapturedCase", "Recorder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which calls are wanted: patterns of names (all if there are none), bytes of the tensors that a call takes."""
+
+    ops: tuple[str, ...] = ()
+    min_bytes: int = 0
+    max_bytes: int | None = None
+
+    def require(self, made: Described) -> None:
+        """Raise NoCase for a call that is not wanted."""
+        last = made.op.rpartition(".")[2]
+        if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in (made.op, last)):
+            raise NoCase("have another name than --ops asks for")
+        size = sum(each.numel() * each.element_size() for each in made.tensors)
+        if size < self.min_bytes:
+            raise NoCase(f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)")
+        if self.max_bytes is not None and size > self.max_bytes:
+            raise NoCase(f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)")
+
+
+@dataclass(slots=True, kw_only=True)
+class CapturedCase:
+    """A call as the keys of a case, where it was first made, and how often."""
+
+    entry: dict[str, Any]
+    places: dict[Place, int]
+    notes: list[str]
+    calls: int = 0
+
+    def written(self, name: str) -> dict[str, Any]:
+        """The entry of ``cases``."""
+        return {"name": name, **self.entry, "description": self._description()}
+
+    def _description(self) -> str:
+        place, *others = [str(each) for each in self.places] or ["no line of the model"]
+        text = place
+        if others:
+            text += f" (and {len(others)} other line{'s' * (len(others) > 1)})"
+        parts = [text, *self.notes]
+        if self.calls > 1:
+            parts.append(f"{self.calls} calls")
+        return "; ".join(parts)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Takes calls one after the other."""
+
+    asked: Asked = field(default_factory=Asked)
+    calls: int = 0
+    left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a function was left out for a reason."""
+
+    devices: set[str] = field(default_factory=set)
+    """Types of the devices on which tensors were."""
+
+    _found: dict[str, CapturedCase] = field(default_factory=dict)
+
+    def take(self, made: Described, place: Place | None, notes: Mapping[str, None] | None = None) -> None:
+        """Note a call that is a case."""
+        try:
+            self.asked.require(made)
+        except NoCase as reason:
+            self.leave_out(made.op, str(reason))
+            return
+        self.calls += 1
+        self.devices |= {each.device.type for each in made.tensors}
+        entry: dict[str, Any] = {"op": made.op}
+        if made.inputs:
+            entry["inputs"] = made.inputs
+        if made.kwmap:
+            entry["kwmap"] = made.kwmap
+        known = self._found.setdefault(
+            repr(entry), CapturedCase(entry=entry, places={}, notes=[*made.notes, *(notes or ())])
+        )
+        known.calls += 1
+        if place is not None:
+            known.places[place] = known.places.get(place, 0) + 1
+
+    def leave_out(self, function: str, reason: str) -> None:
+        self.left_out[function, reason] += 1
+
+    def cases(self, change: Callable[[CapturedCase], None] | None = None) -> list[dict[str, Any]]:
+        """Entries of ``cases`` in the order in which the model first made the calls."""
+        counts: Counter[str] = Counter()
+        entries = []
+        for found in self._found.values():
+            if change is not None:
+                change(found)
+            last = _word(found.entry["op"])
+            counts[last] += 1
+            entries.append(found.written(f"{last}.{counts[last]}"))
+        return entries
+
+
+def _word(op: str) -> str:
+    """``view`` of ``torch.Tensor.view``, ``add.Tensor`` of ``torch.ops.aten.add.Tensor``."""
+    return op.removeprefix("torch.ops.aten.") if op.startswith("torch.ops.aten.") else op.rpartition(".")[2]

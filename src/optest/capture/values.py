@@ -1,0 +1,224 @@
+"""Tensors and other arguments of a call as entries of the dialect.
+
+Of a floating tensor only sign and magnitude are kept: other values of that kind ask the same of an operator, and
+zeros or ones, which parameters often are, would ask less. Of integers and masks the values decide what a call does,
+so small ones are written out and of the others their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from optest.capture.naming import NamedCall, NoCase
+from optest.plan.model_cases.arguments import value_of
+from optest.spec import contiguous_strides, dtype_names
+from optest.spec.calls import Device, NotLiteral, TorchName, text_of
+
+__all__ = ["MOST_LITERAL", "Described", "described", "tensors_of"]
+
+MOST_LITERAL = 64
+"""So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
+
+_MOST_DECIDING = 4096
+_WIDE_AT = 8.0
+"""Larger magnitudes are kept: a cosine of 1000 is another question than one of 1."""
+
+_HUGE = 1e30
+_NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
+_DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
+"""Where the number of true elements has to fit another shape."""
+
+
+@dataclass(slots=True)
+class Described:
+    """A call as keys of a case, the tensors that it takes, and what is to be said of their values."""
+
+    op: str
+    inputs: list[dict[str, Any]]
+    kwmap: dict[str, Any]
+    tensors: list[torch.Tensor]
+    notes: list[str] = field(default_factory=list)
+
+
+def described(call: NamedCall) -> Described:
+    """The call as an entry of ``cases``, without its name.
+
+    Raises:
+        NoCase: if an argument is more than tensors and literals.
+    """
+    last = call.name.rpartition(".")[2] if not call.name.startswith("torch.ops.") else call.name.split(".")[3]
+    made = Described(call.name, [], {}, [])
+    writer = _Writer(made, subscripts=last in ("getitem", "setitem"))
+    for index, value in enumerate(call.args):
+        writer.is_decided_by_count = index > 0 and last in _DECIDED_BY_COUNT
+        made.inputs.append(writer.entry(value))
+    for name, value in call.kwargs.items():
+        entry = writer.entry(value)
+        made.kwmap[name] = entry.get("value", entry)
+    if len({id(each) for each in made.tensors}) < len(made.tensors):
+        made.notes.append("the same tensor several times")
+    return made
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples, dicts and slices."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_of(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_of(each)
+
+
+@dataclass(slots=True)
+class _Writer:
+    made: Described
+    subscripts: bool
+    is_decided_by_count: bool = False
+
+    def entry(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, torch.Tensor):
+            return {"tensor": self.tensor(value)}
+        if isinstance(value, (list, tuple)) and any(True for _ in tensors_of(value)):
+            if all(isinstance(each, torch.Tensor) for each in value) and not (self.subscripts and type(value) is tuple):
+                return {"tensor_list": [self.tensor(each) for each in value]}
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [self.entry(each) for each in value]}
+        return _literal(value)
+
+    def tensor(self, tensor: torch.Tensor) -> dict[str, Any]:
+        self.made.tensors.append(tensor)
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise NoCase("take tensors that are not dense")
+        if tensor.dtype not in _NAMES:
+            raise NoCase(f"take tensors of {tensor.dtype}, which optest does not know")
+        found: dict[str, Any] = {"shape": list(tensor.shape), "dtype": _NAMES[tensor.dtype]}
+        strides, offset = list(tensor.stride()), tensor.storage_offset()
+        if strides != list(contiguous_strides(tuple(tensor.shape))):
+            found["stride"] = strides
+        if offset:
+            found["storage_offset"] = offset
+        fill, note = _fill(tensor.detach(), is_decided_by_count=self.is_decided_by_count)
+        if note:
+            self.made.notes.append(f"input{len(self.made.tensors) - 1} {note}")
+        return {**found, **fill}
+
+
+def _fill(tensor: torch.Tensor, *, is_decided_by_count: bool) -> tuple[dict[str, Any], str]:
+    """init and init_args, and what is to be said of the values."""
+    if tensor.numel() == 0 or tensor.device.type == "meta":
+        return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
+    if tensor.dtype is torch.bool:
+        return _mask(tensor, must_fit=is_decided_by_count)
+    if tensor.dtype.is_complex:
+        return {"init": "randn"}, ""
+    if not tensor.dtype.is_floating_point:
+        return _integers(tensor)
+    return _floats(tensor)
+
+
+def _mask(tensor: torch.Tensor, *, must_fit: bool) -> tuple[dict[str, Any], str]:
+    count, elements = int(tensor.sum()), tensor.numel()
+    if elements <= (_MOST_DECIDING if must_fit else MOST_LITERAL):
+        return _data(tensor.int()), f"is the model's own mask, {count:,} of {elements:,} true"
+    if must_fit:
+        raise NoCase(f"take a mask of {elements:,} elements, too many to be written, and need one of that count")
+    return {}, f"is a mask, drawn; in the model {count:,} of {elements:,} are true"
+
+
+def _integers(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+    if tensor.numel() <= MOST_LITERAL:
+        return _data(tensor), "holds the model's own integers"
+    low, high = int(tensor.min()), int(tensor.max())
+    return {"init": "randint", "init_args": {"low": low, "high": high + 1}}, (
+        f"is drawn from the model's range, {low} to {high}"
+    )
+
+
+def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+    values = tensor.to(torch.float64)
+    is_usual = values.isfinite() & (values.abs() < _HUGE)
+    if not bool(is_usual.all()):
+        return _unusual(values, is_usual)
+    low, high = float(values.min()), float(values.max())
+    is_signed = low < 0 or high == 0
+    largest = max(-low, high)
+    if largest <= _WIDE_AT:
+        return {"init": "randn" if is_signed else "rand"}, ""
+    bound = 2.0 ** math.ceil(math.log2(largest))
+    return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
+
+
+def _unusual(values: torch.Tensor, is_usual: torch.Tensor) -> tuple[dict[str, Any], str]:
+    """Infinite and huge values decide which others count: they stay where they are."""
+    if values.numel() > _MOST_DECIDING:
+        return {"init": "randn"}, "is drawn without the infinite or huge values that it has in the model"
+    usual = values[is_usual]
+    if len(usual.unique()) <= _FEW:
+        return _data(values), "is the model's own mask"
+    made_up = torch.arange(values.numel(), dtype=torch.float64).reshape(values.shape) * 7 % 17 / 4 - 2
+    return _data(values.where(~is_usual, made_up)), "has the model's own infinite and huge values, and others between"
+
+
+_FEW = 2
+
+
+def _data(tensor: torch.Tensor) -> dict[str, Any]:
+    return {"init": "data", "init_args": _plain(tensor.tolist())}
+
+
+def _plain(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_plain(each) for each in values]
+    if isinstance(values, float) and not math.isfinite(values):
+        return "nan" if math.isnan(values) else "inf" if values > 0 else "-inf"
+    return values
+
+
+def _literal(value: Any) -> dict[str, Any]:
+    """A value that is no tensor: as it is where the dialect reads that back, else as a literal of Python."""
+    inner = _known(value)
+    if inner is None or type(inner) in (bool, int) or (type(inner) is float and math.isfinite(inner)):
+        return {"value": inner}
+    if isinstance(inner, (TorchName, Device)):
+        return {"value": inner.name}
+    if isinstance(inner, str) and isinstance(value_of(inner), (str, Device)):
+        return {"value": inner}
+    if isinstance(inner, list) and all(type(each) is int for each in inner):
+        return {"value": inner}
+    try:
+        return {"py": text_of(inner)}
+    except (TypeError, NotLiteral):
+        raise NoCase(f"take a {type(value).__name__}, which no file of cases can hold") from None
+
+
+def _known(value: Any) -> Any:
+    """The value in the types that :mod:`optest.spec.calls` knows."""
+    for kinds, change in _CHANGES:
+        if isinstance(value, kinds):
+            return change(value)
+    return value
+
+
+_CHANGES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((bool, str), lambda value: value),
+    ((torch.dtype, torch.memory_format, torch.layout), lambda value: TorchName(str(value))),
+    (torch.device, lambda value: Device(str(value))),
+    (tuple, lambda value: tuple([_known(each) for each in value])),
+    (list, lambda value: [_known(each) for each in value]),
+    (slice, lambda value: slice(*[_bound(each) for each in (value.start, value.stop, value.step)])),
+    (int, int),
+    (float, float),
+    (complex, complex),
+)
+
+
+def _bound(value: Any) -> Any:
+    return value if value is None else value.__index__()

@@ -1,0 +1,104 @@
+"""Modes of torch that see every call: functions as a model calls them, or what reaches the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optest.capture.naming import NamedCall, NoCase, named_aten, named_torch
+from optest.capture.places import is_of_initialisation, place_of_call
+from optest.capture.recording import Recorder
+from optest.capture.values import Described, described, tensors_of
+
+__all__ = ["LEVELS", "watched"]
+
+_Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
+RANDOM = "draw random numbers, so no result is the right one"
+INITIALISATION = "make, initialise or load parameters"
+QUERIES = "return no tensor"
+
+
+@contextmanager
+def watched(recorder: Recorder, level: str) -> Iterator[None]:
+    """Hand every call that is made inside to the recorder."""
+    with LEVELS[level](recorder):
+        yield
+
+
+class _Watch:
+    """What both modes do with a call: describe it, make it, and keep it if it is a case."""
+
+    def __init__(self, recorder: Recorder, naming: _Naming) -> None:
+        self._recorder = recorder
+        self._naming = naming
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        made, reason = self._described(function, args, kwargs)
+        if made is None:
+            if reason:
+                self._recorder.leave_out(_shown(function), reason)
+            return function(*args, **kwargs)
+        states = _random_states()
+        returned = function(*args, **kwargs)
+        if not all(map(torch.equal, states, _random_states())):
+            self._recorder.leave_out(made.op, RANDOM)
+        elif next(tensors_of(returned), None) is None and not made.op.endswith("setitem"):
+            pass  # a question: its size, whether it is true
+        else:
+            notes = {"under autocast": None} if _is_autocast() else None
+            self._recorder.take(made, place_of_call(), notes)
+        return returned
+
+    def _described(
+        self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[Described | None, str]:
+        """The call before it is made, since it may change its arguments; None and why if it is no case."""
+        try:
+            named = self._naming(function, args, kwargs)
+            if is_of_initialisation():
+                return None, INITIALISATION
+            return described(named), ""
+        except NoCase as reason:
+            return None, str(reason)
+
+
+def _shown(function: Any) -> str:
+    return str(torch.overrides.resolve_name(function) or getattr(function, "__name__", function))
+
+
+def _random_states() -> list[torch.Tensor]:
+    """Of the generators that a call may have drawn from."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+def _is_autocast() -> bool:
+    return bool(torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu"))
+
+
+class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._watch = _Watch(recorder, named_torch)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._watch.call(func, args, kwargs or {})
+
+
+class _Dispatched(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._watch = _Watch(recorder, named_aten)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._watch.call(func, args, kwargs or {})
+
+
+LEVELS: Mapping[str, Callable[[Recorder], Any]] = {"torch": _Functions, "aten": _Dispatched}
