@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from optest.api.asking import Asked, asked
 from optest.api.streaming import CaseStream
-from optest.plan import open_plan
+from optest.plan import read_plan
 from optest.plan.model_cases.translation import slug
 from optest.reporting.explain import explain
+from optest.reporting.explain import gist as gist_of
+from optest.reporting.tally import Tally
+from optest.reporting.terminal import model_lines
 from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
+from optest.store import RunDirectory, read_journal
 
 __all__ = [
     "Listed",
     "collected",
+    "figures",
+    "gist",
     "is_bad",
     "listed_cases",
     "looks_like_model_cases",
@@ -26,27 +32,36 @@ __all__ = [
     "slug",
     "streams",
     "told",
+    "top_keys",
 ]
 
-_HEAD_BYTES = 4096
-_MODEL = re.compile(rb"^model[ \t]*:", re.MULTILINE)
+_MOST_BYTES = 16 * 2**20
+"""What is larger is no plan."""
+_TOP_KEY = re.compile(rb"^(?:\{[ \t]*)?[\"']?(model|cases)[\"']?[ \t]*:", re.MULTILINE)
 
 
 class Listed(NamedTuple):
-    """A case as its file has it, before anything is made of it."""
+    """A case as its file has it, before anything is made of it; ``model`` is "" in a plan."""
 
+    model: str
     name: str
     operator: str
     path: str
 
 
-def looks_like_model_cases(path: Path) -> bool:
-    """Whether a YAML file begins as one of model cases does, told without reading all of it."""
+def top_keys(path: Path) -> frozenset[str]:
+    """Which of ``model`` and ``cases`` a YAML file has at its top, told without reading it as YAML."""
     try:
-        with path.open("rb") as file:
-            return _MODEL.search(file.read(_HEAD_BYTES)) is not None
+        if path.stat().st_size > _MOST_BYTES:
+            return frozenset()
+        return frozenset(key.decode() for key in _TOP_KEY.findall(path.read_bytes()))
     except OSError:
-        return False
+        return frozenset()
+
+
+def looks_like_model_cases(path: Path) -> bool:
+    """Whether a YAML file has the keys of model cases."""
+    return top_keys(path) >= {"model", "cases"}
 
 
 def collected(path: Path, options: Mapping[str, Any]) -> Asked:
@@ -62,13 +77,12 @@ def listed_cases(path: Path) -> Iterator[Listed]:
     """Names and operators of a file's cases. No backend is loaded.
 
     Raises:
-        PlanError: with everything that is wrong with the file.
+        PlanError: with everything that is wrong with the form of the file.
     """
-    document = open_plan(path)
-    for member in document.family():
+    for member in read_plan(path).family():
         for entry in member.cases:
-            if entry:
-                yield Listed(entry.get("name", ""), entry["op"], member.path)
+            name = entry.get("name", "")
+            yield Listed(member.model, name.partition("::")[2] if member.model else name, entry["op"], member.path)
 
 
 def model_of(case: TestCase) -> str:
@@ -96,6 +110,26 @@ def is_bad(result: CaseResult) -> bool:
 def shows_nothing(result: CaseResult) -> bool:
     """Whether nothing was run, or nothing compared: neither is a pass."""
     return result.status in (Status.SKIPPED, Status.UNCHECKED)
+
+
+def gist(result: CaseResult) -> str:
+    """A failure in one line: its reason, and the first thing to say of it."""
+    return gist_of(result)
+
+
+def figures(directories: Iterable[Path]) -> list[str]:
+    """What runs add up to: a line for each model, and one for all."""
+    tally, runs, info = Tally(), [], None
+    for directory in directories:
+        journal = read_journal(RunDirectory(directory).journal_path)
+        info = journal.info
+        runs.append(directory.name)
+        for result in journal.results:
+            tally.add(result)
+    again = (
+        f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
+    )
+    return [*(line for line, _ in model_lines(tally, info) if line), again]
 
 
 def told(result: CaseResult) -> str:

@@ -8,7 +8,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,7 +19,8 @@ from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
-from optest.core.session import Interruption, Policy, Session
+from optest.core.schedule import Execution
+from optest.core.session import Interruption, Policy, Session, Turn
 from optest.errors import UsageError
 from optest.plan import case_plan, command_line
 from optest.registry import file_of_module
@@ -85,8 +86,12 @@ def run_cases(
     stream: TextIO | None = None,
     reporters: Sequence[Reporter] = (),
     terminal: Reporter | None = None,
+    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None,
 ) -> RunOutcome:
-    """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal."""
+    """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal.
+
+    ``choose`` says one by one which execution is next (:class:`optest.core.session.Session`).
+    """
     settings = request.settings
     if not request.cases:
         raise nothing_left(settings)
@@ -102,7 +107,7 @@ def run_cases(
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         earlier = _earlier(directory, prints) if settings["resume"] else {}
         shown = terminal or _terminal(request, stream or sys.stdout)
-        return _run_in(directory, request, writer, prints, report_files, earlier, (shown, *reporters))
+        return _run_in(directory, request, writer, prints, report_files, earlier, (shown, *reporters), choose)
 
 
 def _run_in(
@@ -113,6 +118,7 @@ def _run_in(
     report_files: Mapping[str, Path | None],
     earlier: Mapping[object, CaseResult],
     reporters: Sequence[Reporter],
+    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None,
 ) -> RunOutcome:
     settings = request.settings
     interruption = Interruption()
@@ -148,6 +154,7 @@ def _run_in(
         earlier=earlier,
         interruption=interruption,
         revise=request.revise,
+        choose=choose,
     )
     summary = session.run()
     status = summary.exit_status

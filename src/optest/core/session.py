@@ -6,12 +6,13 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -23,7 +24,10 @@ from optest.core.schedule import Execution, executions
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
 
-__all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "resume_key"]
+__all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "Turn", "resume_key"]
+
+Turn: TypeAlias = tuple[Execution, "Execution | None"]
+"""What is run now, and what certainly is run after it, None where nobody knows."""
 
 _MOST_TOGETHER = 32
 _TOGETHER_S = 0.02
@@ -113,6 +117,8 @@ class Session:
     earlier: Mapping[object, CaseResult] = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
     revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
+    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
+    """Asked for one execution after the other by who has a loop of its own; None asks for all of them."""
     results: list[CaseResult] = field(default_factory=list)
     bad: int = 0
     failure: OptestError | None = None
@@ -163,37 +169,34 @@ class Session:
         return remaining
 
     def _run_all(self, remaining: Sequence[Execution]) -> None:
-        if self.policy.jobs == 1:
-            self._run_in_turn(remaining)
-        else:
+        if self.policy.jobs > 1 and self.choose is None:
             self._run_side_by_side(remaining)
+            return
+        executor = self.make_executor(0)
+        try:
+            if self.choose is not None:
+                self._run_in_turn(self.choose(remaining), executor)
+            elif hasattr(executor, "execute_together") and not self.policy.maxfail:
+                self._run_in_groups(remaining, executor)
+            else:
+                self._run_in_turn(zip_longest(remaining, remaining[1:]), executor)
+        finally:
+            executor.close()
 
-    def _run_in_turn(self, remaining: Sequence[Execution]) -> None:
+    def _run_in_turn(self, turns: Iterable[Turn], executor: Executor) -> None:
         """One execution after the other; a worker goes on with the next one while this process records the outcome.
 
         Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
         """
-        executor = self.make_executor(0)
-        if hasattr(executor, "execute_together") and not self.policy.maxfail:
-            try:
-                self._run_in_groups(remaining, executor)
-            finally:
-                executor.close()
-            return
         looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
-        upcoming: Verdict | None = None
-        try:
-            for place, execution in enumerate(remaining, 1):
-                refusal = upcoming if looks_ahead and place > 1 else self._refusal(execution)
-                following: Sequence[TestCase] | None = None
-                if looks_ahead and place < len(remaining):
-                    upcoming = self._refusal(remaining[place])
-                    following = remaining[place].cases if upcoming is None else None
-                self._report(execution, *self._run_one(execution, executor, refusal, following))
-                if self._is_over():
-                    return
-        finally:
-            executor.close()
+        known: tuple[Execution, Verdict | None] | None = None
+        for execution, upcoming in turns:
+            refusal = known[1] if known and known[0] is execution else self._refusal(execution)
+            known = (upcoming, self._refusal(upcoming)) if looks_ahead and upcoming is not None else None
+            following = known[0].cases if known and known[1] is None else None
+            self._report(execution, *self._run_one(execution, executor, refusal, following))
+            if self._is_over():
+                return
 
     def _run_in_groups(self, remaining: Sequence[Execution], executor: Any) -> None:
         """Several quick executions at once, which are reported when all of them are done, a few milliseconds later.

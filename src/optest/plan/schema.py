@@ -80,6 +80,11 @@ class PlanDocument(BaseModel):
         return self._source.file
 
     @property
+    def model(self) -> str:
+        """The model whose cases the file holds, "" for a plan."""
+        return self._model
+
+    @property
     def source(self) -> Source:
         """The file's nodes, for whoever has to name a line."""
         return self._source
@@ -245,8 +250,8 @@ def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
     """Models that two files hold: their cases would share one name, their figures could not be told apart."""
     first: dict[str, PlanDocument] = {}
     for each in documents:
-        if each._model and first.setdefault(each._model, each) is not each:
-            message = f"the model is called {each._model!r}, as the one at {first[each._model].where(('model',))}"
+        if each.model and first.setdefault(each.model, each) is not each:
+            message = f"the model is called {each.model!r}, as the one at {first[each.model].where(('model',))}"
             yield problem_at(
                 ("model",), Misfit(message, hint="give each its own name, or run the files apart"), each.source
             )

@@ -18,6 +18,7 @@ __all__ = [
     "brief",
     "checks_text",
     "explain",
+    "gist",
     "headline",
     "lean_text",
     "measure_lines",
@@ -88,6 +89,15 @@ def brief(result: CaseResult) -> str:
         return reason
     first = printable(result.verdict.message).partition("\n")[0]
     return clip(": ".join(part for part in (reason, first) if part), 120)
+
+
+def gist(result: CaseResult) -> str:
+    """A failure in one line: its reason, and the first thing to say of it."""
+    told = _measured(result.verdict.measures, result.reason)
+    if not told or result.reason not in _JUDGED:
+        told = [*_message(result), *told]
+    first = told[0].strip() if told else ""
+    return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
 def measure_lines(measure: Measure) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 import msgspec
 
 from optest.reporting.explain import rules_text
+from optest.reporting.figures import figures_of
 from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
 from optest.reporting.tally import Tally, in_plan_order
@@ -59,7 +60,7 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "run": _run(info),
-        "summary": _summary(summary, tally),
+        "summary": _summary(info, summary, tally),
         "cases": cases,
     }
 
@@ -75,13 +76,14 @@ def _run(info: RunInfo) -> dict[str, Any]:
     return {name: entry[name] for name in RunEntry.__struct_fields__}
 
 
-def _summary(summary: RunSummary, tally: Tally) -> dict[str, Any]:
+def _summary(info: RunInfo, summary: RunSummary, tally: Tally) -> dict[str, Any]:
     entry = _plain(summary)
     entry["duration_s"] = summary.duration_s if math.isfinite(summary.duration_s) else None
     entry["by_operator"] = {
         name: {status.value: each.statuses[status] for status in Status if each.statuses[status]}
         for name, each in tally.operators.items()
     }
+    entry["figures"] = figures_of(info, tally)
     return {name: entry[name] for name in SummaryEntry.__struct_fields__}
 
 

@@ -24,6 +24,7 @@ from optest.reporting.check_findings import (
     others_text,
     sum_up,
 )
+from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.plain_results import block
 from optest.reporting.tally import Tally, in_plan_order
@@ -72,7 +73,8 @@ def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSumma
     tally = Tally()
     for result in results:
         tally.add(result)
-    return [*_heading(tally, summary), *_notes(info), *_table(tally), *_skips(tally)]
+    table = _figures(tally, info) if tally.models else _table(tally)
+    return [*_heading(tally, summary), *_notes(info), *table, *_skips(tally)]
 
 
 def _head_of_check(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
@@ -145,6 +147,22 @@ def _table(tally: Tally) -> list[str]:
     if len(rows) > _MOST_ROWS:
         lines += ["", f"and {plural(len(rows) - _MOST_ROWS, 'operator')} more"]
     return [*lines, ""]
+
+
+def _figures(tally: Tally, info: RunInfo) -> list[str]:
+    """Tables of the models and of the operators of model cases, and a sentence for all."""
+    rows = tally.worst_first()
+    shown = dict(rows[:_MOST_ROWS])
+    lines = _cells(group_cells("model", tally.models, with_operators=True))
+    lines += [line for text in (total_text(tally), coverage_text(info, tally)) if text for line in (escaped(text), "")]
+    lines += _cells(group_cells("operator", shown, with_operators=False))
+    return lines + ([f"and {plural(len(rows) - len(shown), 'operator')} more", ""] if len(rows) > len(shown) else [])
+
+
+def _cells(table: Sequence[Sequence[str]]) -> list[str]:
+    head, *rows = table
+    rule = ["---", *("---:" for _ in head[1:])]
+    return [_row(head), _row(rule), *(_row([escaped(row[0]), *row[1:]]) for row in rows), ""]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -178,6 +178,30 @@ class RunEntry(_Strict):
     notes: list[str]
 
 
+class GroupEntry(_Strict):
+    """The cases of one operator or model: executed, sharing an execution, how they ended, seconds of executions.
+
+    ``pass_rate`` is the share of those that were not skipped; ``signatures`` counts distinct calls.
+    """
+
+    executed: Count
+    shared: Count
+    operators: Count
+    signatures: Count
+    pass_rate: float | None
+    spent_s: Annotated[float, msgspec.Meta(ge=0)]
+    by_status: dict[str, Count]
+
+
+class FiguresEntry(GroupEntry):
+    """All cases, and each operator and model; how many operators the backend declares, if it says."""
+
+    operators_declared: Count | None
+    operators_declared_covered: Count | None
+    by_operator: dict[str, GroupEntry]
+    by_model: dict[str, GroupEntry]
+
+
 class SummaryEntry(_Strict):
     """What the cases add up to."""
 
@@ -189,6 +213,7 @@ class SummaryEntry(_Strict):
     by_status: dict[str, Count]
     by_reason: dict[str, Count]
     by_operator: dict[str, dict[str, Count]]
+    figures: FiguresEntry | None = None
 
 
 class Report(_Strict):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from optest.spec import BAD_STATUSES, CaseResult, Status
 
-__all__ = ["ModelTally", "OperatorTally", "Tally", "in_plan_order", "model_of"]
+__all__ = ["GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
 
 
 def _counted(status: Status, count: int) -> str:
@@ -18,27 +18,29 @@ def _counted(status: Status, count: int) -> str:
 
 
 @dataclass(slots=True)
-class OperatorTally:
+class GroupTally:
+    """The cases of one operator or one model: how they ended, and how many share another one's execution."""
+
     statuses: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def bad(self) -> int:
-        return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
-
-    @property
-    def all_passed(self) -> bool:
-        return set(self.statuses) == {Status.PASSED}
-
-
-@dataclass(slots=True)
-class ModelTally:
-    """The cases of one model: how they ended, how many were executed and how many share another one's execution."""
-
-    statuses: Counter[Status] = field(default_factory=Counter)
     shared: int = 0
     operators: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
+    spent_s: float = 0.0
+    """What their executions took; a shared one counts where it was executed."""
+
+    def add(self, result: CaseResult) -> None:
+        self.statuses[result.status] += 1
+        if result.reason is not None:
+            self.reasons[result.reason.value] += 1
+        self.operators.add(result.operator)
+        self.keys.add(result.key)
+        if result.status is Status.SKIPPED:
+            return
+        if result.duplicate_of is None:
+            self.spent_s += spent_s(result)
+        else:
+            self.shared += 1
 
     @property
     def executed(self) -> int:
@@ -49,10 +51,20 @@ class ModelTally:
         return sum(count for status, count in self.statuses.items() if status in BAD_STATUSES)
 
     @property
+    def all_passed(self) -> bool:
+        return set(self.statuses) == {Status.PASSED}
+
+    @property
     def pass_rate(self) -> float | None:
         """The share of those that were not left out, None if all were."""
         asked = sum(self.statuses.values()) - self.statuses[Status.SKIPPED]
         return self.statuses[Status.PASSED] / asked if asked else None
+
+
+def spent_s(result: CaseResult) -> float:
+    """Seconds of all phases of a case."""
+    times = result.timings
+    return sum(each or 0.0 for each in (times.generate_s, times.reference_s, times.run_s, times.compare_s))
 
 
 def model_of(result: CaseResult) -> str:
@@ -66,30 +78,23 @@ class Tally:
     """What a run adds up to so far."""
 
     statuses: Counter[Status] = field(default_factory=Counter)
-    operators: dict[str, OperatorTally] = field(default_factory=dict)
+    operators: dict[str, GroupTally] = field(default_factory=dict)
     skips: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many cases were skipped for a (reason, message)."""
-    models: dict[str, ModelTally] = field(default_factory=dict)
+    models: dict[str, GroupTally] = field(default_factory=dict)
+    all: GroupTally = field(default_factory=GroupTally)
 
     def add(self, result: CaseResult) -> None:
         self.statuses[result.status] += 1
         operator = self.operators.get(result.operator)
         if operator is None:
-            operator = self.operators[result.operator] = OperatorTally()
-        operator.statuses[result.status] += 1
-        if result.reason is not None:
-            operator.reasons[result.reason.value] += 1
+            operator = self.operators[result.operator] = GroupTally()
+        operator.add(result)
         if result.status is Status.SKIPPED:
             self.skips[result.reason.value if result.reason else "", result.verdict.message] += 1
+        self.all.add(result)
         if name := model_of(result):
-            self._add_to_model(name, result)
-
-    def _add_to_model(self, name: str, result: CaseResult) -> None:
-        model = self.models.setdefault(name, ModelTally())
-        model.statuses[result.status] += 1
-        model.shared += result.duplicate_of is not None and result.status is not Status.SKIPPED
-        model.operators.add(result.operator)
-        model.keys.add(result.key)
+            self.models.setdefault(name, GroupTally()).add(result)
 
     @property
     def finished(self) -> int:
@@ -104,7 +109,7 @@ class Tally:
         counted = [_counted(status, self.statuses[status]) for status in Status if self.statuses[status]]
         return ", ".join(counted) or "nothing ran"
 
-    def worst_first(self) -> list[tuple[str, OperatorTally]]:
+    def worst_first(self) -> list[tuple[str, GroupTally]]:
         """Operators by how much is wrong with them, in the order of the run among equals."""
         return sorted(self.operators.items(), key=lambda entry: (-entry[1].bad, entry[1].all_passed))
 

@@ -10,12 +10,13 @@ from typing import TextIO
 
 from optest.reporting.bench_table import bench_lines
 from optest.reporting.explain import brief, checks_text, explain, lean_text, rule_text, timings_text, total_s
+from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.page import Page
 from optest.reporting.tally import Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, Status
 
-__all__ = ["TerminalReporter", "make"]
+__all__ = ["TerminalReporter", "make", "model_lines", "operator_lines"]
 
 _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
@@ -175,6 +176,9 @@ class TerminalReporter:
         return bool(operators) and (self._verbosity > 0 or not all(each.all_passed for each in operators))
 
     def _table(self) -> None:
+        if self._tally.models:
+            self._page.lines(operator_lines(self._tally))
+            return
         if not self._has_table():
             return
         rows = self._tally.worst_first()
@@ -197,23 +201,7 @@ class TerminalReporter:
 
     def _models(self) -> None:
         """What each model's cases add up to; a case that shares an execution counts for its own model."""
-        models = self._tally.models
-        if not models:
-            return
-        shown = [status for status in Status if any(each.statuses[status] for each in models.values())]
-        head = ["model", "operators", "signatures", "executed", "shared", *(each.value for each in shown), "pass rate"]
-        cells = [
-            [
-                name,
-                *map(str, (len(each.operators), len(each.keys), each.executed, each.shared)),
-                *(str(each.statuses[status] or "-") for status in shown),
-                "-" if each.pass_rate is None else f"{each.pass_rate:.1%}",
-            ]
-            for name, each in models.items()
-        ]
-        lines = columns([head, *cells], left=frozenset({0}))
-        styles = ["dim", *("bad" if each.bad else "" for each in models.values())]
-        self._page.lines([*zip(lines, styles, strict=True), ("", "")])
+        self._page.lines(model_lines(self._tally, self._info))
 
     def _last_lines(self, summary: RunSummary) -> None:
         missing = summary.total - self._tally.finished
@@ -225,6 +213,26 @@ class TerminalReporter:
         self._page.line(text, "good" if summary.exit_status == 0 else "bad")
         if self._verbosity >= -1 and self._info is not None and self._info.directory:
             self._page.line(f"journal: {self._info.directory.rstrip('/')}/journal.jsonl", "dim")
+
+
+def model_lines(tally: Tally, info: RunInfo | None = None) -> list[tuple[str, str]]:
+    """A table of the models and a line for all of them, with styles; nothing if there are none."""
+    if not tally.models:
+        return []
+    lines = columns(group_cells("model", tally.models, with_operators=True), left=frozenset({0}))
+    styles = ["dim", *("bad" if each.bad else "" for each in tally.models.values())]
+    more = [text for text in (total_text(tally), coverage_text(info, tally)) if text]
+    return [*zip(lines, styles, strict=True), *((f"  {text}", "") for text in more), ("", "")]
+
+
+def operator_lines(tally: Tally) -> list[tuple[str, str]]:
+    """A table of the operators of model cases, the worst first."""
+    rows = tally.worst_first()
+    shown = dict(rows[:_TABLE_ROWS])
+    lines = columns(group_cells("operator", shown, with_operators=False), left=frozenset({0}))
+    styles = ["dim", *("bad" if each.bad else "" for each in shown.values())]
+    left = [(f"  and {plural(len(rows) - len(shown), 'operator')} more", "dim")] if len(rows) > len(shown) else []
+    return [*zip(lines, styles, strict=True), *left, ("", "")]
 
 
 def _heading(info: RunInfo) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from optest.reporting import make_reporter
+from optest.reporting.json_report import report_text
+from optest.reporting.markdown import markdown_text
 from optest.reporting.tally import Tally, model_of
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
 
@@ -51,22 +54,75 @@ def test_a_model_of_which_nothing_ran_has_no_pass_rate(result: Make) -> None:
     assert tally.models["gpt"].pass_rate is None
 
 
-def test_the_terminal_has_a_line_for_each_model(results: list[CaseResult]) -> None:
+def shown(results: list[CaseResult], **more: Any) -> list[str]:
     stream = io.StringIO()
     reporter = make_reporter("terminal", stream=stream, color=False)
-    info = RunInfo(run_id="r", started_at="now", total=len(results), target="torch:cpu", seed=7)
-    reporter.on_start(info)
+    reporter.on_start(info_of(results, **more))
     for index, each in enumerate(results):
         reporter.on_case_result(each, index, len(results))
     reporter.on_complete(RunSummary.of(results, total=len(results), duration_s=1.0), results)
-    rows = [
-        line.split() for line in stream.getvalue().splitlines() if line.strip().startswith(("model ", "gpt ", "llama "))
-    ]
+    return stream.getvalue().splitlines()
+
+
+def info_of(results: list[CaseResult], **more: Any) -> RunInfo:
+    return RunInfo(run_id="r", started_at="now", total=len(results), target="torch:cpu", seed=7, **more)
+
+
+def test_the_terminal_has_a_line_for_each_model(results: list[CaseResult]) -> None:
+    rows = [line.split() for line in shown(results) if line.strip().startswith(("model ", "gpt ", "llama "))]
     assert rows == [
-        ["model", "operators", "signatures", "executed", "shared", "passed", "failed", "skipped", "pass", "rate"],
-        ["gpt", "2", "2", "2", "0", "1", "1", "-", "50.0%"],
-        ["llama", "3", "3", "0", "2", "1", "1", "1", "50.0%"],
+        [
+            "model",
+            "operators",
+            "signatures",
+            "executed",
+            "shared",
+            "passed",
+            "failed",
+            "skipped",
+            "pass",
+            "rate",
+            "time",
+        ],
+        ["gpt", "2", "2", "2", "0", "1", "1", "-", "50.0%", "2.4", "ms"],
+        ["llama", "3", "3", "0", "2", "1", "1", "1", "50.0%", "-"],
     ]
+
+
+def test_the_terminal_has_a_line_for_each_operator_and_one_for_all(results: list[CaseResult]) -> None:
+    lines = shown(results)
+    rows = [line.split() for line in lines if line.strip().startswith(("operator ", "torch."))]
+    assert rows == [
+        ["operator", "signatures", "executed", "shared", "passed", "failed", "skipped", "pass", "rate", "time"],
+        ["torch.mul", "1", "1", "1", "-", "2", "-", "0.0%", "1.2", "ms"],
+        ["torch.sin", "1", "0", "0", "-", "-", "1", "-", "-"],
+        ["torch.add", "1", "1", "1", "2", "-", "-", "100.0%", "1.2", "ms"],
+    ]
+    assert "  3 executed, 2 shared; 4 operators, 4 signatures; 3.6 ms of executions, 1.2 ms each" in lines
+
+
+DECLARED = {"operators_declared": {"count": 8, "others": ["matmul"]}}
+
+
+def test_what_was_executed_of_what_the_backend_declares(results: list[CaseResult]) -> None:
+    """A skipped operator is not covered, and one that the backend does not declare covers nothing."""
+    assert not any("declares" in line for line in shown(results))
+    assert "  2 of the 8 operators that the backend declares (25.0%)" in shown(results, options=DECLARED)
+
+
+def test_reports_hold_the_same_figures(results: list[CaseResult]) -> None:
+    info, summary = info_of(results, options=DECLARED), RunSummary.of(results, total=6, duration_s=1.0)
+    figures = json.loads(report_text(info, results, summary))["summary"]["figures"]
+    assert (figures["executed"], figures["shared"], figures["operators"], figures["signatures"]) == (3, 2, 4, 4)
+    assert (figures["operators_declared"], figures["operators_declared_covered"]) == (8, 2)
+    llama, mul = figures["by_model"]["llama"], figures["by_operator"]["torch.mul"]
+    assert (llama["executed"], llama["shared"], llama["pass_rate"]) == (0, 2, 0.5)
+    assert (mul["by_status"], mul["pass_rate"]) == ({"failed": 2}, 0.0)
+    text = markdown_text(info, results, summary)
+    assert "| gpt | 2 | 2 | 2 | 0 | 1 | 1 | - | 50.0% | 2.4 ms |" in text
+    assert "| torch.mul | 1 | 1 | 1 | - | 2 | - | 0.0% | 1.2 ms |" in text
+    assert "3 executed, 2 shared" in text
+    assert "2 of the 8 operators" in text
 
 
 def test_a_run_without_models_has_no_such_table(result: Make) -> None:

@@ -74,6 +74,7 @@ def test_what_the_report_says(results: list[CaseResult]) -> None:
     report = build_report(INFO, results, summary_of(results))
     assert report["schema_version"] == 1
     assert report["run"]["id"] == "20260131T000000Z-ab"
+    figures = report["summary"].pop("figures")
     assert report["summary"] == {
         "total": 3,
         "finished": 3,
@@ -84,6 +85,8 @@ def test_what_the_report_says(results: list[CaseResult]) -> None:
         "by_reason": {"NAN": 1, "UNSUPPORTED": 1},
         "by_operator": {"matmul": {"passed": 1, "failed": 1}, "cast": {"skipped": 1}},
     }
+    assert (figures["executed"], figures["shared"], figures["pass_rate"]) == (2, 0, 0.5)
+    assert figures["by_operator"]["matmul"]["by_status"] == {"passed": 1, "failed": 1}
     passed, failed, skipped = report["cases"]
     assert (passed["status"], passed["reason"], passed["evidence"], passed["seed"]) == ("passed", None, "measured", 7)
     assert passed["tolerance"] == "float16 in, float32 accumulate, k=128"
@@ -110,7 +113,7 @@ def test_nothing_of_a_result_is_left_out() -> None:
     assert set(report_schema.RunEntry.__struct_fields__) == fields(RunInfo) - {"run_id", "total", "fingerprint"} | {
         "id"
     }
-    assert set(report_schema.SummaryEntry.__struct_fields__) == fields(RunSummary) | {"by_operator"}
+    assert set(report_schema.SummaryEntry.__struct_fields__) == fields(RunSummary) | {"by_operator", "figures"}
 
 
 def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:

@@ -1,0 +1,124 @@
+"""Model cases and plans as tests of pytest: ``addopts = -p optest.pytest_plugin`` in a project's ini switches it on.
+
+Every case is an item ``FILE::model::name`` or ``FILE::name``. They are run by optest's own engine in one run for all
+that were selected, so workers, deadlines, shared executions, journal and reports are those of ``optest run``; an item
+asks for its result and says it in pytest's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.pytest_plugin import files, listing, sharing
+from optest.pytest_plugin.asking import RESULTS, Results
+from optest.pytest_plugin.nodes import CaseItem, PlanFile
+from optest.pytest_plugin.options import add_options
+from optest.pytest_plugin.selecting import of_other_models
+from optest.pytest_plugin.summing import summed_up
+
+__all__ = ["CaseItem", "PlanFile"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the RFC, and the ini value that says where a project keeps its files."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the project's files to what is collected, where that was not said."""
+    if config.getoption("show_skipped"):
+        config.option.reportchars = f"{config.option.reportchars or ''}s"
+    files.add_stated(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Under ``pytest -n`` this process tells what workers ran, and says what is wrong with the request.
+
+    Raises:
+        pytest.UsageError: for a model that no file has.
+    """
+    if session.config.pluginmanager.hasplugin("dsession"):
+        listing.require_known_in_files(session.config)
+        session.config.pluginmanager.register(sharing.Controller(session), "optest-shared")
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """``--list-models`` and ``--list-cases``: torch is not imported, and nothing is run."""
+    if config.getoption("list_models") or config.getoption("list_cases"):
+        return listing.listed(config)
+    return None
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Take YAML files that were named, and in folders those of cases."""
+    if files.is_taken(file_path, parent.config):
+        return PlanFile.from_parent(parent, path=file_path)
+    return None
+
+
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``--model`` deselects the cases of others.
+
+    Raises:
+        pytest.UsageError: for a model that no file has.
+    """
+    is_complete = not session.testsfailed and not hasattr(config, "workerinput")
+    others = of_other_models(config.getoption("model"), items, is_complete=is_complete)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        gone = set(map(id, others))
+        items[:] = [item for item in items if id(item) not in gone]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What is left is what is run; a worker of xdist asks for each execution once."""
+    results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
+    if hasattr(session.config, "workerinput"):
+        sharing.hide_duplicates(session, results)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Remember what comes next: a worker of optest goes on with it while pytest tells of this one."""
+    if isinstance(item, CaseItem):
+        item.following = nextitem if isinstance(nextitem, CaseItem) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A case that was skipped is so in its own file, not in this one; who stands for others tells theirs."""
+    report = yield
+    if isinstance(item, CaseItem):
+        if report.skipped and isinstance(report.longrepr, tuple):
+            path, line, _ = item.reportinfo()
+            report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
+        sharing.attach(item, call, report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End the run, also one that was not asked to its end, as after ``-x``."""
+    results = session.stash.get(RESULTS, None)
+    if results is not None:
+        results.close()
+        sharing.hand_over(session.config, results.directories())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - xdist's signature
+    """Where a worker of xdist kept what it ran."""
+    sharing.take_over(node)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What the cases of each model add up to, and where the journal lies."""
+    for line in summed_up(config):
+        terminalreporter.write_line(line)

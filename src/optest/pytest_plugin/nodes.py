@@ -1,0 +1,115 @@
+"""Files, models and cases as the nodes of pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api import collecting
+from optest.errors import OptestError, UsageError
+from optest.pytest_plugin.asking import RESULTS
+from optest.pytest_plugin.options import options_of_a_run
+
+__all__ = ["CaseItem", "PlanFile"]
+
+_MARKS = pytest.StashKey[set[str]]()
+_OF_ANY_BACKEND = ("no_dedupe", "jobs")
+
+
+class PlanFile(pytest.File):
+    """A file of cases; those of a model lie below a collector of its name."""
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        request = self._request()
+        models: dict[str, ModelNode] = {}
+        for case in request.cases:
+            model = collecting.model_of(case)
+            if not model:
+                yield CaseItem.from_parent(self, name=case.id, request=request, case=case)
+                continue
+            if model not in models:
+                models[model] = ModelNode.from_parent(self, name=model)
+            models[model].cases.append((request, case))
+        yield from models.values()
+
+    def _request(self) -> Any:
+        options = options_of_a_run(self.config)
+        try:
+            try:
+                return collecting.collected(self.path, options)
+            except UsageError as error:
+                if "takes no such option" not in str(error):
+                    raise
+                kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
+                return collecting.collected(self.path, kept)  # a plan for a backend that is not torch
+        except OptestError as error:
+            raise self.CollectError(str(error)) from None
+
+
+class ModelNode(pytest.Collector):
+    """The cases of one model in one file."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.cases: list[tuple[Any, Any]] = []
+
+    def collect(self) -> Iterator[pytest.Item]:
+        for request, case in self.cases:
+            yield CaseItem.from_parent(self, name=case.name.partition("::")[2], request=request, case=case)
+
+
+class CaseFailed(Exception):
+    """A case whose result is not well; pytest prints the text and no traceback. ``gist`` says it in one line."""
+
+    def __init__(self, text: str, gist: str) -> None:
+        super().__init__(text)
+        self.gist = gist
+
+
+class CaseItem(pytest.Item):
+    """One case."""
+
+    following: CaseItem | None = None
+    """The case that certainly comes next."""
+
+    def __init__(self, *, request: Any, case: Any, **given: Any) -> None:
+        super().__init__(**given)
+        self.request, self.case = request, case
+        self.extra_keyword_matches.add(case.descriptor.name)
+        known = self.config.stash.setdefault(_MARKS, set())
+        for tag in case.tags:
+            if tag not in known:
+                known.add(tag)
+                self.config.addinivalue_line("markers", f"{tag}: of an operator case")
+            self.add_marker(getattr(pytest.mark, tag))
+
+    @property
+    def model(self) -> str:
+        return collecting.model_of(self.case)
+
+    def runtest(self) -> None:
+        result = self.session.stash[RESULTS].of(self)
+        if collecting.is_bad(result):
+            raise CaseFailed(collecting.told(result), collecting.gist(result))
+        if collecting.shows_nothing(result):
+            pytest.skip(result.verdict.message)
+        if result.status.value == "xfailed":
+            pytest.xfail(result.verdict.message)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        if not isinstance(excinfo.value, (CaseFailed, OptestError)):
+            return super().repr_failure(excinfo, style)
+        text = str(excinfo.value)
+        shown = excinfo.getrepr(style="value")
+        if shown.reprcrash is not None:
+            path, line, _ = self.reportinfo()
+            gist = excinfo.value.gist if isinstance(excinfo.value, CaseFailed) else text.partition("\n")[0]
+            shown.reprcrash.path, shown.reprcrash.lineno, shown.reprcrash.message = str(path), (line or 0) + 1, gist
+        return shown
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        line = self.case.where.rpartition(":")[2]
+        return self.path, int(line) - 1 if line.isdigit() else None, self.case.id

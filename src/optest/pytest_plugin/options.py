@@ -1,0 +1,41 @@
+"""The options of the plug-in, and what of them a run of optest is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from optest.settings import environment
+
+__all__ = ["add_options", "options_of_a_run"]
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Those of the RFC, ``--torch-device``, ``--show-skipped``, and the ini's ``optest_models``."""
+    group = parser.getgroup("optest", "operator cases (optest)")
+    group.addoption("--model", action="append", default=[], metavar="NAME", help="run this model only; repeatable")
+    group.addoption("--dedupe", dest="dedupe", action="store_true", default=True, help="share executions (default)")
+    group.addoption("--no-dedupe", dest="dedupe", action="store_false", help="run every case by itself")
+    group.addoption("--list-models", action="store_true", help="list the models and run nothing")
+    group.addoption("--list-cases", action="store_true", help="list model::name::op and run nothing")
+    group.addoption("--show-skipped", action="store_true", help="say why cases were skipped")
+    group.addoption(
+        "--compile-backend",
+        default=environment().get("TEST_COMPILE_BACKEND", "inductor"),
+        metavar="NAME",
+        help="backend of torch.compile; eager compiles nothing (default: $TEST_COMPILE_BACKEND or inductor)",
+    )
+    group.addoption("--torch-device", default=None, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)")
+    parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
+
+
+def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
+    """Options of ``optest run`` by name. Cases are asked for one after the other: ``pytest -n`` is the way to more."""
+    given: dict[str, Any] = {
+        "torch_device": config.getoption("torch_device"),
+        "compile_backend": config.getoption("compile_backend"),
+        "no_dedupe": not config.getoption("dedupe"),
+        "jobs": 1,
+    }
+    return {name: value for name, value in given.items() if value}

@@ -1,0 +1,91 @@
+"""Shared executions under ``pytest -n``: workers are asked for one item of each, and what it tells is told for all.
+
+xdist gives items to its workers as it likes, and these know nothing of each other. So the items that share an execution
+with an earlier one are not offered to it; their reports travel with that one's, and the controller tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from optest.pytest_plugin.asking import Results
+    from optest.pytest_plugin.nodes import CaseItem
+
+__all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates", "take_over"]
+
+DIRECTORIES = pytest.StashKey[list[Path]]()
+_DUPLICATES = pytest.StashKey["list[CaseItem]"]()
+_SHARED = "optest_shared"
+_OUTPUT = "optest_runs"
+
+
+def hide_duplicates(session: pytest.Session, results: Results) -> None:
+    """Leave one item of each execution in a worker's list."""
+    hidden: set[int] = set()
+    for first, *others in results.sharing():
+        if others:
+            first.stash[_DUPLICATES] = others
+            hidden.update(map(id, others))
+    session.items[:] = [item for item in session.items if id(item) not in hidden]
+
+
+def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+    """Let the report of an item carry those of the items that it stands for."""
+    others = item.stash.get(_DUPLICATES, None)
+    if others is None or not (call.when == "call" or (call.when == "setup" and not report.passed)):
+        return
+    hook, config = item.ihook, item.config
+    shared = []
+    for other in others:
+        calls = [call]
+        if call.when == "call":
+            calls = [
+                pytest.CallInfo.from_call(_nothing, "setup"),
+                pytest.CallInfo.from_call(other.runtest, "call"),  # its own verdict on what was executed
+                pytest.CallInfo.from_call(_nothing, "teardown"),
+            ]
+        for each in calls:
+            told = hook.pytest_runtest_makereport(item=other, call=each)
+            shared.append(hook.pytest_report_to_serializable(config=config, report=told))
+    setattr(report, _SHARED, shared)
+
+
+def _nothing() -> None:
+    """No fixture belongs to a case."""
+
+
+class Controller:
+    """The side of xdist that prints: a duplicate is reported when the item that stands for it has reported."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        config = self._session.config
+        hook = config.hook
+        for data in getattr(report, _SHARED, ()):
+            told = hook.pytest_report_from_serializable(config=config, data=data)
+            told.node = getattr(report, "node", None)
+            if told.when == "setup":
+                self._session.testscollected += 1  # it was not among those that xdist knew
+            hook.pytest_runtest_logreport(report=told)
+
+
+def hand_over(config: pytest.Config, directories: Sequence[Path]) -> None:
+    """Say where the runs lie: to the controller, or to who sums up in this process."""
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_OUTPUT] = [str(path.absolute()) for path in directories]
+    else:
+        config.stash.setdefault(DIRECTORIES, []).extend(directories)
+
+
+def take_over(node: Any) -> None:
+    """Take what a worker has handed over; one that died has not."""
+    paths = getattr(node, "workeroutput", {}).get(_OUTPUT, ())
+    node.config.stash.setdefault(DIRECTORIES, []).extend(map(Path, paths))

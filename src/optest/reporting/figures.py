@@ -1,0 +1,94 @@
+"""What a run of model cases adds up to: by model, by operator, and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from optest.reporting.tally import GroupTally, Tally
+from optest.reporting.typography import duration, plural
+from optest.spec import RunInfo, Status
+
+__all__ = ["DECLARED", "coverage", "coverage_text", "figures_of", "group_cells", "total_text"]
+
+DECLARED = "operators_declared"
+"""Where a run says what its backend declares: ``{"count": 1432, "others": [operators of the cases beyond these]}``."""
+
+
+def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: bool) -> list[list[str]]:
+    """A table, its head first: what was executed, how it ended, and how long it took."""
+    shown = [status for status in Status if any(each.statuses[status] for each in groups.values())]
+    counted = ("operators", "signatures") if with_operators else ("signatures",)
+    rows = [[word, *counted, "executed", "shared", *(each.value for each in shown), "pass rate", "time"]]
+    for name, each in groups.items():
+        numbers = (len(each.operators), len(each.keys)) if with_operators else (len(each.keys),)
+        rows.append(
+            [
+                name,
+                *map(str, (*numbers, each.executed, each.shared)),
+                *(str(each.statuses[status] or "-") for status in shown),
+                "-" if each.pass_rate is None else f"{each.pass_rate:.1%}",
+                duration(each.spent_s) if each.spent_s else "-",
+            ]
+        )
+    return rows
+
+
+def total_text(tally: Tally) -> str:
+    """``612 executed, 389 shared; 57 operators, 601 signatures; 92 s of executions, 150 ms each``."""
+    every = tally.all
+    text = (
+        f"{every.executed} executed, {every.shared} shared; "
+        f"{plural(len(every.operators), 'operator')}, {plural(len(every.keys), 'signature')}"
+    )
+    if every.executed:
+        text += f"; {duration(every.spent_s)} of executions, {duration(every.spent_s / every.executed)} each"
+    return text
+
+
+def coverage(info: RunInfo | None, tally: Tally) -> tuple[int, int] | None:
+    """How many operators were executed of those that the backend declares, and how many these are; None if it does
+    not declare any."""
+    declared: Any = info.options.get(DECLARED) if info is not None else None
+    if not isinstance(declared, Mapping) or not isinstance(declared.get("count"), int):
+        return None
+    executed = {name for name, each in tally.operators.items() if each.executed or each.shared}
+    return len(executed - set(declared.get("others", ()))), declared["count"]
+
+
+def coverage_text(info: RunInfo | None, tally: Tally) -> str:
+    """``31 of the 1432 operators that the backend declares (2.2%)``, or nothing."""
+    found = coverage(info, tally)
+    if found is None or not found[1]:
+        return ""
+    covered, count = found
+    return f"{covered} of the {plural(count, 'operator')} that the backend declares ({covered / count:.1%})"
+
+
+def figures_of(info: RunInfo, tally: Tally) -> dict[str, Any]:
+    """The same as plain data, for reports that machines read."""
+    found = coverage(info, tally)
+    return {
+        **_group(tally.all),
+        "operators_declared": found and found[1],
+        "operators_declared_covered": found and found[0],
+        "by_operator": {name: _group(each) for name, each in tally.operators.items()},
+        "by_model": {name: _group(each) for name, each in tally.models.items()},
+    }
+
+
+def _group(group: GroupTally) -> dict[str, Any]:
+    return {
+        "executed": group.executed,
+        "shared": group.shared,
+        "operators": len(group.operators),
+        "signatures": len(group.keys),
+        "pass_rate": group.pass_rate,
+        "spent_s": group.spent_s,
+        "by_status": {status.value: count for status, count in _in_order(group.statuses.items())},
+    }
+
+
+def _in_order(counts: Iterable[tuple[Status, int]]) -> list[tuple[Status, int]]:
+    order = list(Status)
+    return sorted(((status, count) for status, count in counts if count), key=lambda each: order.index(each[0]))
