@@ -74,6 +74,14 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option(name="plan", flags=("--plan", "--config"), group="What to run", metavar="FILE", help="YAML plan of cases."),
     Option(
+        name="source",
+        flags=("--source",),
+        repeat=True,
+        group="What to run",
+        metavar="opinfo:OP,OP",
+        help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, opinfo:all all of them. Repeatable.",
+    ),
+    Option(
         name="op",
         flags=("-o", "--op"),
         repeat=True,
@@ -86,7 +94,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--dtype",),
         group="What to run",
         metavar="D0,D1",
-        help="Dtype of every input, or one for each, separated by commas.",
+        help="Dtype of every input, or one for each, separated by commas; of a source, the dtypes to ask.",
     ),
     Option(
         name="shape",

@@ -18,7 +18,7 @@ ROWS: list[set[str]] = [
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
-    {"infiniop", "capture"},
+    {"infiniop", "capture", "sources"},
     {"api"},
     {"cli", "pytest_plugin"},
     {"__main__"},

@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
+from optest.api.sourcing import said_to_be_from, source_documents
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
@@ -69,18 +70,19 @@ def asked(given: Mapping[str, Any]) -> Asked:
     bootstrap()
     given = as_in_the_earlier_run(given)
     first = resolve(given)
+    sources = source_documents(first) if first["source"] else ()
     document = open_plan(first["plan"], untrusted=first["untrusted"], facts=_facts(first)) if first["plan"] else None
     if document is not None and "format" in document.report:
         _check_report(document)
-    settings = resolve(given, plan=document.options() if document else {}, plan_name=document.path if document else "")
-    if document is None and not settings["op"]:
+    options = document.options() if document else {"backend": "torch"} if sources else {}
+    settings = resolve(given, plan=options, plan_name=document.path if document else "--source")
+    if document is None and not sources and not settings["op"]:
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"
             "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
         )
     build = partial(
         build_cases,
-        document,
         operators=operators,
         check_fill=check_fill,
         backend_names=backend_manager.names(),
@@ -90,16 +92,22 @@ def asked(given: Mapping[str, Any]) -> Asked:
     try:
         driver = driver_called(settings["backend"] or "numpy", chip)
     except UsageError as error:
-        build(_request(settings), target_of=_raising(error), check_backend=lambda _: ())
+        for plan in (*(each.plan for each in sources), *(() if sources else (document,))):
+            build(plan, _request(settings), target_of=_raising(error), check_backend=lambda _: ())
         raise
     configure(driver, settings)
     target = backend_manager.target(driver, chip)
-    cases = build(
-        with_options_of(driver, _request(settings)),
+    build = partial(
+        build,
+        request=with_options_of(driver, _request(settings)),
         target_of=lambda _name, _chip: target,
         check_backend=driver.problems,
         dtypes_of=driver.dtypes_of,
     )
+    if sources:
+        cases = [case for each in sources for case in said_to_be_from(build(each.plan), each.origin)]
+    else:
+        cases = build(document)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",
@@ -116,7 +124,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
         driver=driver,
         target=target,
         cases=chosen,
-        notes=notes,
+        notes=(*notes, *(note for each in sources for note in each.notes)),
     )
 
 
@@ -234,6 +242,8 @@ def _check_report(document: PlanDocument) -> None:
 def _request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
     asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    if settings["source"]:
+        asked_for.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
     return request_from(asked_for)
 
 

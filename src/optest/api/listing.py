@@ -16,7 +16,7 @@ from optest.spec import OperatorDescriptor, TestCase
 
 __all__ = ["columns_of", "explain", "listing", "unknown_among"]
 
-_NAME_CASES = ("plan", "op", "rerun_failed", "failed_first")
+_NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
 _LISTED = 12
 """As many names are shown in an error."""
 

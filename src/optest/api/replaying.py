@@ -90,7 +90,7 @@ def _is_replay(directory: RunDirectory) -> bool:
         options = directory.read_info().options
     except OptestError:
         return True
-    return not any(options.get(name) for name in ("plan", "op", "command"))
+    return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
 def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], settings: Settings) -> Asked:

@@ -68,7 +68,7 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
         return given
     directory = _find(Path(settings["runs_dir"]), wanted, settings["plan"])
     run = {option: directory.id if wanted == _LATEST else wanted}
-    if settings["plan"] or settings["op"]:
+    if settings["plan"] or settings["source"] or settings["op"]:
         return {**given, **run}
     before = _asked_before(directory)
     if before is None:
@@ -147,7 +147,7 @@ def _asked_before(directory: RunDirectory) -> Mapping[str, Any] | None:
         options = directory.read_info().options
     except OptestError:
         return None
-    return options if (options.get("plan") or options.get("op")) and options.get("command") != "check" else None
+    return options if any(map(options.get, ("plan", "source", "op"))) and options.get("command") != "check" else None
 
 
 def _is_same_file(one: Any, other: str) -> bool:

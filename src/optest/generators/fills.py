@@ -99,6 +99,17 @@ FILL_KINDS: Mapping[str, FillKind] = {
             description="read from .npy, .npz, .bin (raw, little-endian), .pt (weights only) or .safetensors",
             parameters=(_parameter("path", "string", NEEDED), _parameter("key", "string")),
         ),
+        FillKind(
+            name="opinfo",
+            description="a tensor of a sample in torch's own OpInfo database, made again from its seed",
+            parameters=(
+                _parameter("op", "string", NEEDED),
+                _parameter("dtype", "string", NEEDED),
+                _parameter("sample", "size", NEEDED),
+                _parameter("tensor", "size", NEEDED),
+                _parameter("digest", "string", NEEDED),
+            ),
+        ),
     )
 }
 """Every fill by name."""

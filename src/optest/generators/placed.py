@@ -1,9 +1,9 @@
-"""Inputs whose values are given: written in the plan, read from a file, or those of the identity."""
+"""Inputs whose values are given: written in the plan, read from a file, from a sample of torch's, the identity."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from optest.generators.constants import exact_scalar, stored
 from optest.generators.files import read_tensor
 from optest.numerics import Array, bits, numpy_dtype, view
+from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec, format_shape
 
-__all__ = ["from_data", "from_file", "identity"]
+__all__ = ["from_data", "from_file", "from_opinfo", "identity"]
 
 
 def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
@@ -41,6 +42,17 @@ def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, folder: st
     """
     path = os.path.join(folder, stated["path"])
     return _placed(read_tensor(path, stated["key"], spec), spec, f"{stated['path']} ({name})")
+
+
+def from_opinfo(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: int, where: str = "") -> Array:
+    """The tensor of a sample of torch's OpInfo, in the layout of ``spec``; ``where`` is where the case came from.
+
+    Raises:
+        Fault: BAD_CASE if this torch has no such sample, or one with other values.
+        Unavailable: if torch, or what its database needs, is not installed.
+    """
+    made: Callable[..., Array] = load_object("optest.generators.opinfo:from_sample")
+    return _placed(made(stated, spec, name, seed, where), spec, f"the sample of {name}")
 
 
 def identity(spec: TensorSpec, name: str) -> Array:

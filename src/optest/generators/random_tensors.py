@@ -14,7 +14,7 @@ from optest.generators.constants import CONSTANTS
 from optest.generators.counter import SMALL_WORDS, Stream, small_head
 from optest.generators.domains import domain_of, integer_pieces, integers_within, legal_signs, real_pieces
 from optest.generators.fills import check_fill, fill_values
-from optest.generators.placed import from_data, from_file, identity
+from optest.generators.placed import from_data, from_file, from_opinfo, identity
 from optest.generators.special_values import special_values
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
@@ -69,12 +69,14 @@ def _input(case: TestCase, argument: Argument, form: _Form | None) -> Array:
     if form is not None:
         return form.make(case.key, argument.path, form.count).reshape(form.shape)
     fill, spec = argument.fill, argument.spec
-    if fill.kind in ("data", "file", "eye"):
+    if fill.kind in ("data", "file", "eye", "opinfo"):
         check_fill(fill)
         if fill.kind == "eye":
             return identity(spec, argument.name)
         if fill.kind == "data":
             return from_data(fill_values(fill), spec, argument.name)
+        if fill.kind == "opinfo":
+            return from_opinfo(fill_values(fill), spec, argument.name, case.seed, case.where)
         return from_file(fill_values(fill), spec, argument.name, case.base_dir)
     interval = domain_of(case).get(argument.name)
     if fill.kind == "special" and "rate" not in fill.parameters:
@@ -97,7 +99,7 @@ class _Form:
     is_small: bool
 
 
-_ASKS_THE_CASE = frozenset({"data", "file", "eye", "integer-exact", "special"})
+_ASKS_THE_CASE = frozenset({"data", "file", "eye", "opinfo", "integer-exact", "special"})
 
 
 def _form_of(argument: Argument, domain: object) -> _Form | None:

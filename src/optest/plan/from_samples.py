@@ -25,7 +25,7 @@ from optest.plan.statement import Operators
 from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
 from optest.spec.construct import collection_paused
 
-__all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "plan_of_cases"]
+__all__ = ["SET_TAG", "TIER_TAG", "CasesOfSamples", "cases_of_samples", "document_of", "plan_of_cases"]
 
 SET_TAG = "set:"
 TIER_TAG = "tier:"
@@ -68,7 +68,7 @@ def cases_of_samples(
                 continue
             places.append(f"{descriptor.name}/{sample.case_set}/{counts[sample.case_set]}")
             entries.append(_entry(descriptor, sample))
-        document = _document(entries, f"samples of {descriptor.name}")
+        document = document_of(entries, f"samples of {descriptor.name}")
         try:
             cases = build_cases(
                 document,
@@ -101,7 +101,7 @@ def _entry(descriptor: OperatorDescriptor, sample: Sample) -> dict[str, Any]:
     return {"op": descriptor.name, **sample.case, "tags": tags}
 
 
-def _document(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
+def document_of(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
     """The plan that holds these cases; the text is read only if something is wrong with it."""
     raw = _text(entries).encode()
     data = {"version": 1, "cases": entries}

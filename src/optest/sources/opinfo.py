@@ -1,0 +1,204 @@
+"""Torch's own OpInfo samples as cases: the call as text, the tensors by what makes them again."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+
+from optest.core.border import Border
+from optest.errors import UnknownName
+from optest.generators.opinfo import array_of, database, digest_of, samples_of, tensors_of
+from optest.sources import Collected, SourceRequest
+from optest.sources.opinfo_calls import Unstatable, recorded_call, sample_call
+from optest.sources.opinfo_functions import Variant, variants_of
+from optest.sources.opinfo_left_out import why_left_out
+from optest.sources.opinfo_made import Refused, facts_of_outputs
+from optest.spec import Fault, Reason, contiguous_strides, dtype_names
+from optest.spec.calls import MOST_CHARACTERS, Call, call_text
+
+__all__ = ["collect"]
+
+
+def collect(request: SourceRequest) -> Collected:
+    """Every sample of the operators as an entry of a plan; one that cannot be stated is an entry that is skipped.
+
+    Raises:
+        UnknownName: for an operator that OpInfo does not have.
+        Unavailable: if OpInfo needs a package that is not installed.
+    """
+    entries: list[dict[str, Any]] = []
+    without: dict[str, list[str]] = {}
+    for name, info in _chosen(request.names).items():
+        supported = _dtypes(info, request.device)
+        wanted = request.dtypes or supported
+        for dtype in wanted:
+            if dtype in supported:
+                entries += _entries(name, info, dtype, request)
+            else:
+                without.setdefault(dtype, []).append(name)
+    notes = tuple(_told_without(dtype, names) for dtype, names in without.items())
+    return Collected(origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
+
+
+def _told_without(dtype: str, names: Sequence[str]) -> str:
+    listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+    return f"OpInfo has no {dtype} of {len(names)} operator{'s' if len(names) > 1 else ''}: {listed}"
+
+
+def _chosen(names: Sequence[str]) -> dict[str, Any]:
+    """The OpInfo objects that the names mean: a full name, that of all its variants, a glob, or ``all``."""
+    every = database()
+    if "all" in names:
+        return dict(every)
+    found: dict[str, Any] = {}
+    for name in names:
+        matching = {full: info for full, info in every.items() if name in _names_of(full, info)}
+        if not matching and any(letter in name for letter in "*?["):
+            matching = {full: info for full, info in every.items() if fnmatchcase(full, name)}
+        if not matching:
+            known = dict.fromkeys(each for full, info in every.items() for each in _names_of(full, info))
+            error = UnknownName("operator of OpInfo", name, known)
+            raise UnknownName("operator of OpInfo", name, [error.suggestion] if error.suggestion else ())
+        found |= matching
+    return found
+
+
+def _names_of(full: str, info: Any) -> tuple[str, ...]:
+    return (full, info.name, f"torch.{info.name}", *(alias.name for alias in info.aliases))
+
+
+def _dtypes(info: Any, device: str) -> tuple[str, ...]:
+    """What OpInfo says that the device has, of the dtypes that optest knows; for a device unknown to it, the CPU's."""
+    try:
+        supported = info.supported_dtypes(device)
+    except RuntimeError:
+        supported = info.supported_dtypes("cpu")
+    known = {str(each).removeprefix("torch.") for each in supported}
+    return tuple(name for name in dtype_names() if name in known)
+
+
+def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterator[dict[str, Any]]:
+    """The cases of one operator in one dtype."""
+    variants = variants_of(info)
+    stem = f"opinfo::{name}::{dtype}"
+    reason = why_left_out(name, info)
+    if reason is not None:
+        yield _skipped(variants[0].function, stem, dtype, reason)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated functions, of which the run tells again
+        try:
+            with Border("OpInfo", Reason.BAD_CASE):
+                samples = samples_of(name, dtype, request.seed)
+        except Fault as fault:
+            yield _skipped(variants[0].function, stem, dtype, f"its samples cannot be made: {fault.message[:300]}")
+            return
+        with torch.random.fork_rng(devices=[]):
+            entries = [
+                entry
+                for number, sample in enumerate(samples)
+                for entry in _entries_of_sample(info, sample, number, variants, stem, request)
+            ]
+    yield from entries
+
+
+def _entries_of_sample(
+    info: Any, sample: Any, number: int, variants: Sequence[Variant], stem: str, request: SourceRequest
+) -> Iterator[dict[str, Any]]:
+    _, operator, dtype = stem.split("::")
+    tensors = tensors_of(sample)
+    stated: dict[str, Any] | None = None
+    for variant in variants:
+        if not variant.takes(sample):
+            continue
+        title = f"{stem}::sample{number}{variant.ending}"
+        try:
+            call = (
+                recorded_call(info.op, sample, tensors, request.device)
+                if variant.is_recorded
+                else sample_call(variant.function, sample, tensors, request.device)
+            )
+            text = _text(call)
+            stated = stated or _tensors(tensors, operator, dtype, number)
+            facts = facts_of_outputs(text, tensors)
+        except Unstatable as error:
+            yield _skipped(variant.function, title, dtype, str(error), variant.kind)
+            return
+        except Refused as error:
+            if variant is variants[0]:
+                yield _skipped(variant.function, title, dtype, f"torch on the CPU refuses it: {error}", variant.kind)
+            continue
+        yield {
+            "op": call.function,
+            "name": title,
+            "attributes": {"call": text},
+            "tags": ["opinfo", dtype, variant.kind],
+            **stated,
+            **{key: {**stated.get(key, {}), **value} for key, value in facts.items()},
+        }
+
+
+def _text(call: Call) -> str:
+    text = call_text(call)
+    if len(text) > MOST_CHARACTERS:
+        raise Unstatable(f"the call has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
+    return text
+
+
+def _skipped(function: str, name: str, dtype: str, reason: str, kind: str = "function") -> dict[str, Any]:
+    return {
+        "op": function,
+        "name": name,
+        "attributes": {"call": f"{function}()"},
+        "tags": ["opinfo", dtype, kind],
+        "skip": reason,
+    }
+
+
+def _tensors(tensors: Sequence[torch.Tensor], operator: str, dtype: str, number: int) -> dict[str, Any]:
+    """The keys of an entry that say what its tensors are.
+
+    Raises:
+        Unstatable: for a tensor that is more than elements in memory.
+    """
+    if not tensors:
+        return {}
+    shapes, dtypes, fills = {}, {}, {}
+    for index, tensor in enumerate(tensors):
+        path = f"input{index}"
+        _require_plain(tensor)
+        shapes[path] = _layout(tensor)
+        dtypes[path] = str(tensor.dtype).removeprefix("torch.")
+        fills[path] = {
+            "fill": "opinfo",
+            "op": operator,
+            "dtype": dtype,
+            "sample": number,
+            "tensor": index,
+            "digest": digest_of(array_of(tensor)),
+        }
+    return {"shapes": shapes, "dtypes": dtypes, "generator": fills}
+
+
+def _require_plain(tensor: torch.Tensor) -> None:
+    kind = type(tensor)
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        raise Unstatable(f"a tensor is a {kind.__name__}")
+    if tensor.layout is not torch.strided:
+        raise Unstatable(f"a tensor is {str(tensor.layout).removeprefix('torch.')}")
+    if tensor.is_quantized or tensor.device.type != "cpu":
+        raise Unstatable(f"a tensor is {'quantized' if tensor.is_quantized else f'on {tensor.device}'}")
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name not in dtype_names():
+        raise Unstatable(f"a tensor is {name}, which optest does not know")
+
+
+def _layout(tensor: torch.Tensor) -> Any:
+    shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+    if strides == contiguous_strides(shape) and not offset:
+        return list(shape)
+    return {"shape": list(shape), "strides": list(strides), "offset": offset}

@@ -1,0 +1,32 @@
+"""Operators of OpInfo whose result cannot be held against another one, by name and with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["why_left_out"]
+
+_REASONS = {
+    "its result is uninitialised memory": """
+        empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
+    """,
+    "its vectors are defined up to sign or phase alone": """
+        svd linalg.svd linalg.eigh linalg.eig symeig lobpcg
+    """,
+    "its factors are defined up to signs alone": """
+        qr linalg.qr geqrf
+    """,
+    "eigenvalues come in no order that is promised": """
+        linalg.eigvals
+    """,
+    "it runs on CUDA alone, from source code": """
+        jiterator_unary jiterator_binary jiterator_4inputs_with_extra_args jiterator_binary_return_by_ref
+        jiterator_2inputs_2outputs
+    """,
+}
+_REASON_OF = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+
+
+def why_left_out(name: str, info: Any) -> str | None:
+    """Why no sample of an operator is asked, None if they are; ``name`` is its full name."""
+    return _REASON_OF.get(name) or _REASON_OF.get(info.name)
