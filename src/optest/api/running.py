@@ -60,14 +60,14 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
 def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a run that is resumed by its name alone was asked for, but for where to stop; what is stated now wins."""
     settings = resolve(given)
-    if not settings["resume"] or settings["plan"] or settings["op"]:
+    if not settings["resume"] or settings["plan"] or settings["source"] or settings["op"]:
         return given
     directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
     info = read_journal(directory.journal_path).info
     if info is not None and info.options.get("command") == "check":
         raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
     before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
-    if not before.get("plan") and not before.get("op"):
+    if not any(map(before.get, ("plan", "source", "op"))):
         raise UsageError(
             f"run {directory.id} does not say what it was asked, as that of a replay; "
             "give --plan or --op with --resume, or the id of another run"
