@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+
+from optest.spec import CaseResult
+from optest.store import read_journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 
@@ -43,11 +49,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(project: Path, *arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(project: Path, *arguments: str, path: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project), "COLUMNS": "200"}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "--compile-backend", "eager", *arguments],
+        [sys.executable, "-m", "pytest", *arguments],
         cwd=project,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project)},
+        env={**variables, "TEST_COMPILE_BACKEND": "eager", **env},
         capture_output=True,
         text=True,
         timeout=300,
@@ -62,6 +69,11 @@ def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
     assert "torch on the CPU accepts the call, but the case expects it to be refused" in done.stdout
     assert "shares its execution with gpt-oss::view_accepted" in done.stdout
     assert "Traceback" not in done.stdout
+    summary = done.stdout.partition("short test summary info")[2]
+    assert "gpt-oss::view_accepted - NOT_REFUSED: torch on the CPU accepts the call" in summary
+    figures = [line.split() for line in done.stdout.splitlines() if line.strip().startswith(("gpt-oss ", "granite4h "))]
+    assert [each[:5] for each in figures] == [["gpt-oss", "3", "4", "3", "0"], ["granite4h", "3", "4", "0", "3"]]
+    assert "3 executed, 3 shared; 3 operators, 4 signatures" in done.stdout
 
 
 def test_an_item_is_selected_by_its_id_by_model_word_and_mark(project: Path) -> None:
@@ -105,3 +117,153 @@ def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) 
     assert "bad.yaml:5" in done.stdout
     assert "shap" in done.stdout
     assert "1 failed, 2 passed, 1 skipped, 1 error" in done.stdout
+
+
+def executed(project: Path) -> Counter[str]:
+    """How often each call was executed in all runs of this project."""
+    return Counter(each.key for each in results(project) if each.duplicate_of is None and each.status != "skipped")
+
+
+def results(project: Path) -> list[CaseResult]:
+    journals = sorted((project / ".optest" / "runs").glob("*/journal.jsonl"))
+    return [each for journal in journals for each in read_journal(journal).results]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """A project with a cache of pytest and no runs: two models with the same four cases, one of which fails."""
+    (tmp_path / "pytest.ini").write_text(INI.replace(" -p no:cacheprovider", ""))
+    models = tmp_path / "models"
+    models.mkdir()
+    for model in ("gpt-oss", "granite4h"):
+        (models / f"{model}.yaml").write_text(f"model: {model}\n{CASES}")
+    return tmp_path
+
+
+def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> None:
+    done = run(fresh, "-n", "2", "-v", "--junitxml=report.xml")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "2 failed, 4 passed, 2 skipped" in done.stdout
+    assert max(executed(fresh).values()) == 1
+    assert len(results(fresh)) == 8
+    assert "3 executed, 3 shared" in done.stdout
+    assert re.search(r"\[gw\d\] \[100%\]", done.stdout)
+    assert "shares its execution with gpt-oss::view_accepted" in done.stdout
+    suite = ElementTree.parse(fresh / "report.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("8", "2", "2")
+    messages = [each.get("message", "") for each in suite.iter("failure")]
+    assert [each.startswith("NOT_REFUSED: torch on the CPU accepts") for each in messages] == [True, True]
+    # what failed last is known by the ids of all, and runs alone
+    done = run(fresh, "--lf", "-v", "-n", "2")
+    assert "2 failed in" in done.stdout, done.stdout
+    assert "models/granite4h.yaml::granite4h::view_accepted" in done.stdout
+
+
+def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path) -> None:
+    assert "1 failed, 2 passed" in run(fresh, "-x").stdout
+    done = run(fresh, "--lf", "-v")
+    assert ("1 failed, 3 deselected" in done.stdout, "gpt-oss::view_accepted FAILED" in done.stdout) == (True, True)
+    before = len(results(fresh))
+    done = run(fresh, "--model", "granite4h", "--no-dedupe", "-q")
+    assert "1 failed, 2 passed, 1 skipped, 4 deselected" in done.stdout
+    assert all(each.duplicate_of is None for each in results(fresh)[before:])
+
+
+def test_models_may_be_several_and_are_known_to_the_controller(fresh: Path) -> None:
+    done = run(fresh, "--model", "gpt-oss", "--model", "granite4h", "-k", "mul_ok")
+    assert "2 passed, 6 deselected" in done.stdout
+    done = run(fresh, "-n", "2", "--model", "granite4")
+    assert done.returncode == 4
+    assert "no model is called 'granite4'; did you mean 'granite4h'?" in done.stderr + done.stdout
+    assert "INTERNALERROR" not in done.stdout
+
+
+PLUGIN = """\
+import ctypes
+import torch
+
+library = torch.library.Library("shaky", "DEF")
+library.define("twice(Tensor x) -> Tensor")
+
+
+@torch.library.impl(library, "twice", "CPU")
+def twice(x):
+    if x.numel() == 3:
+        ctypes.string_at(0)
+    return x * 2
+"""
+SHAKY = """\
+model: shaky
+defaults: {rtol: 1.0e-5, atol: 1.0e-6}
+cases:
+  - {name: before, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [2], init: randn}}]}
+  - {name: dies, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [3], init: randn}}]}
+  - {name: after, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [4], init: randn}}]}
+"""
+
+
+def test_a_real_crash_fails_its_item_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "shaky_op.py").write_text(PLUGIN)
+    (tmp_path / "shaky.yaml").write_text(SHAKY)
+    done = run(
+        tmp_path, "-p", "optest.pytest_plugin", "-v", "shaky.yaml", path=tmp_path, OPTEST_PLUGINS="shaky_op"
+    )  # fmt: skip
+    outcomes = re.findall(r"shaky.yaml::shaky::(\w+) (PASSED|FAILED)", done.stdout.partition("FAILURES")[0])
+    assert outcomes == [("before", "PASSED"), ("dies", "FAILED"), ("after", "PASSED")], done.stdout + done.stderr
+    assert "SIGSEGV" in done.stdout
+    assert "Fatal Python error" not in done.stderr
+
+
+def test_without_the_line_nothing_of_optest_is_there(tmp_path: Path) -> None:
+    """Options of the same names belong to the project, and its YAML files are its own."""
+    (tmp_path / "gpt.yaml").write_text(f"model: gpt\n{CASES}")
+    (tmp_path / "setup.cfg").write_text("[tool:pytest]\naddopts = --strict-markers\n")
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n"
+        "    for name in ('--model', '--list-models', '--compile-backend', '--torch-device', '--dedupe'):\n"
+        "        parser.addoption(name)\n"
+    )
+    (tmp_path / "test_own.py").write_text(
+        "import sys\n\ndef test_own():\n    assert not [name for name in sys.modules if name.startswith('optest')]\n"
+    )
+    done = run(tmp_path, "--model", "mine")
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_test_that_is_named_runs_alone(fresh: Path) -> None:
+    """What the ini states is for runs that say nothing, or name a model."""
+    (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
+    assert "1 passed" in run(fresh, "test_own.py").stdout
+    assert "2 passed, 7 deselected" in run(fresh, "test_own.py", "--model", "gpt-oss", "-k", "own or add_ok").stdout
+
+
+def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
+    """Other tools have files with a key model, too; a folder that the ini names holds nothing but cases."""
+    (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\n")
+    (fresh / "config.yaml").write_text("model: resnet\nlearning_rate: 0.1\n")
+    late = fresh / "late.yaml"
+    late.write_text("# " + "long " * 2000 + "\ncases:\n" + CASES.partition("cases:\n")[2] + "model: late\n")
+    assert run(fresh, "--list-models").stdout.split() == ["late", "gpt-oss", "granite4h"]
+    (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = nowhere\n")
+    done = run(fresh)
+    assert done.returncode == 4
+    assert re.search(r"pytest.ini: optest_models names \S+nowhere, which is not there", done.stderr + done.stdout)
+
+
+def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Path) -> None:
+    def asked(*arguments: str, **env: str) -> str:
+        code = "def pytest_sessionstart(session):\n    print('asked:', session.config.getoption('compile_backend'))\n"
+        (fresh / "conftest.py").write_text(code)
+        done = run(fresh, "--collect-only", "-q", "-s", "-k", "nothing", *arguments, path=None, **env)
+        return re.findall("asked: (\\w+)", done.stdout)[0]
+
+    assert asked(TEST_COMPILE_BACKEND="aot_eager") == "aot_eager"
+    assert asked("--compile-backend", "eager", TEST_COMPILE_BACKEND="aot_eager") == "eager"
+    (fresh / "models" / "granite4h.yaml").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-k", "mul_ok", "-v"], cwd=fresh, capture_output=True, text=True, timeout=300,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(fresh)},
+    )  # fmt: skip
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    run_info = next((fresh / ".optest" / "runs").glob("*/run.json")).read_text()
+    assert '"inductor"' in run_info
