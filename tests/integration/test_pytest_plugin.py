@@ -162,7 +162,10 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
 def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path) -> None:
     assert "1 failed, 2 passed" in run(fresh, "-x").stdout
     done = run(fresh, "--lf", "-v")
-    assert ("1 failed, 3 deselected" in done.stdout, "gpt-oss::view_accepted FAILED" in done.stdout) == (True, True)
+    assert (
+        re.search(r"1 failed, \d deselected", done.stdout) is not None,
+        "gpt-oss::view_accepted FAILED" in done.stdout,
+    ) == (True, True)
     before = len(results(fresh))
     done = run(fresh, "--model", "granite4h", "--no-dedupe", "-q")
     assert "1 failed, 2 passed, 1 skipped, 4 deselected" in done.stdout
