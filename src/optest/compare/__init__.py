@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from optest.spec import Check, DType, Numerics, TestCase, Verdict
+from optest.spec import Check, DType, Numerics, Rule, TestCase, Verdict
 
 __all__ = ["Expected", "judge"]
 
@@ -19,7 +19,7 @@ class Expected:
     expectation that was stored rounded may have ``dtype`` itself.
     ``terms`` is the operator's Terms or ErrorBudget for this output, None where the rule needs none.
     ``alternatives`` takes all actual outputs and returns a mask, True where an element that differs from ``value`` is
-    as right (or None); it is asked only where something differs.
+    as right (or None); it is asked only where something differs. ``rule`` judges this output, else the operator's.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Expected:
     value: Any
     terms: Any | None = None
     alternatives: Callable[[Sequence[Any]], Any] | None = None
+    rule: Rule | None = None
 
 
 _judge: Callable[..., Verdict] | None = None

@@ -24,6 +24,7 @@ from optest.compare.bounds import (
     terms_repeat,
     ulp_law,
 )
+from optest.compare.zeros import zeros_are_within
 from optest.numerics import Array
 from optest.spec import (
     DType,
@@ -96,14 +97,15 @@ def resolve(
     Raises:
         NoRule: if the operator has no rule for floats and no tolerance is stated, or its terms are missing.
     """
-    kind = _class_of(case.descriptor.rule, expected.dtype)
+    rule = expected.rule or case.descriptor.rule
+    kind = _class_of(rule, expected.dtype)
     sums_exactly = kind is _ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
-    tolerances = judging(case)
+    tolerances = judging(case, rule)
     if tolerances:
         one_answer = sums_exactly or kind is _MOVES or kind is _EXACT
         stated = _stated(tolerances, case.descriptor, index, expected.name, one_answer, needs_its_name(case, expected))
-        if stated is not None:
-            return stated
+        if stated is not None and not _is_too_wide(stated, expected):
+            return stated if expected.rule is None else _told_more(stated, expected.rule.formula)
     if kind is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule for {expected.dtype} and no tolerance is stated; "
@@ -117,13 +119,13 @@ def resolve(
         only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
         return _told_with_alternatives(only, case.descriptor)
     if kind is _CLOSE:
-        return _close(case, expected.dtype)
+        assert rule is not None
+        return _told_more(_close(case, expected.dtype), rule.formula)
     return _class_rule(case, expected, numerics, inputs)
 
 
-def judging(case: TestCase) -> tuple[ToleranceLayer, ...]:
-    """The layers that may replace the operator's rule."""
-    rule = case.descriptor.rule
+def judging(case: TestCase, rule: Rule | None) -> tuple[ToleranceLayer, ...]:
+    """The layers that may replace the output's rule."""
     if rule is None or not rule.stands:
         return case.tolerances
     return tuple([layer for layer in case.tolerances if layer.layer not in (Layer.PLAN, Layer.CASE)])
@@ -180,10 +182,26 @@ _INTEGER_EXACT = _built_in(
 
 def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor) -> Allowance:
     """The same, but saying what else is right where the operator has alternatives."""
-    if descriptor.alternatives is None or descriptor.rule is None or not descriptor.rule.formula:
+    if descriptor.alternatives is None or descriptor.rule is None:
         return allowance
-    text = f"{allowance.used.text}; {descriptor.rule.formula}"
-    return dataclasses.replace(allowance, used=dataclasses.replace(allowance.used, text=text))
+    return _told_more(allowance, descriptor.rule.formula)
+
+
+def _told_more(allowance: Allowance, formula: str) -> Allowance:
+    if not formula:
+        return allowance
+    used = dataclasses.replace(allowance.used, text=f"{allowance.used.text}; {formula}")
+    return dataclasses.replace(allowance, used=used)
+
+
+def _is_too_wide(stated: Allowance, expected: Expected) -> bool:
+    """Whether a tolerance that is stated for results says nothing about an output with a rule of its own.
+
+    How large a gradient is, nobody thought of who stated an atol.
+    """
+    if expected.rule is None or expected.rule.kind is not _CLOSE or expected.value is None:
+        return False
+    return zeros_are_within(np.asarray(expected.value), stated.rtol, stated.atol, stated.mismatch_ratio)
 
 
 def needs_its_name(case: TestCase, expected: Expected) -> bool:
@@ -305,7 +323,7 @@ def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inp
     promise, so the terms are asked too. Winograd and FFT sum other terms; what a mean divides is no whole number,
     although quotients may happen to add up to one.
     """
-    if all(argument.fill.kind != "integer-exact" for argument in case.inputs):
+    if expected.rule is not None or all(argument.fill.kind != "integer-exact" for argument in case.inputs):
         return False
     if not numerics.direct or not isinstance(expected.terms, Terms) or expected.terms.divided:
         return False
@@ -336,7 +354,7 @@ def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
 
 
 def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
-    terms, rule = expected.terms, case.descriptor.rule
+    terms, rule = expected.terms, expected.rule or case.descriptor.rule
     assert rule is not None
     if rule.kind is _ULP and isinstance(terms, ErrorBudget) and not np.any(terms.worst):
         terms = None  # nothing cancels here

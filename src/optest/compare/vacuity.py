@@ -7,12 +7,11 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.assert_close import close_tolerance
 from optest.compare.policy import stated_tolerance
+from optest.compare.zeros import zeros_are_within
 from optest.numerics import widen
 from optest.spec import Measure, RuleClass, TestCase
 
 __all__ = ["admits_zeros", "has_no_number"]
-
-_BLOCK = 1 << 16
 
 
 def has_no_number(wanted: Expected) -> bool:
@@ -30,20 +29,7 @@ def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected)
     allowed = _allowed(case, index, measure.rule.name, wanted)
     if allowed is None:
         return False
-    rtol, atol, mismatch_ratio = allowed
-    flat = np.asarray(wanted.value).reshape(-1)
-    may_miss = mismatch_ratio * flat.size
-    nonzero, missed = False, 0
-    for start in range(0, flat.size, _BLOCK):
-        block = widen(flat[start : start + _BLOCK])
-        magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))
-        with np.errstate(invalid="ignore"):  # 0 times infinity: zeros are not within that
-            within = magnitude <= atol + rtol * magnitude
-        missed += within.size - int(np.count_nonzero(within))
-        if missed > may_miss:
-            return False
-        nonzero = nonzero or bool(magnitude.any())
-    return nonzero
+    return zeros_are_within(np.asarray(wanted.value), *allowed)
 
 
 def _allowed(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[float, float, float] | None:

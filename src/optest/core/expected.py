@@ -19,6 +19,7 @@ from optest.spec import (
     CheckState,
     ErrorBudget,
     Fault,
+    NamedOutput,
     OperatorDescriptor,
     Reason,
     RuleClass,
@@ -128,11 +129,14 @@ def _read_only_copy(array: Array) -> Array:
 
 
 def _arrays(values: Any) -> list[Any]:
-    arrays = [value if isinstance(value, Unrounded) else np.asarray(value) for value in _sequence(values)]
+    arrays = [value if isinstance(value, _MORE_THAN_ARRAYS) else np.asarray(value) for value in _sequence(values)]
     for array in arrays:
-        if not isinstance(array, Unrounded):
+        if not isinstance(array, _MORE_THAN_ARRAYS):
             dtype_of(array.dtype)  # which refuses what no operator yields
     return arrays
+
+
+_MORE_THAN_ARRAYS = (Unrounded, NamedOutput)
 
 
 def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:
@@ -196,7 +200,10 @@ def _sequence(returned: Any) -> Sequence[Any]:
     return (returned,)
 
 
-def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | None) -> list[Expected]:
+def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) -> list[Expected]:
+    """The outputs that the signature names, then those with a name of their own."""
+    named = [each for each in values if isinstance(each, NamedOutput)]
+    outputs = [each for each in values if not isinstance(each, NamedOutput)]
     names = case.descriptor.tensors.output_names(len(case.outputs) or len(outputs))
     if names is None or len(outputs) != len(names):
         wanted = len(case.outputs) or len(case.descriptor.tensors.outputs)
@@ -210,7 +217,7 @@ def _placed(case: TestCase, outputs: Sequence[Array], terms: Sequence[Any] | Non
     return [
         _one(name, value, spec, case, terms[index] if terms is not None else None)
         for index, (name, value, spec) in enumerate(zip(names, outputs, declared, strict=True))
-    ]
+    ] + [replace(_one(each.name, each.value, None, case, each.terms), rule=each.rule) for each in named]
 
 
 def _one(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:

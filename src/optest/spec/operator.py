@@ -18,6 +18,7 @@ __all__ = [
     "Attribute",
     "ErrorBudget",
     "Interval",
+    "NamedOutput",
     "OperatorDescriptor",
     "Parameter",
     "Rule",
@@ -83,6 +84,19 @@ class Unrounded(NamedTuple):
 
     values: Any
     dtype: DType
+
+
+class NamedOutput(NamedTuple):
+    """An expected output that the signature does not name, because the case asks for it: a gradient.
+
+    ``value`` is an array or :class:`Unrounded`, ``rule`` judges this output in place of the operator's, ``terms`` are
+    its own. Named outputs stand behind all others.
+    """
+
+    name: str
+    value: Any
+    rule: Rule | None = None
+    terms: Any = None
 
 
 class RuleClass(str, Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -78,6 +79,23 @@ def test_what_is_farther_off_fails() -> None:
     asked = case("torch.special.i0(input0)")
     assert verdict(asked, Scaled(1 + 2e-5)).reason is Reason.VALUE
     assert verdict(asked, Scaled(1 + 5e-7)).status is Status.PASSED
+
+
+def test_what_the_inputs_rounding_changes_is_no_fault() -> None:
+    """Differences of neighbours lose digits, in torch's own 16 bits too; what is farther off than that is wrong."""
+    asked = case("torch.gradient(input0, dim=0)", "float16", Fill(kind="uniform", parameters={"low": 99, "high": 101}))
+    found = verdict(asked)
+    assert found.status is Status.PASSED, found
+    assert "8 times what one rounding of every input changes" in (found.measures[0].rule or found).text
+    assert verdict(asked, Scaled(5.0)).reason is Reason.VALUE
+
+
+def test_a_stated_tolerance_is_not_widened_by_it() -> None:
+    strict = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=1e-6)),)
+    fill = Fill(kind="uniform", parameters={"low": 0.5, "high": 9.5})
+    asked = case("torch.special.polygamma(2, input0)", "float16", fill)
+    assert verdict(asked, Scaled(1.002)).status is Status.PASSED
+    assert verdict(dataclasses.replace(asked, tolerances=strict), Scaled(1.002)).reason is Reason.VALUE
 
 
 def test_results_that_zeros_would_be_close_to_prove_little() -> None:

@@ -9,10 +9,12 @@ import torch
 
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
-from optest.backends.torch_calls.compiled import compiled
+from optest.backends.torch_calls.compiled import compiled, differentiated_by
+from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.expected_gradients import gradients_from_above
+from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
-from optest.backends.torch_calls.reference import on_cpu
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
@@ -66,15 +68,10 @@ def answer(
     if case.expects_error is not None:
         _require_refusal_on_cpu(call, inputs, case.expects_error)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
-    for index in call.mutates:
-        tensors[index] = _of_its_own(tensors[index])
-    with torch.no_grad():
-        if compiler is None:
-            leaves = call.on(tensors, device)()
-        else:
-            leaves = compiled(
-                lambda *given: call.on(given, device)(), tensors, compiler, refuses=case.expects_error is not None
-            )
+    if case.attributes.get("grad") and case.expects_error is None:
+        leaves = _with_gradients(call, tensors, gradients_from_above(call, inputs), device, compiler)
+    else:
+        leaves = _results(call, changeable(call, tensors), device, compiler, refuses=case.expects_error is not None)
     synchronize()
     for leaf in leaves:
         _require_on(leaf, device, call)
@@ -84,11 +81,31 @@ def answer(
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
 
 
-def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in memory of its own with the same strides: the case's inputs are read-only."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    storage = tensor.as_strided((span if tensor.numel() else 0,), (1,)).clone()
-    return storage.as_strided(tensor.shape, tensor.stride())
+def _results(
+    call: TorchCall, tensors: Sequence[torch.Tensor], device: torch.device, compiler: str | None, *, refuses: bool
+) -> list[Any]:
+    with torch.no_grad():
+        if compiler is None:
+            return call.on(tensors, device)()
+        return compiled(lambda *given: call.on(given, device)(), tensors, compiler, refuses=refuses)
+
+
+def _with_gradients(
+    call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, device: torch.device, compiler: str | None
+) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
+
+    def make(*given: torch.Tensor) -> list[Any]:
+        return call.on(changeable(call, given), device)()
+
+    if compiler is None:
+        found = differentiated(call, make, tensors, upstream)
+    else:
+        found = differentiated_by(
+            make, tensors, compiler, lambda function: differentiated(call, function, tensors, upstream)
+        )
+    exists = torch.tensor(found.has_gradient(), device=device)
+    return [*found.leaves, exists, *found.dense(tensors)]
 
 
 def _require_on(leaf: Any, device: torch.device, call: TorchCall) -> None:

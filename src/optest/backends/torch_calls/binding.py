@@ -39,6 +39,7 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
     """
     call = _parsed(text)
     given = {_OTHER_NAMES.get(name, name): value for name, value in _named(call).items()}
+    given.pop("inplace", None)  # where the result goes; what it is stays the same
     if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
         _require_no_narrower(given.pop("dtype"), inputs)
     taken: list[Any] = []

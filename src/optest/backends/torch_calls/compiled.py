@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from optest.backends.torch_calls.compilation import watched
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
 
-__all__ = ["compiled", "require_compiler"]
+__all__ = ["compiled", "differentiated_by", "require_compiler"]
+
+Answer = TypeVar("Answer")
 
 
 def require_compiler(backend: str) -> None:
@@ -30,22 +33,53 @@ def compiled(
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` the exception is raised as it is.
     """
+    return list(_asked(call, tensors, backend, lambda function: function(*tensors), refuses=refuses))
+
+
+def differentiated_by(
+    call: Callable[..., list[Any]],
+    tensors: Sequence[torch.Tensor],
+    backend: str,
+    differentiate: Callable[[Callable[..., list[Any]]], Answer],
+) -> Answer:
+    """What ``differentiate`` makes of the compiled call, whose way back is compiled too.
+
+    Raises:
+        Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
+    """
+    answer = _asked(call, tensors, backend, differentiate, refuses=False)
+    if not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+        raise Fault(
+            Reason.FALLBACK,
+            f"torch.compile, {backend}: it compiles no gradients, so eager torch went back through the graph",
+        )
+    return answer
+
+
+def _asked(
+    call: Callable[..., list[Any]],
+    tensors: Sequence[torch.Tensor],
+    backend: str,
+    ask: Callable[[Callable[..., list[Any]]], Answer],
+    *,
+    refuses: bool,
+) -> Answer:
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     counters = torch._dynamo.utils.counters
     counters.clear()
-    with torch._dynamo.config.patch(suppress_errors=False):
+    with torch._dynamo.config.patch(suppress_errors=False), watched() as compilation:
         function = torch.compile(call, backend=backend, fullgraph=True, dynamic=False)
         try:
-            leaves = function(*tensors)
+            answer = ask(function)
         except Exception as error:
-            if refuses or not _is_of_the_compiler(error):
+            if refuses or not (_is_of_the_compiler(error) or compilation.failed_by(error)):
                 raise
             raise Fault(Reason.COMPILE, f"torch.compile, {backend}: {_said(error)}", details=_details(error)) from error
     if not counters["stats"]["unique_graphs"] and not refuses:
         if not _computes(call, tensors):
             raise Fault(Reason.UNSUPPORTED, f"torch.compile, {backend}: the call computes nothing that can be compiled")
         raise Fault(Reason.FALLBACK, f"torch.compile, {backend}: no graph was made, so eager torch answered")
-    return list(leaves)
+    return answer
 
 
 class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types

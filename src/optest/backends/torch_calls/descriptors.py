@@ -14,11 +14,16 @@ from typing import Any, Protocol
 
 from optest.registry import load_object
 from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass
+from optest.spec.calls import parse_call
 
-__all__ = ["CATEGORY", "descriptor_of"]
+__all__ = ["CATEGORY", "SPREAD", "descriptor_of"]
 
 CATEGORY = "torch call"
+SPREAD = "or 8 times what one rounding of every input changes"
+"""Of results that torch.testing's tolerance does not know the condition of."""
+
 _HOOKS = "optest.backends.torch_calls.reference"
+_CLOSENESS = "optest.backends.torch_calls.closeness:as_close_as_inputs_allow"
 
 _MOVEMENT = """
 adjoint atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk clone column_stack concat
@@ -57,18 +62,52 @@ class CatalogueTerms:
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         call = _bound(self.operator, attributes, inputs)
         found = _function(self.operator.terms)(call.inputs, dict(call.attributes))
-        return [*found, *found] if self.is_in_place else found
+        in_place = self.is_in_place or parse_call(attributes["call"]).kwargs.get("inplace") is True
+        return [*found, *found] if in_place else found
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogueAlternatives:
-    """What else is right of a call, as the operator of the catalogue says."""
+    """What else is right of a call's results, as the operator of the catalogue says."""
 
     operator: OperatorDescriptor
 
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
         call = _bound(self.operator, attributes, inputs)
         return _function(self.operator.alternatives)(call.inputs, dict(call.attributes), actual)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What else is right of a call: of its results what the catalogue's operator says, else what rounded inputs give.
+
+    Gradients are always looked at again so; results only where nothing else is known of the call.
+    """
+
+    known: CatalogueAlternatives | None
+    is_close: bool
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
+        count = _number_of_results(inputs, attributes, actual)
+        masks: list[Any] = [None] * len(actual)
+        if self.is_close or attributes.get("grad"):
+            masks = list(_function(_CLOSENESS)(inputs, attributes, actual))
+        if self.is_close:
+            return masks
+        masks[:count] = [None] * count
+        if self.known is not None:
+            masks[:count] = self.known(inputs, attributes, list(actual[:count]))
+        return masks
+
+
+def _number_of_results(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> int:
+    """How many outputs are the call's own; behind them stand which inputs have a gradient, and the gradients."""
+    if not attributes.get("grad"):
+        return len(actual)
+    entry_of = load_object("optest.numerics:dtype_of")
+    named = set(parse_call(attributes["call"]).tensors())
+    floating: int = sum(entry_of(inputs[index].dtype).is_inexact for index in named)
+    return len(actual) - 1 - floating
 
 
 def _bound(operator: OperatorDescriptor, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
@@ -102,6 +141,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     last = _last(name)
     own = _rule(last)
     known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
+    rule = own or (_CLOSE if known is None or known.rule is None else known.rule)
     terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
     if known is not None and known.terms is not None:
         terms = CatalogueTerms(known, _is_in_place(name))
@@ -109,14 +149,18 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         name=name,
         category=CATEGORY,
         signature="*input -> *output",
-        attributes=(Attribute(name="call", type="str"),),
+        attributes=(Attribute(name="call", type="str"), Attribute(name="grad", type="bool", default=None)),
         reference=f"{_HOOKS}:expected",
         terms=terms,
-        rule=own or (_CLOSE if known is None or known.rule is None else known.rule),
-        alternatives=CatalogueAlternatives(known) if known is not None and known.alternatives is not None else None,
+        rule=rule,
+        alternatives=Alternatives(_alternatives_of(known), is_close=rule is _CLOSE),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )
+
+
+def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives | None:
+    return None if known is None or known.alternatives is None else CatalogueAlternatives(known)
 
 
 def _last(name: str) -> str:
@@ -137,7 +181,7 @@ def _is_in_place(name: str) -> bool:
     return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
 
 
-_CLOSE = Rule(kind=RuleClass.CLOSE)
+_CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 
 def _rule(name: str) -> Rule | None:

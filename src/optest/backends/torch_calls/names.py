@@ -18,7 +18,17 @@ _OPERATOR_NAMES = """
 abs add and_ concat contains eq floordiv ge getitem gt iadd iand ifloordiv imod imul index inv invert ior ipow isub
 itruediv ixor le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv xor
 """
-_OPERATORS: dict[str, Callable[..., Any]] = {name: getattr(operator, name) for name in _OPERATOR_NAMES.split()}
+
+
+def _setitem(target: Any, key: Any, value: Any) -> None:
+    """The statement that models write; compilers trace it, but not ``operator.setitem``."""
+    target[key] = value
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in _OPERATOR_NAMES.split()},
+    "setitem": _setitem,
+}
 _SETTINGS = ("_log_api_usage_once", "set_grad_enabled", "_set_grad_enabled", "manual_seed", "is_grad_enabled")
 """Calls that a trace of a model sweeps up beside its operators."""
 

@@ -10,12 +10,14 @@ import torch
 
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
+from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, widened
 from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_tensors import to_torch
 from optest.numerics import dtype_of
-from optest.spec import Fault, Reason, RuleClass, Terms, Unrounded
+from optest.spec import Fault, Reason, Rule, RuleClass, Terms, Unrounded
 
-__all__ = ["expected", "on_cpu", "terms"]
+__all__ = ["expected", "terms"]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -29,11 +31,18 @@ def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     """
     call = torch_call(attributes["call"])
     rule = descriptor_of(call.call.function).rule
+    results = _results(call, rule, inputs)
+    if attributes.get("grad"):
+        return [*results, *expected_gradients(call, inputs)]
+    return results
+
+
+def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any]) -> list[Any]:
     if rule is not None and rule.kind in _AS_THEY_ARE:
         return [as_array(leaf) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
     try:
-        leaves = _made(call, _widened(inputs), dtypes=_WIDE)
+        leaves = _made(call, widened(inputs), dtypes=WIDE)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         leaves = None  # what it cannot do in float64 it does in its own dtype, or says there what is wrong
     if leaves is None or [_shape(leaf) for leaf in leaves] != [shape for shape, _ in kinds]:
@@ -47,9 +56,9 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     The terms of a result are products of elements. Made on |operands| the call adds up |t|, on their squares t².
     """
     call = torch_call(attributes["call"])
-    wide = _widened(inputs)
-    absolute = _made(call, [each.abs() for each in wide], dtypes=_WIDE)
-    squared = _made(call, [each.square() for each in wide], dtypes=_WIDE)
+    wide = widened(inputs)
+    absolute = _made(call, [each.abs() for each in wide], dtypes=WIDE)
+    squared = _made(call, [each.square() for each in wide], dtypes=WIDE)
     count = _count(call, wide) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
 
@@ -66,12 +75,7 @@ def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
     if name in ("conv1d", "conv2d", "conv3d"):
         return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
-    return int(_made(call, ones, dtypes=_WIDE)[0].max())
-
-
-def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """Tensors with the same strides in memory of their own, so that a call may change them."""
-    return [_copy(to_torch(array, _CPU)) for array in inputs]
+    return int(_made(call, ones, dtypes=WIDE)[0].max())
 
 
 def _made(
@@ -85,33 +89,6 @@ def _made(
     return leaves
 
 
-_WIDE = {
-    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
-    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
-}
-
-
-def _storage(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements from the first to the last in memory, gaps too."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((span if tensor.numel() else 0,), (1,))
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return _storage(tensor).clone().as_strided(tensor.shape, tensor.stride())
-
-
-def _widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
-    """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
-    tensors = [to_torch(array, _CPU) for array in inputs]
-    return [
-        _storage(each).to(_WIDE[each.dtype]).as_strided(each.shape, each.stride())
-        if each.dtype in _WIDE
-        else _copy(each)
-        for each in tensors
-    ]
-
-
 def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
     """Shape and dtype of each output, without computing one if torch can tell."""
     tensors = [to_torch(array, _CPU) for array in inputs]
@@ -122,7 +99,7 @@ def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...]
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         pass  # the values decide
-    return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [_copy(each) for each in tensors])]
+    return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:

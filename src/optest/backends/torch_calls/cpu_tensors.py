@@ -1,0 +1,46 @@
+"""A case's inputs as tensors of the reference's own, in their dtypes or in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from optest.backends.torch_tensors import to_torch
+
+__all__ = ["WIDE", "copied", "on_cpu", "widened"]
+
+_CPU = torch.device("cpu")
+WIDE = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
+}
+"""What the reference computes in, by the dtype of the case."""
+
+
+def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors with the same strides in memory of their own, so that a call may change them."""
+    return [copied(to_torch(array, _CPU)) for array in inputs]
+
+
+def widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
+    tensors = [to_torch(array, _CPU) for array in inputs]
+    return [
+        _storage(each).to(WIDE[each.dtype]).as_strided(each.shape, each.stride())
+        if each.dtype in WIDE
+        else copied(each)
+        for each in tensors
+    ]
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values with the same strides in memory of its own."""
+    return _storage(tensor).clone().as_strided(tensor.shape, tensor.stride())
+
+
+def _storage(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements from the first to the last in memory, gaps too."""
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((span if tensor.numel() else 0,), (1,))

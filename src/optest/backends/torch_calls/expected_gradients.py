@@ -1,0 +1,162 @@
+"""What the gradients of a call should be, and which rule judges each of them.
+
+A gradient is linear in what comes from above. Of a contraction it is a contraction, of moved elements a sum of what
+comes from above; there the rule of sums holds, with terms that the gradient itself yields for magnitudes. Of any other
+function nobody knows the sums within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.backends.torch_calls.arrays import as_array
+from optest.backends.torch_calls.calling import TorchCall
+from optest.backends.torch_calls.cpu_tensors import WIDE, on_cpu, widened
+from optest.backends.torch_calls.descriptors import SPREAD, descriptor_of
+from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names
+from optest.backends.torch_calls.upstream import upstream_of
+from optest.numerics import dtype_of
+from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Terms, Unrounded
+from optest.spec.calls import call_text
+
+__all__ = ["expected_gradients", "gradients_from_above", "in_float64"]
+
+_CPU = torch.device("cpu")
+_MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
+_EXACT = Rule(kind=RuleClass.EXACT)
+_SUM = Rule(kind=RuleClass.ACCUMULATE, stands=True)
+_LONG_SUM = Rule(
+    kind=RuleClass.COMPOSED,
+    stands=True,
+    formula="4·√k·Σ|t| units of the gradient's own dtype, in which it may be added up",
+)
+_CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
+
+_FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+def gradients_from_above(call: TorchCall, inputs: Sequence[Any]) -> Draw:
+    """What every output gets from above: whole numbers where elements only move, so that their sums are exact."""
+    return upstream_of(call_text(call.call), inputs, is_whole=_kind(call) in _MOVED)
+
+
+def _kind(call: TorchCall) -> RuleClass | None:
+    rule = descriptor_of(call.call.function).rule
+    return None if rule is None else rule.kind
+
+
+def expected_gradients(call: TorchCall, inputs: Sequence[Any]) -> list[NamedOutput]:
+    """Which inputs have a gradient, and the gradient of every floating input, each with its rule.
+
+    Raises:
+        Fault: UNSUPPORTED if there is nothing to differentiate, or torch cannot.
+    """
+    draw = gradients_from_above(call, inputs)
+    try:
+        found = in_float64(call, widened(inputs), draw)
+    except _FAILS:  # what it cannot do in float64 it does in its own dtype
+        found = _in_own_dtype(call, inputs, draw)
+    arrays = [as_array(each) for each in found.dense(widened(inputs))]
+    dtypes = [dtype_of(inputs[index].dtype) for index in found.gradients]
+    judged = _judged(call, inputs, found, draw, dtypes)
+    exists = NamedOutput(gradient_names(found)[0], np.array(found.has_gradient()), rule=_EXACT)
+    return [
+        exists,
+        *(
+            NamedOutput(name, Unrounded(array, kind), rule=rule, terms=terms)
+            for name, array, kind, (rule, terms) in zip(gradient_names(found)[1:], arrays, dtypes, judged, strict=True)
+        ),
+    ]
+
+
+def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> Differentiated:
+    """The call differentiated on tensors that are wide already."""
+    return differentiated(call, partial(_make, call, WIDE), tensors, draw)
+
+
+def _make(call: TorchCall, dtypes: Mapping[torch.dtype, torch.dtype] | None, *given: torch.Tensor) -> list[Any]:
+    return call.on(changeable(call, given), _CPU, dtypes=dtypes)()
+
+
+def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:
+    try:
+        return differentiated(call, partial(_make, call, None), on_cpu(inputs), draw)
+    except _FAILS as error:
+        said = str(error).partition("\n")[0]
+        raise Fault(
+            Reason.UNSUPPORTED, f"torch on the CPU cannot differentiate {call.call.function}: {said}"
+        ) from error
+
+
+_Judged = list[tuple[Rule, Any]]
+
+
+def _judged(
+    call: TorchCall, inputs: Sequence[Any], found: Differentiated, draw: Draw, dtypes: Sequence[DType]
+) -> _Judged:
+    """The rule of each gradient, with its terms."""
+    kind = _kind(call)
+    if kind is RuleClass.ACCUMULATE:
+        return [(_SUM, each) for each in _terms(call, inputs, found, draw, of_magnitudes=True)]
+    if kind in _MOVED:
+        sums = _terms(call, inputs, found, draw, of_magnitudes=False)
+        if all(_adds_up_whole_numbers(each) for each in sums):
+            return [_of_moved(each, dtype) for each, dtype in zip(sums, dtypes, strict=True)]
+    return [(_CLOSE, None)] * len(dtypes)
+
+
+def _adds_up_whole_numbers(terms: Terms) -> bool:
+    """Whether what comes from above is only passed on and added up; a factor would show."""
+    return bool((terms.absolute == np.floor(terms.absolute)).all())
+
+
+def _of_moved(terms: Terms, dtype: DType) -> tuple[Rule, Any]:
+    """Whole numbers have one sum, in whatever order and precision they are added, as long as the dtype holds it."""
+    if np.max(terms.absolute, initial=0.0) <= 2.0**dtype.precision:
+        return _EXACT, None
+    units = 2.0 ** ((53 if dtype.precision > 24 else 24) - dtype.precision)
+    return _LONG_SUM, ErrorBudget(4 * sqrt(terms.count) * units * terms.absolute)
+
+
+def _terms(
+    call: TorchCall, inputs: Sequence[Any], found: Differentiated, draw: Draw, *, of_magnitudes: bool
+) -> list[Terms]:
+    """Σ|t|, Σt² and the largest number of terms of each gradient: its own value for magnitudes, squares and ones."""
+
+    def made(change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
+        tensors = widened(inputs)
+        if of_magnitudes:
+            tensors = [change(each) if each.is_floating_point() or each.is_complex() else each for each in tensors]
+        drawn = partial(_drawn_as, draw, found.leaves, change)
+        return [as_array(each.abs()) for each in in_float64(call, tensors, drawn).dense(tensors)]
+
+    absolute, squared, counts = made(torch.abs), made(_squared), made(_ones)
+    return [
+        Terms(one, two, int(np.max(count, initial=0.0)))
+        for one, two, count in zip(absolute, squared, counts, strict=True)
+    ]
+
+
+def _squared(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.abs().square()
+
+
+def _ones(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.ones((), dtype=torch.float64).expand(tensor.shape)
+
+
+def _drawn_as(
+    draw: Draw,
+    leaves: Sequence[Any],
+    change: Callable[[torch.Tensor], torch.Tensor],
+    number: int,
+    output: torch.Tensor,
+) -> torch.Tensor:
+    """The gradient from above of the call itself, changed; its outputs may be complex where these are not."""
+    return change(draw(number, leaves[number])).to(output.dtype)

@@ -1,0 +1,76 @@
+"""The gradients that a case's outputs get from above: numbers that follow from the call and its inputs alone.
+
+The reference and the device under test have to get the same ones without asking each other. Every number has few
+digits, so that it is the same one in each dtype that a gradient may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Upstream", "signs", "upstream_of"]
+
+_WORD = np.uint64
+_INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
+"""Of SplitMix64 (Steele, Lea, Flood 2014) with the finaliser "variant 13" of Stafford."""
+
+_SHOWN_BYTES = 256
+_SIXTY_FOURTHS = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Gradients by the number of an output: whole numbers from 1 to 8, or 64ths from 1/4 to 2, of either sign."""
+
+    key: bytes
+    is_whole: bool
+
+    def __call__(self, number: int, output: torch.Tensor) -> torch.Tensor:
+        """The gradient of output ``number``, on its device and in its dtype."""
+        parts = [self._reals(number, part, output.shape) for part in range(1 + output.is_complex())]
+        values = torch.complex(*parts) if output.is_complex() else parts[0]
+        return values.to(device=output.device, dtype=output.dtype)
+
+    def _reals(self, number: int, part: int, shape: Sequence[int]) -> torch.Tensor:
+        seed = int.from_bytes(blake2b(b"%s/%d/%d" % (self.key, number, part), digest_size=8).digest(), "little")
+        words = _mixed(seed, prod(shape))
+        sign = np.where(words >> _WORD(63), 1.0, -1.0)
+        if self.is_whole:
+            size = 1.0 + (words & _WORD(7)).astype(np.float64)
+        else:
+            size = (16.0 + (words % _WORD(113)).astype(np.float64)) / _SIXTY_FOURTHS
+        return torch.from_numpy((sign * size).reshape(tuple(shape)))
+
+
+def upstream_of(text: str, inputs: Sequence[Any], *, is_whole: bool) -> Upstream:
+    """The gradients for one call on inputs that have not been changed yet."""
+    digest = blake2b(text.encode(), digest_size=16)
+    for array in inputs:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        some = np.ascontiguousarray(array[tuple(slice(0, 2) for _ in array.shape)])
+        digest.update(some.tobytes()[:_SHOWN_BYTES])
+    return Upstream(digest.digest(), is_whole)
+
+
+def signs(name: str, shape: Sequence[int]) -> torch.Tensor:
+    """1 and -1 in float64, by a name."""
+    seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    up = (_mixed(seed, prod(shape)) >> _WORD(63)).astype(np.float64)
+    return torch.from_numpy((2.0 * up - 1.0).reshape(tuple(shape)))
+
+
+def _mixed(seed: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Word ``i`` is a function of the seed and ``i``; all arithmetic is modulo 2**64."""
+    with np.errstate(over="ignore"):
+        words = np.arange(1, count + 1, dtype=_WORD) * _WORD(_INCREMENT) + _WORD(seed)
+        words = (words ^ (words >> _WORD(30))) * _WORD(_FIRST)
+        words = (words ^ (words >> _WORD(27))) * _WORD(_SECOND)
+        mixed: np.ndarray[Any, np.dtype[np.uint64]] = words ^ (words >> _WORD(31))
+    return mixed
