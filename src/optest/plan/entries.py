@@ -110,10 +110,18 @@ ProductForm = Annotated[
     WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
 ]
 _FILE = {"type": "string", "minLength": 1}
+_RENAMED = {
+    "type": "object",
+    "properties": {"file": _FILE, "model": {**_FILE, "description": "What the model of the file is called here."}},
+    "required": ["file"],
+    "additionalProperties": False,
+}
 IncludeForm = Annotated[
-    "tuple[str, ...]",
+    tuple[forms.Included, ...],
     PlainValidator(forms.read_include),
-    WithJsonSchema({"anyOf": [_FILE, {"type": "array", "items": _FILE, "minItems": 1}]}),
+    WithJsonSchema(
+        {"anyOf": [_FILE, _RENAMED, {"type": "array", "items": {"anyOf": [_FILE, _RENAMED]}, "minItems": 1}]}
+    ),
 ]
 Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Version = Annotated[int, PlainValidator(forms.read_version), WithJsonSchema({"const": 1})]

@@ -132,19 +132,38 @@ def read_version(value: Any) -> int:
     return value
 
 
-def read_include(value: Any) -> tuple[str, ...]:
-    """Read one file or a list of files."""
-    if isinstance(value, str) and value:
-        return (value,)
+class Included(NamedTuple):
+    """A file whose cases come first; ``model`` is what its model is called here, "" leaves it its name."""
+
+    file: str
+    model: str = ""
+
+
+def read_include(value: Any) -> tuple[Included, ...]:
+    """Read one file or a list of files; ``{file, model}`` gives the model of a file another name."""
+    if (isinstance(value, str) and value) or isinstance(value, dict):
+        return (_included(value, ()),)
     if not isinstance(value, list) or not value:
         raise _wanted("include", value, "a file or a list of files", hint="include: [common.yaml]")
-    return tuple(_each(_file, enumerate(value)))
+    return tuple(_each(_included, enumerate(value)))
 
 
-def _file(value: Any, path: tuple[str | int, ...]) -> str:
-    if not isinstance(value, str) or not value:
-        raise _wanted(f"item {path[-1]} of include", value, "the name of a file", path=path)
-    return value
+def _included(value: Any, path: tuple[str | int, ...]) -> Included:
+    if isinstance(value, str) and value:
+        return Included(value)
+    what = f"item {path[-1]} of include" if path else "include"
+    if not isinstance(value, dict):
+        raise _wanted(what, value, "the name of a file", path=path)
+    for key, stated in value.items():
+        if key not in Included._fields:
+            misfit = unknown_key(key, Included._fields, of="an included file")
+            misfit.path = (*path, key)
+            raise misfit
+        if not isinstance(stated, str) or not stated.isprintable() or not stated:
+            raise _wanted(f"{key} of {what}", stated, "a name", path=(*path, key))
+    if "file" not in value:
+        raise _wanted(what, value, "{file: FILE, model: NAME}", path=path)
+    return Included(**value)
 
 
 _SHAPE_FORM = "a list of sizes such as [2, 3], 2x3, or {shape: [2, 3], strides: [3, 1], offset: 0}"

@@ -19,19 +19,20 @@ MAX_INCLUDED = 1000
 
 
 def follow_includes(
-    document: PlanDocument, parse: Callable[[bytes, str], PlanDocument], *, below: str | None
+    document: PlanDocument, parse: Callable[[bytes, str, str], PlanDocument], *, below: str | None
 ) -> Iterator[Problem]:
     """Read what ``document`` includes, and so on, and yield what is wrong with the files as such.
 
-    ``parse`` reads the text of one plan. With ``below``, only files in that folder and below it are opened: an
-    untrusted plan could otherwise show what stands in any file that its user may read.
+    ``parse`` reads the text of one plan, and takes what its model is called, "" for its own name. With ``below``,
+    only files in that folder and below it are opened: an untrusted plan could otherwise show what stands in any file
+    that its user may read.
     """
     reader = _Reader(parse, None if below is None else os.path.realpath(below or "."))
     yield from reader.follow(document, (os.path.realpath(document.path),))
 
 
 class _Reader:
-    def __init__(self, parse: Callable[[bytes, str], PlanDocument], below: str | None) -> None:
+    def __init__(self, parse: Callable[[bytes, str, str], PlanDocument], below: str | None) -> None:
         self.parse = parse
         self.below = below
         self.first: dict[str, str] = {}
@@ -40,7 +41,7 @@ class _Reader:
     def follow(self, document: PlanDocument, above: tuple[str, ...]) -> Iterator[Problem]:
         """``above`` are the files that lead here, the document's own as the last."""
         found: list[PlanDocument] = []
-        for place, name in document.included_files():
+        for place, (name, model) in document.included_files():
             file = without_detours(os.path.join(os.path.dirname(document.path), name))
             real = os.path.realpath(file)
             message = self._objection(file, real, above)
@@ -55,11 +56,14 @@ class _Reader:
                 yield _problem(document, place, message)
                 continue
             try:
-                included = self.parse(raw, file)
+                included = self.parse(raw, file, model)
             except PlanError as error:  # what cannot be read at all is told beside everything else
                 yield from error.problems
                 continue
             found.append(included)
+            if model and not included.model:
+                message = f"{file} is given the name {model!r}, but holds no cases of a model"
+                yield _problem(document, (*place, "model"), message)
             yield from self.follow(included, (*above, real))
         document._included = tuple(found)
 

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from optest.errors import PlanError, Problem
 from optest.plan.combining import Draft, draft_of, product_of
 from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
-from optest.plan.forms import Misfit
+from optest.plan.forms import Included, Misfit
 from optest.plan.includes import follow_includes, without_detours
 from optest.plan.misfits import nearest_key, problem_at, problems_of
 from optest.plan.model_cases import is_model_file, translated
@@ -115,9 +115,9 @@ class PlanDocument(BaseModel):
         """The plans that this one includes, each after those that it includes itself, and this one as the last."""
         return [*(each for included in self._included for each in included.family()), self]
 
-    def included_files(self) -> list[tuple[Path, str]]:
+    def included_files(self) -> list[tuple[Path, Included]]:
         """The files as they are written, each with its path in the plan."""
-        if isinstance(self._source.data.get("include"), str):
+        if not isinstance(self._source.data.get("include"), list):
             return [(("include",), self.include[0])] if self.include else []
         return [(("include", index), name) for index, name in enumerate(self.include)]
 
@@ -192,7 +192,7 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
     Raises:
         PlanError: if nothing can be read: the text is no YAML, or no mapping.
     """
-    document = _parse_one(raw, file, facts)
+    document = _parse_one(raw, file, facts=facts)
     if document.include:
         below = os.path.dirname(file) if untrusted else None
         document._problems = (
@@ -203,18 +203,18 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
     return document
 
 
-def _parse_one(raw: bytes, file: str, facts: Facts = NO_FACTS) -> PlanDocument:
-    """One plan without those that it includes; a file of model cases is a plan, too."""
+def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS) -> PlanDocument:
+    """One plan without those that it includes; a file of model cases is a plan, too, and may be given a name."""
     unread: Mapping[Path, Collection[str]] = {}
     found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
         foreign: dict[Path, Problem] = {}
-        is_model = False
         is_model = is_model_file(source.data)
         if is_model:
+            if model:
+                source.data["model"] = model
             source.data, foreign = translated(source, facts)
-            is_model = True
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -252,9 +252,9 @@ def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
     for each in documents:
         if each.model and first.setdefault(each.model, each) is not each:
             message = f"the model is called {each.model!r}, as the one at {first[each.model].where(('model',))}"
-            yield problem_at(
-                ("model",), Misfit(message, hint="give each its own name, or run the files apart"), each.source
-            )
+            name = os.path.basename(each.path)
+            hint = f"give it another name where it is included: include: [{{file: {name}, model: {each.model}-2}}]"
+            yield problem_at(("model",), Misfit(message, hint=hint), each.source)
 
 
 def _of_others(found: Mapping[Path, Problem], foreign: Mapping[Path, Problem]) -> dict[Path, Problem]:

@@ -275,7 +275,37 @@ def test_two_files_of_one_model_in_one_plan(tmp_path: Path) -> None:
     (problem,) = open_plan(path).problems
     assert (problem.file, problem.line, problem.path) == (f"{tmp_path}/b.yaml", 2, "$.model")
     assert problem.message == f"the model is called 'one', as the one at {tmp_path}/a.yaml:1"
-    assert problem.hint == "give each its own name, or run the files apart"
+    assert problem.hint == ("give it another name where it is included: include: [{file: b.yaml, model: one-2}]")
+    (tmp_path / "plan.yaml").write_text("include: [a.yaml, {file: b.yaml, model: one-2}, c.yaml]\n")
+    document = open_plan(path)
+    assert document.problems == ()
+    assert [case.id for case in cases_of_document(document)] == ["one::a", "one-2::a", "two::a"]
+    assert [case.tags for case in cases_of_document(document)] == [("model_one",), ("model_one_2",), ("model_two",)]
+
+
+@pytest.mark.parametrize(
+    ("include", "where", "message"),
+    [
+        ("[{file: a.yaml, modle: x}]", "$.include[0].modle", "unknown key 'modle' of an included file"),
+        (
+            "[{model: x}]",
+            "$.include[0]",
+            "item 0 of include is {model: 'x'}, but should be {file: FILE, model: NAME}",
+        ),
+        ("[{file: a.yaml, model: 7}]", "$.include[0].model", "model of item 0 of include is 7, but should be a name"),
+        ("[7]", "$.include[0]", "item 0 of include is 7, but should be the name of a file"),
+    ],
+)
+def test_what_an_included_file_may_say(include: str, where: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, plan=f"include: {include}\n", a=ONE)
+    assert [(each.path, each.message, each.line) for each in open_plan(path).problems] == [(where, message, 1)]
+
+
+def test_a_plan_has_no_model_to_rename(tmp_path: Path) -> None:
+    path = write(tmp_path, plan="include: {file: n.yaml, model: x}\n", n="cases: [{op: relu, shapes: {input0: 2}}]\n")
+    (problem,) = open_plan(path).problems
+    assert (problem.path, problem.line) == ("$.include.model", 1)
+    assert problem.message == f"{tmp_path}/n.yaml is given the name 'x', but holds no cases of a model"
 
 
 def test_files_of_several_models_in_one_plan(tmp_path: Path) -> None:
