@@ -83,6 +83,7 @@ def capture(
     ops: Sequence[str] = (),
     min_bytes: int = 0,
     max_bytes: int | None = None,
+    shrink_to: int | None = None,
     seed: int = 0,
     config: Sequence[str] = (),
     force: bool = False,
@@ -99,7 +100,7 @@ def capture(
     from optest.capture.running import captured
 
     asked = Asked(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
-    made = captured(what, asked=asked, level=level, seed=seed, config=_config(config))
+    made = captured(what, asked=asked, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
         raise NothingSelected(_nothing(what, made))
     name = model or made.stem

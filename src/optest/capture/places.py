@@ -12,10 +12,13 @@ from typing import Any
 
 import torch
 
-__all__ = ["Place", "is_of_initialisation", "place_of_call", "shown_path"]
+__all__ = ["TORCH_AND_OURS", "Place", "is_of_initialisation", "place_of_call", "shown_path"]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OWN = os.path.dirname(__file__) + os.sep
+TORCH_AND_OURS = (_TORCH, _OWN)
+"""Folders of what is no model."""
+
 _INITIALISATION = tuple(os.path.join(_TORCH, *parts) for parts in (("nn", "init.py"), ("serialization.py",)))
 _BUILDING = ("__init__", "reset_parameters", "_reset_parameters", "_apply", "load_state_dict")
 
@@ -58,7 +61,7 @@ def is_of_initialisation() -> bool:
 
 
 def _of_model(frame: FrameType) -> Iterator[FrameType]:
-    return (each for each in _frames(frame) if not each.f_code.co_filename.startswith((_TORCH, _OWN, "<frozen ")))
+    return (each for each in _frames(frame) if not each.f_code.co_filename.startswith((*TORCH_AND_OURS, "<frozen ")))
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

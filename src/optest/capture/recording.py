@@ -97,13 +97,22 @@ class Recorder:
     def leave_out(self, function: str, reason: str) -> None:
         self.left_out[function, reason] += 1
 
-    def cases(self, change: Callable[[CapturedCase], None] | None = None) -> list[dict[str, Any]]:
+    def change(self, shrink: Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]) -> None:
+        """Replace every entry by what ``shrink`` makes of it, with notes; what becomes equal is one case."""
+        before, self._found = self._found, {}
+        for found in before.values():
+            found.entry, notes = shrink(found.entry)
+            found.notes += notes
+            known = self._found.setdefault(repr(found.entry), found)
+            if known is not found:
+                known.calls += found.calls
+                known.places |= {place: count for place, count in found.places.items() if place not in known.places}
+
+    def cases(self) -> list[dict[str, Any]]:
         """Entries of ``cases`` in the order in which the model first made the calls."""
         counts: Counter[str] = Counter()
         entries = []
         for found in self._found.values():
-            if change is not None:
-                change(found)
             last = _word(found.entry["op"])
             counts[last] += 1
             entries.append(found.written(f"{last}.{counts[last]}"))

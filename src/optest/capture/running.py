@@ -31,7 +31,13 @@ class Capture:
 
 
 def captured(
-    what: str, *, asked: Asked, level: str = "torch", seed: int = 0, config: Mapping[str, Any] | None = None
+    what: str,
+    *,
+    asked: Asked,
+    level: str = "torch",
+    seed: int = 0,
+    shrink_to: int | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Capture:
     """Run ``what`` and return its calls of torch.
 
@@ -46,6 +52,8 @@ def captured(
         with model_code(what), watched(recorder, level):
             target.run()
         stem = target.stem
+    if shrink_to is not None:
+        recorder.change(lambda entry: _shrunk(entry, shrink_to))
     cases = recorder.cases()
     if recorder.devices <= {"cpu", "meta"}:
         cases = [_on_device_under_test(each) for each in cases]
@@ -57,6 +65,18 @@ def captured(
         calls=recorder.calls,
         left_out=dict(recorder.left_out),
     )
+
+
+def _shrunk(entry: Mapping[str, Any], limit: int) -> tuple[dict[str, Any], list[str]]:
+    """The entry with smaller sizes, and a note that says which."""
+    from optest.capture.shrinking import shrunk
+
+    found, became = shrunk(entry, limit)
+    if not became:
+        return found, []
+    return found, [
+        "smaller than in the model: " + ", ".join(f"{size} is {now}" for size, now in sorted(became.items()))
+    ]
 
 
 def _seed(seed: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.capture.places import shown_path
+from optest import registry
+from optest.capture.places import TORCH_AND_OURS, shown_path
 from optest.errors import OptestError, UsageError, nearest
 from optest.registry import load_file, load_object, run_file
 
@@ -93,6 +95,8 @@ def _existing(file: str, what: str) -> Path:
         near = nearest(path.name, [each.name for each in known])
         hint = f"; did you mean {path.parent / near}?" if near else ""
         raise UsageError(f"there is no file {file}{hint}\n  wanted by {what!r}")
+    if path.suffix not in ("", ".py"):
+        raise UsageError(f"{file} is no file of Python; name the script that runs the model")
     return path
 
 
@@ -149,7 +153,7 @@ def model_code(what: str) -> Iterator[None]:
         raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {_TRY}") from error
 
 
-_OURS = ("optest/capture/", "optest/registry.py", "runpy.py", "importlib/", "/torch/")
+_NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__)
 
 
 def _frames(error: Exception) -> str:
@@ -157,9 +161,7 @@ def _frames(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         return f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}"
     frames = [
-        each
-        for each in traceback.extract_tb(error.__traceback__)
-        if not each.filename.startswith("<frozen") and not any(own in each.filename for own in _OURS)
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOT_THE_MODEL)
     ]
     return "".join(
         f"\n  at {shown_path(each.filename)}:{each.lineno}, in {each.name}: {each.line}" for each in frames[-3:]

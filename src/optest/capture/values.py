@@ -19,7 +19,7 @@ from optest.plan.model_cases.arguments import value_of
 from optest.spec import contiguous_strides, dtype_names
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
 
-__all__ = ["MOST_LITERAL", "Described", "described", "tensors_of"]
+__all__ = ["DECIDED_BY_COUNT", "MOST_LITERAL", "Described", "described", "tensors_of"]
 
 MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
@@ -30,7 +30,7 @@ _WIDE_AT = 8.0
 
 _HUGE = 1e30
 _NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
-_DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
+DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
 """Where the number of true elements has to fit another shape."""
 
 
@@ -55,7 +55,7 @@ def described(call: NamedCall) -> Described:
     made = Described(call.name, [], {}, [])
     writer = _Writer(made, subscripts=last in ("getitem", "setitem"))
     for index, value in enumerate(call.args):
-        writer.is_decided_by_count = index > 0 and last in _DECIDED_BY_COUNT
+        writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
         made.inputs.append(writer.entry(value))
     for name, value in call.kwargs.items():
         entry = writer.entry(value)
@@ -105,7 +105,10 @@ class _Writer:
             found["stride"] = strides
         if offset:
             found["storage_offset"] = offset
-        fill, note = _fill(tensor.detach(), is_decided_by_count=self.is_decided_by_count)
+        try:
+            fill, note = _fill(tensor.detach(), is_decided_by_count=self.is_decided_by_count)
+        except (RuntimeError, NotImplementedError, TypeError):
+            raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
         if note:
             self.made.notes.append(f"input{len(self.made.tensors) - 1} {note}")
         return {**found, **fill}
@@ -143,11 +146,9 @@ def _integers(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
 
 
 def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
-    values = tensor.to(torch.float64)
-    is_usual = values.isfinite() & (values.abs() < _HUGE)
-    if not bool(is_usual.all()):
-        return _unusual(values, is_usual)
-    low, high = float(values.min()), float(values.max())
+    low, high = [float(each) for each in (tensor.float() if tensor.element_size() == 1 else tensor).aminmax()]
+    if not (low > -_HUGE and high < _HUGE):  # NaN is neither
+        return _unusual(tensor.to(torch.float64))
     is_signed = low < 0 or high == 0
     largest = max(-low, high)
     if largest <= _WIDE_AT:
@@ -156,12 +157,12 @@ def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
 
 
-def _unusual(values: torch.Tensor, is_usual: torch.Tensor) -> tuple[dict[str, Any], str]:
+def _unusual(values: torch.Tensor) -> tuple[dict[str, Any], str]:
     """Infinite and huge values decide which others count: they stay where they are."""
     if values.numel() > _MOST_DECIDING:
         return {"init": "randn"}, "is drawn without the infinite or huge values that it has in the model"
-    usual = values[is_usual]
-    if len(usual.unique()) <= _FEW:
+    is_usual = values.isfinite() & (values.abs() < _HUGE)
+    if len(values[is_usual].unique()) <= _FEW:
         return _data(values), "is the model's own mask"
     made_up = torch.arange(values.numel(), dtype=torch.float64).reshape(values.shape) * 7 % 17 / 4 - 2
     return _data(values.where(~is_usual, made_up)), "has the model's own infinite and huge values, and others between"

@@ -20,7 +20,7 @@ __all__ = ["LEVELS", "watched"]
 _Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
 RANDOM = "draw random numbers, so no result is the right one"
 INITIALISATION = "make, initialise or load parameters"
-QUERIES = "return no tensor"
+VACUOUS = "return no finite number, so a pass would prove little"
 
 
 @contextmanager
@@ -49,6 +49,8 @@ class _Watch:
             self._recorder.leave_out(made.op, RANDOM)
         elif next(tensors_of(returned), None) is None and not made.op.endswith("setitem"):
             pass  # a question: its size, whether it is true
+        elif not made.tensors and not _holds_number(returned):
+            self._recorder.leave_out(made.op, VACUOUS)
         else:
             notes = {"under autocast": None} if _is_autocast() else None
             self._recorder.take(made, place_of_call(), notes)
@@ -65,6 +67,10 @@ class _Watch:
             return described(named), ""
         except NoCase as reason:
             return None, str(reason)
+
+
+def _holds_number(returned: Any) -> bool:
+    return any(not each.is_floating_point() or bool(each.isfinite().any()) for each in tensors_of(returned))
 
 
 def _shown(function: Any) -> str:

@@ -27,6 +27,13 @@ __all__ = ["capture_command"]
     "--max-bytes", type=click.IntRange(min=0), default=None, help="Leave out calls with larger tensors, in all."
 )
 @click.option(
+    "--shrink-to",
+    type=click.IntRange(min=8),
+    default=None,
+    metavar="SIZE",
+    help="Divide larger sizes, alike in all tensors of a call, until they fit.",
+)
+@click.option(
     "--seed", type=click.IntRange(min=0), default=0, help="Of the model's random numbers and of the file. [0]"
 )
 @click.option("--config", multiple=True, metavar="KEY=VALUE|FILE", help="With hf:CLASS: its configuration. Repeatable.")
@@ -39,6 +46,7 @@ def capture_command(
     ops: tuple[str, ...],
     min_bytes: int,
     max_bytes: int | None,
+    shrink_to: int | None,
     seed: int,
     config: tuple[str, ...],
     force: bool,
@@ -63,6 +71,7 @@ def capture_command(
         ops=ops,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
+        shrink_to=shrink_to,
         seed=seed,
         config=config,
         force=force,

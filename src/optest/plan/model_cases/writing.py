@@ -54,4 +54,7 @@ def _flow(value: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_plain(word: str) -> bool:
-    return _WORD.fullmatch(word) is not None and load_value(word) == word
+    try:
+        return _WORD.fullmatch(word) is not None and load_value(word) == word
+    except ValueError:  # yes, no, on, off
+        return False

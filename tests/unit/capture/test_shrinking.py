@@ -1,0 +1,106 @@
+"""Smaller sizes: what belongs together is divided by the same number, and the call can still be made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from optest.capture.shrinking import shrunk  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def T(*shape: int, **more: Any) -> dict[str, Any]:
+    return {"tensor": {"shape": list(shape), "dtype": "float32", **more}}
+
+
+def V(*values: Any) -> list[dict[str, Any]]:
+    return [{"value": value} for value in values]
+
+
+IDS = {"shape": [1, 3], "dtype": "int64", "init": "data", "init_args": [[1, 50256, 300]]}
+LINEAR, VIEW, CONV = "torch.nn.functional.linear", "torch.Tensor.view", "torch.nn.functional.conv2d"
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "wanted", "became"),
+    [
+        (LINEAR, [T(2, 16, 4096), T(11008, 4096)], [T(2, 16, 64), T(64, 64)], {4096: 64, 11008: 64}),
+        (VIEW, [T(1, 11, 4096), *V(1, 11, 32, 128)], [T(1, 11, 64), *V(1, 11, 32, 2)], {4096: 64}),
+        (VIEW, [T(1, 11, 4096), *V(1, 11, 32, -1)], [T(1, 11, 64), *V(1, 11, 32, -1)], {4096: 64}),
+        (CONV, [T(1, 3, 224, 224), T(64, 3, 7, 7), *V(None, 2, 3)],
+         [T(1, 3, 56, 56), T(64, 3, 7, 7), *V(None, 2, 3)], {224: 56}),
+        (CONV, [T(1, 512, 28, 28), T(512, 1, 3, 3), *V(None, 1, 1, 1, 512)],
+         [T(1, 64, 28, 28), T(64, 1, 3, 3), *V(None, 1, 1, 1, 64)], {512: 64}),
+        ("torch.Tensor.split", [T(2, 11, 2304), *V(768, 2)], [T(2, 11, 48), *V(16, 2)], {2304: 48}),
+        ("torch.getitem", [T(2, 11, 128), {"py": "(..., slice(None, 64, None))"}],
+         [T(2, 11, 64), {"py": "(..., slice(None, 32, None))"}], {128: 64}),
+        ("torch.nn.functional.layer_norm", [T(2, 4096), {"py": "(4096,)"}, T(4096)],
+         [T(2, 64), {"py": "(64,)"}, T(64)], {4096: 64}),
+        ("torch.nn.functional.embedding", [{"tensor": IDS}, T(50257, 768)],
+         [{"tensor": {**IDS, "init_args": [[1, 28, 10]]}}, T(29, 64)], {50257: 29, 768: 64}),
+        (LINEAR, [T(2, 1021), T(1021, 1021)], [T(2, 61), T(61, 61)], {1021: 61}),
+        ("torch.arange", V(4096), V(64), {4096: 64}),
+        ("torch.abs", [T(64, 8)], [T(64, 8)], {}),
+    ],
+)  # fmt: skip
+def test_sizes_are_divided_together(op: str, inputs: Any, wanted: Any, became: dict[int, int]) -> None:
+    entry, sizes = shrunk({"op": op, "inputs": inputs}, 64)
+    assert entry["inputs"] == wanted
+    assert sizes == became
+
+
+def test_lists_and_keywords_are_divided_too() -> None:
+    lists = {
+        "op": "torch.cat",
+        "inputs": [{"tensor_list": [T(2, 512)["tensor"], T(2, 1536)["tensor"]]}],
+        "kwmap": {"dim": -1},
+    }
+    entry, _ = shrunk(lists, 64)
+    assert [each["shape"] for each in entry["inputs"][0]["tensor_list"]] == [[2, 16], [2, 48]]
+    mask = {"tensor": {"shape": [1, 1, 512, 512], "dtype": "bool"}}
+    inputs = [T(1, 32, 512, 128), T(1, 8, 512, 128), T(1, 8, 512, 128)]
+    attention = {"op": "torch.nn.functional.scaled_dot_product_attention", "inputs": inputs}
+    entry, _ = shrunk({**attention, "kwmap": {"enable_gqa": True, "attn_mask": mask}}, 64)
+    assert [each["tensor"]["shape"] for each in entry["inputs"]] == [[1, 32, 64, 64], [1, 8, 64, 64], [1, 8, 64, 64]]
+    assert entry["kwmap"]["attn_mask"]["tensor"]["shape"] == [1, 1, 64, 64]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"shape": [2, 1024], "stride": [3072, 1], "storage_offset": 1024},
+         {"shape": [2, 64], "stride": [192, 1], "storage_offset": 64}),
+        ({"shape": [1024, 2], "stride": [1, 1024]}, {"shape": [64, 2], "stride": [1, 64]}),
+        ({"shape": [4, 1024], "stride": [0, 1]}, {"shape": [4, 64], "stride": [0, 1]}),
+        ({"shape": [1024, 4], "stride": [8, 2]}, {"shape": [64, 4], "stride": [8, 2]}),
+        ({"shape": [3, 1024], "storage_offset": 2048}, {"shape": [3, 64], "storage_offset": 128}),
+    ],
+)  # fmt: skip
+def test_the_layout_stays_of_its_kind(before: dict[str, Any], after: dict[str, Any]) -> None:
+    entry, _ = shrunk({"op": "torch.abs", "inputs": [{"tensor": {**before, "dtype": "float32"}}]}, 64)
+    assert entry["inputs"] == [{"tensor": {**after, "dtype": "float32"}}]
+
+
+def test_a_call_whose_mask_has_to_fit_keeps_its_sizes() -> None:
+    mask = {"shape": [200], "dtype": "bool", "init": "data", "init_args": [1] * 70 + [0] * 130}
+    entry = {"op": "torch.setitem", "inputs": [T(200), {"tensor": mask}, T(70)]}
+    assert shrunk(entry, 64) == (entry, {})
+
+
+def test_what_cannot_be_made_is_never_written() -> None:
+    """Every step is a call that torch accepts, whatever the sizes."""
+    entry = {"op": "torch.Tensor.view", "inputs": [T(96, 97), *V(97, 96)]}
+    found, _ = shrunk(entry, 16)
+    shape = found["inputs"][0]["tensor"]["shape"]
+    torch.empty(shape).view(found["inputs"][1]["value"], found["inputs"][2]["value"])
+
+
+def test_written_values_of_a_tensor_that_shrinks_are_drawn_from_their_range() -> None:
+    tensor = {"shape": [60], "dtype": "int64", "init": "data", "init_args": list(range(5, 65))}
+    entry, _ = shrunk({"op": "torch.abs", "inputs": [{"tensor": tensor}]}, 16)
+    assert entry["inputs"] == [
+        {"tensor": {"shape": [15], "dtype": "int64", "init": "randint", "init_args": {"low": 5, "high": 65}}}
+    ]

@@ -1,0 +1,123 @@
+"""Tensors and arguments as entries: layout, what is kept of the values, and what the reader makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from capture_kit import entry_of, recorded  # noqa: E402
+
+from optest.capture.naming import NamedCall  # noqa: E402
+from optest.capture.values import described  # noqa: E402
+from optest.plan.model_cases.writing import text_of_model_file  # noqa: E402
+from optest.plan.schema import parse_plan  # noqa: E402
+from optest.spec.calls import TorchName, parse_call  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def tensor_of(tensor: Any, function: Callable[[Any], object] = torch.abs) -> dict[str, Any]:
+    """How the first argument of a call is written."""
+    found: dict[str, Any] = entry_of(lambda: function(tensor))["inputs"][0]["tensor"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "layout"),
+    [
+        (lambda: torch.rand(2, 3), {"shape": [2, 3]}),
+        (lambda: torch.rand(()), {"shape": []}),
+        (lambda: torch.rand(2, 3).t(), {"shape": [3, 2], "stride": [1, 3]}),
+        (lambda: torch.rand(2, 3)[:, 1:], {"shape": [2, 2], "stride": [3, 1], "storage_offset": 1}),
+        (lambda: torch.rand(2, 3)[1:], {"shape": [1, 3], "storage_offset": 3}),
+        (lambda: torch.rand(3).expand(2, 3), {"shape": [2, 3], "stride": [0, 1]}),
+        (lambda: torch.rand(6).as_strided((3, 2), (1, 1)), {"shape": [3, 2], "stride": [1, 1]}),
+        (lambda: torch.rand(1, 2, 3, 3).to(memory_format=torch.channels_last),
+         {"shape": [1, 2, 3, 3], "stride": [18, 1, 6, 2]}),
+    ],
+)  # fmt: skip
+def test_the_layout_is_that_of_the_model(make: Callable[[], Any], layout: dict[str, Any]) -> None:
+    found = tensor_of(make())
+    assert {key: found[key] for key in ("shape", "stride", "storage_offset") if key in found} == layout
+    assert found["dtype"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "fill"),
+    [
+        (torch.tensor([-1.0, 2.0]), {"init": "randn"}),
+        (torch.zeros(3), {"init": "randn"}),  # a bias that was initialised; zeros would hide it
+        (torch.ones(3), {"init": "rand"}),
+        (torch.tensor([0.0, 3.0]), {"init": "rand"}),
+        (torch.tensor([0.0, 1000.0]), {"init": "uniform", "init_args": {"low": 0.0, "high": 1024.0}}),
+        (torch.tensor([-9.0, 1.0]), {"init": "uniform", "init_args": {"low": -16.0, "high": 16.0}}),
+        (torch.tensor([0.0, float("-inf")]), {"init": "data", "init_args": [0.0, "-inf"]}),
+        (torch.tensor([0.0, torch.finfo(torch.float32).min]),
+         {"init": "data", "init_args": [0.0, -3.4028234663852886e38]}),
+        (torch.tensor([0.1, 0.2, 0.3, float("-inf")]), {"init": "data", "init_args": [-2.0, -0.25, 1.5, "-inf"]}),
+        (torch.tensor([1.0, float("nan"), float("inf")]), {"init": "data", "init_args": [1.0, "nan", "inf"]}),
+        (torch.full((5000,), float("inf")), {"init": "randn"}),
+        (torch.tensor([1 + 2j]), {"init": "randn"}),
+        (torch.tensor([3, -1]), {"init": "data", "init_args": [3, -1]}),
+        (torch.tensor(7), {"init": "data", "init_args": 7}),
+        (torch.arange(2, 102), {"init": "randint", "init_args": {"low": 2, "high": 102}}),
+        (torch.rand(0, 3), {"init": "randn"}),
+    ],
+)  # fmt: skip
+def test_what_is_kept_of_the_values(tensor: Any, fill: dict[str, Any]) -> None:
+    found = tensor_of(tensor, torch.clone)
+    assert {key: found[key] for key in ("init", "init_args") if key in found} == fill
+
+
+def test_masks_are_written_out_or_drawn_with_a_note() -> None:
+    small, large = torch.tensor([[True, False]]), torch.arange(100) < 30
+    assert tensor_of(small, torch.logical_not)["init_args"] == [[1, 0]]
+    assert "init" not in tensor_of(large, torch.logical_not)
+    (case,) = recorded(lambda: torch.logical_not(large)).cases()
+    assert "input0 is a mask, drawn; in the model 30 of 100 are true" in case["description"]
+
+
+def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
+    x, mask = torch.rand(5000), torch.arange(5000) < 70
+    short, few = x[:200], mask[:200]
+    assert sum(entry_of(lambda: short[few])["inputs"][1]["tensor"]["init_args"]) == 70
+    recorder = recorded(lambda: x[mask])
+    assert recorder.cases() == []
+    ((name, reason),) = recorder.left_out
+    assert name == "torch.Tensor.__getitem__"
+    assert "a mask of 5,000 elements, too many to be written" in reason
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda: torch.rand(2, 2).to_sparse().abs(), "not dense"),
+        (lambda: torch.vmap(torch.abs)(torch.rand(2, 2)), "cannot be read"),
+        (lambda: torch.ones(2).apply_(abs), "a builtin_function_or_method"),
+    ],
+)
+def test_what_no_file_can_hold_is_left_out_with_the_reason(function: Callable[[], object], why: str) -> None:
+    recorder = recorded(function)
+    assert any(why in reason for _, reason in recorder.left_out), recorder.left_out
+
+
+VALUES: list[Any] = [
+    1, 1.0, True, None, 1e-5, -0.0, 1e300, float("inf"), "sum", "1", "None", "(1, 2)", "torch.float16", "",
+    [1, 2], (1, 2), (1,), (), [], [1.5], [None, 1], ["a"], ..., slice(1, None), (slice(None), ..., None, 2),
+    torch.float16, torch.channels_last, torch.strided, 2 + 3j, torch.Size([1, 2]), "a: b", "yes", "é", 2**40, -3,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_is_read_back_as_it_was(value: Any) -> None:
+    """Through the file: what stands there is read as the same argument, also as a keyword's."""
+    made = described(NamedCall("torch.abs", (value,), {"k": value}))
+    case = {"name": "a", "op": made.op, "inputs": made.inputs, "kwmap": made.kwmap}
+    document = parse_plan(text_of_model_file("m", [case], defaults={}).encode(), "m.yaml")
+    call = parse_call(document.cases[0]["attributes"]["call"])
+    wanted = TorchName(str(value)) if str(value).startswith("torch.") and not isinstance(value, (str, tuple)) else value
+    for found in (call.args[0], call.kwargs["k"]):
+        assert repr(found) == repr(tuple(wanted) if isinstance(wanted, tuple) else wanted)
