@@ -112,8 +112,12 @@ def _proves_little(case: TestCase, index: int, measure: Measure, wanted: Expecte
     return ""
 
 
+_WRITTEN_DOWN = ("data", "file", "opinfo")
+"""Fills whose values somebody chose for the call."""
+
+
 def _wrote_inputs_down(case: TestCase) -> bool:
-    return case.generator is not None or any(argument.fill.kind in ("data", "file") for argument in case.inputs)
+    return case.generator is not None or any(argument.fill.kind in _WRITTEN_DOWN for argument in case.inputs)
 
 
 def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:

@@ -16,7 +16,7 @@ from optest.numerics import dtype_of
 from optest.spec import OperatorDescriptor, dtype
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
-__all__ = ["Bound", "CannotBind", "bound"]
+__all__ = ["Bound", "CannotBind", "bound", "named_arguments"]
 
 
 class CannotBind(ValueError):
@@ -38,7 +38,7 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
         CannotBind: for an argument that the operator does not have, or that has another type there.
     """
     call = _parsed(text)
-    given = {_OTHER_NAMES.get(name, name): value for name, value in _named(call).items()}
+    given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
     given.pop("inplace", None)  # where the result goes; what it is stays the same
     if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
         _require_no_narrower(given.pop("dtype"), inputs)
@@ -97,8 +97,12 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _named(call: Call) -> dict[str, Any]:
-    """All arguments by the names that torch gives them."""
+def named_arguments(call: Call) -> dict[str, Any]:
+    """All arguments by the names that torch gives them.
+
+    Raises:
+        CannotBind: if these are not known.
+    """
     function = find(call.function)
     names = _python_names(function) or _schema_names(call)
     if names is None or len(call.args) > len(names):

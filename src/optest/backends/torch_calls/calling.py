@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from optest.backends.torch_calls.binding import CannotBind, named_arguments
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.names import constant, find
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
@@ -65,7 +66,32 @@ def torch_call(text: str) -> TorchCall:
     changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
     if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
         changed.add(call.args[0].index)
-    return TorchCall(call, find(call.function), tuple(sorted(changed & set(call.tensors()))))
+    return TorchCall(call, find(call.function), tuple(sorted((changed | _also_changed(call)) & set(call.tensors()))))
+
+
+_CHANGED_WHERE = {
+    "batch_norm": ("training", False, ("running_mean", "running_var")),
+    "native_batch_norm": ("training", False, ("running_mean", "running_var")),
+    "_native_batch_norm_legit": ("training", False, ("running_mean", "running_var")),
+    "instance_norm": ("use_input_stats", True, ("running_mean", "running_var")),
+    "embedding": ("max_norm", None, ("weight",)),
+    "embedding_bag": ("max_norm", None, ("weight",)),
+}
+"""Inputs that a call changes where it is asked to: the argument that asks, its default, and the inputs."""
+
+
+def _also_changed(call: Call) -> set[int]:
+    """The inputs that the call changes beside its result: running statistics in training, weights that are clipped."""
+    asks, default, names = _CHANGED_WHERE.get(call.function.rpartition(".")[2], ("", None, ()))
+    if not names:
+        return set()
+    try:
+        given = named_arguments(call)
+    except CannotBind:
+        return set()
+    if given.get(asks, default) in (False, None):
+        return set()
+    return {given[name].index for name in names if isinstance(given.get(name), TensorRef)}
 
 
 def leaves_of(returned: Any) -> list[Any]:

@@ -87,6 +87,11 @@ class Alternatives:
     known: CatalogueAlternatives | None
     is_close: bool
 
+    @property
+    def tells(self) -> bool:
+        """Whether the formula of the operator's rule is about alternatives."""
+        return self.known is not None
+
     def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
         count = _number_of_results(inputs, attributes, actual)
         masks: list[Any] = [None] * len(actual)
@@ -131,6 +136,10 @@ class Catalogue(Protocol):
     def get(self, name: str) -> OperatorDescriptor: ...
 
 
+_OTHERS_OF_THAT_NAME = ("torch.linalg.norm", "torch.masked.norm")
+"""What computes something else than the catalogue's operator of its name: of a matrix, by other steps."""
+
+
 @lru_cache(maxsize=4096)
 def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
     """The descriptor of a callable of torch, whether or not this torch has it.
@@ -140,7 +149,8 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     """
     last = _last(name)
     own = _rule(last)
-    known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
+    is_known = own is None and catalogue is not None and last in catalogue and name not in _OTHERS_OF_THAT_NAME
+    known = catalogue.get(last) if is_known and catalogue is not None else None
     rule = own or (_CLOSE if known is None or known.rule is None else known.rule)
     terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
     if known is not None and known.terms is not None:

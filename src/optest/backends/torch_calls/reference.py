@@ -39,7 +39,7 @@ def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any]) -> list[Any]:
     if rule is not None and rule.kind in _AS_THEY_ARE:
-        return [as_array(leaf) for leaf in _made(call, on_cpu(inputs))]
+        return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
     try:
         leaves = _made(call, widened(inputs), dtypes=WIDE)
