@@ -13,6 +13,7 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, widened
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
+from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_tensors import to_torch
 from optest.numerics import dtype_of
 from optest.spec import Fault, Reason, Rule, RuleClass, Terms, Unrounded
@@ -42,7 +43,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any]) -> list[
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
     try:
-        leaves = _made(call, widened(inputs), dtypes=WIDE)
+        leaves = _made(with_rounded_scalars(call, inputs), widened(inputs), dtypes=WIDE)
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         leaves = None  # what it cannot do in float64 it does in its own dtype, or says there what is wrong
     if leaves is None or [_shape(leaf) for leaf in leaves] != [shape for shape, _ in kinds]:
