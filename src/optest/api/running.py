@@ -25,6 +25,7 @@ from optest.errors import UsageError
 from optest.plan import case_plan, command_line
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
+from optest.reporting.figures import DECLARED
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
@@ -324,10 +325,18 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         optest_version=versions(request.driver)["optest"],
         versions=versions(request.driver),
         host=host(),
-        options={**given, **request.facts},
+        options={**given, **request.facts, **_declared(request)},
         fingerprint=prints,
         notes=(*request.notes, *_what_passes_show(request), *lanes.notes),
     )
+
+
+def _declared(request: Asked) -> dict[str, Any]:
+    """How many operators the backend declares, where the cases are calls of models and coverage is of interest."""
+    if not any(tag.startswith("model_") for case in request.cases for tag in case.tags):
+        return {}
+    found = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
+    return {} if found is None else {DECLARED: {"count": found[0], "others": list(found[1])}}
 
 
 def _seed(request: Asked) -> int:

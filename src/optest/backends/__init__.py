@@ -158,6 +158,10 @@ class BackendDriver:
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
         return None
 
+    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:  # noqa: ARG002 - part of the protocol
+        """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
+        return None
+
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
         which a driver may add what only drivers of its kind can be asked."""

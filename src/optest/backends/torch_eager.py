@@ -13,6 +13,7 @@ from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
 from optest.backends.torch_calls.compiled import require_compiler
+from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
 from optest.backends.torch_operators import TORCH_OPERATORS
@@ -219,6 +220,9 @@ class TorchBackend(BackendDriver):
 
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("torch_expectations.yaml")) if self._device.type == "cpu" else None
+
+    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]]:
+        return declared(operators)
 
     def doctor(self) -> Sequence[str]:
         found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
