@@ -134,6 +134,14 @@ OPTIONS: tuple[Option, ...] = (
         help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
     ),
     Option(
+        name="backward",
+        flags=("--backward",),
+        type="bool",
+        default=False,
+        group="What to run",
+        help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
+    ),
+    Option(
         name="seed", flags=("--seed",), type="int", plan="seed", group="What to run", help="Seed of all inputs. [0]"
     ),
     Option(

@@ -272,3 +272,55 @@ def test_a_wrong_backend_is_found_in_the_figures_of_each_model(tmp_path: Path) -
     assert {result.duplicate_of for name, result in results.items() if name.startswith("one")} == {None}
     assert all(results[f"other::{name}"].duplicate_of == f"one::{name}" for name in REASONS)
     assert "skipped" not in text
+
+
+GRADIENTS = """
+model: trained
+default: {dtype: fp32, seed: 1, rtol: 1.0e-3, atol: 1.0e-3, grad: true}
+cases:
+  - {name: mul, op: torch.mul, inputs: [&a {tensor: {shape: [4, 8], init: randn}}, {tensor: {shape: [8]}}]}
+  - {name: wrong, seed: 2, op: torch.mul, marks: fault_value, inputs: [*a, {tensor: {shape: [8]}}]}
+  - {name: in_place, op: torch.add_, inputs: [*a, *a]}
+  - {name: index, op: torch.getitem, inputs: [*a, {py: "([0, 0, 3],)"}]}
+  - {name: index_wrong, seed: 2, op: torch.getitem, marks: fault_integer, inputs: [*a, {py: "([0, 0, 3],)"}]}
+  - {name: linear, op: torch.nn.functional.linear, inputs: [*a, {tensor: {shape: [5, 8]}}]}
+  - {name: none, op: torch.argmax, inputs: [*a]}
+  - {name: refused, op: torch.view, expects_error: {type: RuntimeError, match: invalid}, inputs: [*a, {value: 5}]}
+  - {name: forward, op: torch.mul, grad: false, inputs: [*a, {value: 2}]}
+"""
+OF_GRADIENTS = {
+    "mul": "passed",
+    "wrong": "VALUE",
+    "in_place": "passed",
+    "index": "passed",
+    "index_wrong": "VALUE",
+    "linear": "passed",
+    "none": "UNSUPPORTED",
+    "refused": "passed",
+}
+
+
+@pytest.mark.parametrize("compiler", [[], ["--compile-backend", "aot_eager"]])
+def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
+    tmp_path: Path, compiler: list[str]
+) -> None:
+    stated, asked = tmp_path / "stated", tmp_path / "asked"
+    for folder, text in ((stated, GRADIENTS), (asked, GRADIENTS.replace(", grad: true", ""))):
+        folder.mkdir()
+        write(folder, plan="backend: faulty_torch\ninclude: [trained.yaml]\n", trained=text)
+    by_file, text = run(stated, "plan.yaml", *compiler)
+    by_flag, _ = run(asked, "plan.yaml", "--backward", *compiler)
+    for results in (by_file, by_flag):
+        found = {
+            name.removeprefix("trained::"): each.reason.name if each.reason is not None else each.status.value
+            for name, each in results.items()
+        }
+        assert found == {**OF_GRADIENTS, "forward": "passed"}, text
+    outputs = {name: [each.output for each in result.verdict.measures] for name, result in by_file.items()}
+    assert outputs["trained::mul"] == ["output0", "grad.exists", "grad.input0", "grad.input1"]
+    assert outputs["trained::forward"] == ["output0"]
+    assert [each.output for each in by_flag["trained::forward"].verdict.measures][-1] == "grad.input0"
+    assert "grad.input1: 1 of 8 elements is off" in text
+    assert by_file["trained::mul"].key == by_flag["trained::mul"].key
+    again = next(word for word in by_flag["trained::wrong"].repro.split() if word.endswith(".yaml"))
+    assert "grad: true" in (asked / again).read_text()

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
+from optest.api.backward import differentiated
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.api.sourcing import said_to_be_from, source_documents
 from optest.backends import BackendDriver, backend_manager
@@ -108,6 +109,8 @@ def asked(given: Mapping[str, Any]) -> Asked:
         cases = [case for each in sources for case in said_to_be_from(build(each.plan), each.origin)]
     else:
         cases = build(document)
+    if settings["backward"]:
+        cases = differentiated(cases)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",

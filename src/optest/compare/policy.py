@@ -114,10 +114,10 @@ def resolve(
     if sums_exactly:
         return _INTEGER_EXACT
     if kind is _MOVES:
-        return _told_with_alternatives(_MOVEMENT, case.descriptor)
+        return _told_with_alternatives(_MOVEMENT, case.descriptor, expected)
     if kind is _EXACT:
         only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
-        return _told_with_alternatives(only, case.descriptor)
+        return _told_with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
         return _told_more(_close(case, expected.dtype), rule.formula)
@@ -180,11 +180,16 @@ _INTEGER_EXACT = _built_in(
 )
 
 
-def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor) -> Allowance:
+def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor, expected: Expected) -> Allowance:
     """The same, but saying what else is right where the operator has alternatives."""
-    if descriptor.alternatives is None or descriptor.rule is None:
+    if descriptor.rule is None or expected.rule is not None or not _tells_alternatives(descriptor):
         return allowance
     return _told_more(allowance, descriptor.rule.formula)
+
+
+def _tells_alternatives(descriptor: OperatorDescriptor) -> bool:
+    """Whether the rule's formula is about alternatives of the operator's own results."""
+    return descriptor.alternatives is not None and getattr(descriptor.alternatives, "tells", True)
 
 
 def _told_more(allowance: Allowance, formula: str) -> Allowance:
@@ -442,7 +447,7 @@ def _make_law(
     names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
     if rule.kind is RuleClass.ULP:
         law = ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(terms, ErrorBudget))
-        told = case.descriptor.alternatives is not None and rule.formula
+        told = rule.formula and _tells_alternatives(case.descriptor)
         return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if told else law
     if rule.kind is RuleClass.ACCUMULATE:
         cut = _cut_operands(case, numerics)

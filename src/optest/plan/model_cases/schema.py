@@ -157,6 +157,7 @@ class ModelDefaults(TypedDict, total=False):
     seed: Annotated[_Seed, Field(description="Of the fills.")]
     rtol: Annotated[_Allowed, Field(description="Share of |expected|.")]
     atol: Annotated[_Allowed, Field(description="In units of the output.")]
+    grad: Annotated[bool, Field(description="Differentiate the call, and judge the gradients of its inputs, too.")]
 
 
 @with_config(_STRICT)

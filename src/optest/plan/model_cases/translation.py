@@ -159,6 +159,11 @@ class _Translation:
             case["tags"] = [f"model_{slug(self._model)}", *dict.fromkeys(marks)]
         if "expects_error" in entry:
             case["expects_error"] = _error(entry["expects_error"])
+            if entry.get("grad"):
+                message = "the call has to be refused, so there is no gradient"
+                raise Misfit(message, path=("grad",), hint="drop grad or expects_error")
+        elif entry.get("grad", self._defaults.get("grad")):
+            case["attributes"]["grad"] = True
         reason = self._why_skipped(entry.get("skip_if"), word)
         if reason is not None:
             case["skip"] = reason

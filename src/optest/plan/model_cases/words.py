@@ -34,6 +34,7 @@ _EXAMPLES = {
     "seed": "seed: 123",
     "rtol": "rtol: 0.001",
     "atol": "atol: 0.001",
+    "grad": "grad: true",
     "description": "description: modeling_gpt_oss.py:138",
     "type": "expects_error: {type: RuntimeError, match: view}",
     "match": "expects_error: {type: RuntimeError, match: view}",

@@ -1,0 +1,34 @@
+"""``--backward``: every call of torch among the cases is differentiated, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from optest.backends.torch_calls.descriptors import CATEGORY
+from optest.errors import UsageError
+from optest.spec import TestCase
+
+__all__ = ["differentiated"]
+
+
+def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
+    """The cases, those that are calls of torch with their gradients; a call that has to be refused has none.
+
+    Raises:
+        UsageError: if no case is such a call.
+    """
+    if not any(map(_has_gradients, cases)):
+        raise UsageError(
+            "--backward: no case is a call of torch, and of nothing else the gradient is known; "
+            "run a file of model cases, or drop it"
+        )
+    return [_with_gradients(case) if _has_gradients(case) else case for case in cases]
+
+
+def _has_gradients(case: TestCase) -> bool:
+    return case.descriptor.category == CATEGORY and case.expects_error is None
+
+
+def _with_gradients(case: TestCase) -> TestCase:
+    return replace(case, attributes={**case.attributes, "grad": True})
