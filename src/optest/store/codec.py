@@ -12,6 +12,7 @@ import dataclasses
 import math
 import numbers
 import re
+import threading
 from collections.abc import Hashable, Mapping
 from enum import Enum
 from functools import cache
@@ -65,8 +66,8 @@ def decode(line: bytes, noun: type[Noun]) -> Noun:
     Raises:
         msgspec.DecodeError: for text that is no JSON or not of this type.
     """
+    decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
     if not (_MARKS[0] in line or _MARKS[1] in line or _MARKS[2] in line):
-        decoder: msgspec.json.Decoder[Noun] = _decoder(noun)  # type: ignore[arg-type] # every type is hashable
         with contextlib.suppress(msgspec.ValidationError):
             return decoder.decode(line)
     return msgspec.convert(_revive(msgspec.json.decode(line), noun), noun)
@@ -140,7 +141,12 @@ _numbers = attrgetter(
 
 @cache
 def _decoder(noun: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(noun)
+    with _GETTING_TO_KNOW_A_TYPE:
+        return msgspec.json.Decoder(noun)
+
+
+_GETTING_TO_KNOW_A_TYPE = threading.Lock()
+"""msgspec keeps what it knows of a type from its first use on, and crashes where two threads use it first."""
 
 
 def _plain_field(value: Any) -> Any:

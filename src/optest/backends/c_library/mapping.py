@@ -206,6 +206,10 @@ class LibraryMapping(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return (*self.operators, *self.direct)
 
 
+# msgspec gets to know a type when it is first used, and crashes where two threads do so at once
+msgspec.json.Decoder(LibraryMapping)
+
+
 def unknown_names(operator: OperatorMapping, descriptor: OperatorDescriptor) -> list[str]:
     """What a mapping names and optest's operator does not have."""
     inputs = [each.name for each in descriptor.tensors.inputs]
