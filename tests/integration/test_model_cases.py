@@ -323,4 +323,4 @@ def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
     assert "grad.input1: 1 of 8 elements is off" in text
     assert by_file["trained::mul"].key == by_flag["trained::mul"].key
     again = next(word for word in by_flag["trained::wrong"].repro.split() if word.endswith(".yaml"))
-    assert "grad: true" in (asked / again).read_text()
+    assert '"grad": true' in (asked / again).read_text()
