@@ -11,7 +11,8 @@ __all__ = ["doctor_command", "report_command", "schema_command"]
 
 
 @click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
-@click.argument("journal", metavar="[JOURNAL]", default="latest", required=False)
+@click.argument("journals", metavar="[JOURNAL]...", nargs=-1)
+@click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
 @click.option(
     "--format",
     "form",
@@ -22,11 +23,21 @@ __all__ = ["doctor_command", "report_command", "schema_command"]
 )
 @click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
 @options(("runs_dir", "no_color", "verbose", "quiet"))
-def report_command(journal: str, form: str, output: str | None, **given: object) -> int:
-    """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself."""
-    from optest.api.reports import report
+def report_command(journals: tuple[str, ...], trend: bool, form: str, output: str | None, **given: object) -> int:
+    """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself.
 
-    text = report(journal, form, output, given)
+    With --trend, two runs or more are compared.
+    """
+    if trend:
+        from optest.api.trending import trend as trend_of
+
+        text = trend_of(journals, form, output, given)
+    elif len(journals) > 1:
+        raise click.UsageError(f"a report is of one run, but {len(journals)} are named; --trend compares them")
+    else:
+        from optest.api.reports import report
+
+        text = report(journals[0] if journals else "latest", form, output, given)
     if output is None:
         click.echo(text, nl=False)
     return 0

@@ -1,0 +1,250 @@
+"""What changed between runs: new failures, fixed ones, flaky ones, cases that came, went, or are left out now.
+
+Cases are the same by their id and by what they compute; one that computes something else now is told as changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from optest.reporting.explain import gist
+from optest.reporting.tally import Tally
+from optest.reporting.typography import clip, columns, duration, plural
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
+from optest.store import Journal
+
+__all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
+
+_MOST_LINES = 50
+_NOTHING_SHOWN = frozenset({Status.SKIPPED, Status.UNCHECKED})
+
+
+class Kind(str, Enum):
+    """What became of a case, the most urgent first."""
+
+    NEW_FAILURE = "new failures"
+    FLAKY = "flaky"
+    LEFT_OUT = "left out now"
+    REMOVED = "removed"
+    CHANGED = "computing something else"
+    FIXED = "fixed"
+    NEW = "new cases"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A case and what became of it; ``words`` has its state in every run, ``since`` the first run that has it so."""
+
+    kind: Kind
+    case: str
+    words: tuple[str, ...]
+    since: str = ""
+    gist: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    info: RunInfo
+    results: Mapping[str, list[CaseResult]]
+    is_complete: bool
+    tally: Tally
+
+    def word(self, case: str) -> str:
+        """How a case ended here: the worst of its rounds, "-" for one that this run does not have."""
+        each = self.results.get(case, ())
+        bad = [result for result in each if result.status in BAD_STATUSES]
+        return next((result.status.value for result in (*bad, *each)), "-")
+
+    def is_bad(self, case: str) -> bool | None:
+        """None where nothing was shown of the case."""
+        each = [result for result in self.results.get(case, ()) if result.status not in _NOTHING_SHOWN]
+        return any(result.status in BAD_STATUSES for result in each) if each else None
+
+    def wavers(self, case: str) -> bool:
+        """Whether its rounds, or the tries of one of them, ended differently."""
+        each = self.results.get(case, ())
+        ways = {result.status in BAD_STATUSES for result in each if result.status not in _NOTHING_SHOWN}
+        return len(ways) > 1 or any(result.attempts > 1 and result.status is Status.SUSPECT for result in each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """Several runs, the oldest first. ``still_failing`` failed in the last two runs that have them."""
+
+    runs: tuple[_Run, ...]
+    changes: tuple[Change, ...]
+    still_failing: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def of(self, kind: Kind) -> list[Change]:
+        return [each for each in self.changes if each.kind is kind]
+
+
+def trend_of(journals: Sequence[Journal]) -> Trend:
+    """Compare runs, which are put into the order in which they were started.
+
+    Raises:
+        ValueError: for fewer than two runs that say when they began.
+    """
+    known = {each.info.run_id: each for each in journals if each.info is not None}
+    runs = sorted(map(_run, known.values()), key=lambda run: run.info.started_at)
+    if len(runs) < 2:
+        raise ValueError("a trend needs two runs at least")
+    last = runs[-1]
+    changes, still = [], []
+    for case in dict.fromkeys(case for run in reversed(runs) for case in run.results):
+        change = _change(case, runs)
+        if change is not None:
+            changes.append(change)
+        elif last.is_bad(case):
+            still.append(case)
+    order = list(Kind)
+    return Trend(
+        runs=tuple(runs),
+        changes=tuple(sorted(changes, key=lambda change: order.index(change.kind))),
+        still_failing=tuple(still),
+        notes=tuple(_notes(runs)),
+    )
+
+
+def _run(journal: Journal) -> _Run:
+    assert journal.info is not None
+    tally = Tally()
+    results: dict[str, list[CaseResult]] = {}
+    for result in journal.results:
+        tally.add(result)
+        results.setdefault(result.id, []).append(result)
+    is_complete = journal.summary is not None and journal.summary.finished >= journal.summary.total
+    return _Run(info=journal.info, results=results, is_complete=is_complete, tally=tally)
+
+
+def _change(case: str, runs: Sequence[_Run]) -> Change | None:
+    *earlier, last = runs
+    words = tuple(run.word(case) for run in runs)
+
+    def change(kind: Kind, **more: Any) -> Change:
+        return Change(kind=kind, case=case, words=words, **more)
+
+    if case not in last.results:
+        went = last.is_complete and case in earlier[-1].results
+        return change(Kind.REMOVED, since=last.info.run_id) if went else None
+    keys = [{result.key for result in run.results[case]} for run in runs if case in run.results]
+    if len(keys) > 1 and keys[-1] != keys[-2]:
+        worst = gist(last.results[case][0]) if last.is_bad(case) else ""
+        return change(Kind.CHANGED, since=last.info.run_id, gist=worst)
+    known = [(run, bad) for run in runs if (bad := run.is_bad(case)) is not None]
+    if _is_flaky(known, case):
+        return change(Kind.FLAKY, gist=_why(last, case) if last.is_bad(case) else "")
+    if last.is_bad(case) is None:
+        return change(Kind.LEFT_OUT, since=last.info.run_id, gist=_why(last, case)) if known else None
+    before = known[-2][1] if len(known) > 1 else None
+    if before is None:
+        if not any(case in run.results for run in earlier) and earlier[-1].is_complete and not last.is_bad(case):
+            return change(Kind.NEW, since=last.info.run_id)
+        return change(Kind.NEW_FAILURE, since=last.info.run_id, gist=_why(last, case)) if last.is_bad(case) else None
+    if last.is_bad(case) and not before:
+        return change(Kind.NEW_FAILURE, since=last.info.run_id, gist=_why(last, case))
+    if before and not last.is_bad(case):
+        return change(Kind.FIXED, since=last.info.run_id)
+    return None
+
+
+def _is_flaky(known: Sequence[tuple[_Run, bool]], case: str) -> bool:
+    """It turned more than once, or it turned while nothing did: plan, versions, plug-ins and options were the same."""
+    if any(run.wavers(case) for run, _ in known):
+        return True
+    turns = [(earlier, later) for (earlier, was), (later, became) in pairwise(known) if was is not became]
+    return len(turns) > 1 or any(_is_same(earlier, later) for earlier, later in turns)
+
+
+def _is_same(earlier: _Run, later: _Run) -> bool:
+    return bool(earlier.info.fingerprint) and earlier.info.fingerprint == later.info.fingerprint
+
+
+def _why(run: _Run, case: str) -> str:
+    each = run.results[case]
+    worst = next((result for result in each if result.status in BAD_STATUSES), each[0])
+    return gist(worst)
+
+
+def _notes(runs: Sequence[_Run]) -> Iterator[str]:
+    targets = dict.fromkeys(run.info.target for run in runs)
+    if len(targets) > 1:
+        yield f"the runs are of several targets: {', '.join(targets)}"
+    for run in runs:
+        if not run.is_complete:
+            yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not told as removed"
+
+
+def trend_lines(trend: Trend) -> list[str]:
+    """The trend for people: one line for each run, then what changed."""
+    last = trend.runs[-1].info.run_id
+    lines = [f"{len(trend.runs)} runs, {trend.runs[0].info.run_id} to {last}"]
+    lines += [f"  note: {note}" for note in trend.notes]
+    models = list(dict.fromkeys(name for run in trend.runs for name in run.tally.models))
+    rows = [["run", "target", "cases", "not well", "pass rate", *models, "time"]]
+    rows += [_row(run, models) for run in trend.runs]
+    lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
+    for kind in Kind:
+        found = trend.of(kind)
+        if not found:
+            continue
+        lines.append(f"{kind.value}: {len(found)}")
+        for each in found[:_MOST_LINES]:
+            more = f"  {each.gist}" if each.gist else ""
+            lines.append(f"  {each.case}  {' > '.join(each.words)}{clip(more, 120)}")
+        if len(found) > _MOST_LINES:
+            lines.append(f"  and {len(found) - _MOST_LINES} more")
+        lines.append("")
+    if not trend.changes:
+        lines += ["nothing changed", ""]
+    if trend.still_failing:
+        lines += [f"{plural(len(trend.still_failing), 'case')} failed before, too", ""]
+    return [*lines, f"more of the last one: optest report {last}"]
+
+
+def _row(run: _Run, models: Sequence[str]) -> list[str]:
+    """A run, its pass rate, and that of each model."""
+    every = run.tally.all
+    rates = [every, *(run.tally.models.get(name) for name in models)]
+    return [
+        *(run.info.run_id, run.info.target, str(run.tally.finished), str(run.tally.bad)),
+        *("-" if each is None or each.pass_rate is None else f"{each.pass_rate:.1%}" for each in rates),
+        duration(every.spent_s) if every.spent_s else "-",
+    ]
+
+
+def trend_data(trend: Trend) -> dict[str, Any]:
+    """The trend for machines."""
+    return {
+        "schema_version": 1,
+        "runs": [
+            {
+                "id": run.info.run_id,
+                "started_at": run.info.started_at,
+                "target": run.info.target,
+                "cases": run.tally.finished,
+                "bad": run.tally.bad,
+                "pass_rate": run.tally.all.pass_rate,
+                "spent_s": run.tally.all.spent_s,
+                "by_model": {name: group.pass_rate for name, group in run.tally.models.items()},
+            }
+            for run in trend.runs
+        ],
+        "changes": [
+            {
+                "kind": each.kind.name.lower(),
+                "case": each.case,
+                "statuses": list(each.words),
+                "since": each.since,
+                "gist": each.gist,
+            }
+            for each in trend.changes
+        ],
+        "still_failing": list(trend.still_failing),
+        "notes": list(trend.notes),
+    }

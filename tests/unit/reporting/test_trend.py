@@ -1,0 +1,128 @@
+"""What became of a case over several runs, each kind told apart from those beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from optest.reporting.trend import Kind, trend_data, trend_lines, trend_of
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.store import Journal
+
+Make = Callable[..., CaseResult]
+P, F, S = "passed", "failed", "skipped"
+
+
+def journal(number: int, results: list[CaseResult], *, same: bool = False, total: int | None = None) -> Journal:
+    info = RunInfo(
+        run_id=f"r{number}",
+        started_at=f"2026-01-0{number}T00:00:00Z",
+        total=len(results),
+        target="torch:cpu",
+        seed=7,
+        fingerprint={"plan": "same" if same else f"p{number}"},
+    )
+    summary = RunSummary.of(results, total=len(results) if total is None else total, duration_s=1.0)
+    return Journal(info=info, results=tuple(results), summary=summary)
+
+
+@pytest.fixture
+def case(result: Make) -> Callable[..., CaseResult]:
+    def make(word: str, **more: Any) -> CaseResult:
+        states: dict[str, dict[str, Any]] = {
+            P: {},
+            F: {"reason": Reason.VALUE, "message": "3 of 8 elements are off"},
+            S: {"status": Status.SKIPPED, "message": "not on a CPU"},
+        }
+        return result(id="a", tags=("model_gpt",), **states[word], **more)
+
+    return make
+
+
+HISTORIES: dict[str, tuple[list[str], Kind | None]] = {
+    "always well": ([P, P, P], None),
+    "always failing": ([F, F, F], None),
+    "new failure": ([P, P, F], Kind.NEW_FAILURE),
+    "failing since the run before": ([P, F, F], None),
+    "fixed": ([F, F, P], Kind.FIXED),
+    "fixed earlier": ([F, P, P], None),
+    "to and fro": ([P, F, P], Kind.FLAKY),
+    "left out now": ([P, P, S], Kind.LEFT_OUT),
+    "always left out": ([S, S, S], None),
+    "run again": ([S, S, P], None),
+    "run again and failing": ([S, S, F], Kind.NEW_FAILURE),
+    "a skip between": ([P, S, F], Kind.NEW_FAILURE),
+    "failing around a skip": ([F, S, F], None),
+    "new": (["", "", P], Kind.NEW),
+    "new and failing": (["", "", F], Kind.NEW_FAILURE),
+    "removed": ([P, P, ""], Kind.REMOVED),
+    "removed earlier": ([P, "", ""], None),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_what_became_of_a_case(name: str, case: Make, result: Make) -> None:
+    words, kind = HISTORIES[name]
+    other = result(id="other")
+    runs = [journal(number, [other, *([case(word)] if word else [])]) for number, word in enumerate(words, 1)]
+    trend = trend_of(reversed_list(runs))  # they are put in order by when they began
+    assert [change.kind for change in trend.changes] == ([] if kind is None else [kind])
+    assert trend.still_failing == (("a",) if kind is None and words[-1] == F else ())
+    for change in trend.changes:
+        assert change.words == tuple(word or "-" for word in words)
+
+
+def reversed_list(runs: list[Journal]) -> list[Journal]:
+    return runs[::-1]
+
+
+def test_a_turn_while_nothing_changed_is_flaky(case: Make) -> None:
+    runs = [journal(1, [case(P)], same=True), journal(2, [case(F)], same=True)]
+    assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
+
+
+def test_rounds_that_differ_are_flaky(case: Make) -> None:
+    runs = [journal(1, [case(P)]), journal(2, [case(P), case(F, round=1)])]
+    assert [change.kind for change in trend_of(runs).changes] == [Kind.FLAKY]
+
+
+def test_a_case_that_computes_something_else_is_not_compared(case: Make) -> None:
+    runs = [journal(1, [case(P, key="k1:1")]), journal(2, [case(F, key="k1:2")])]
+    (change,) = trend_of(runs).changes
+    assert change.kind is Kind.CHANGED
+    assert "VALUE" in change.gist
+
+
+def test_what_an_interrupted_run_lacks_is_not_removed(case: Make, result: Make) -> None:
+    runs = [journal(1, [case(P), result(id="b")]), journal(2, [case(P)], total=2)]
+    trend = trend_of(runs)
+    assert trend.changes == ()
+    assert "run r2 did not come to its end" in trend.notes[0]
+
+
+def test_words_and_data(case: Make, result: Make) -> None:
+    trend = trend_of([journal(1, [case(P), result(id="b")]), journal(2, [case(F), result(id="b"), result(id="c")])])
+    lines = trend_lines(trend)
+    assert lines[0] == "2 runs, r1 to r2"
+    rows = [line.split() for line in lines if line.strip().startswith(("run ", "r1 ", "r2 "))]
+    assert [row[:7] for row in rows[:2]] == [
+        ["run", "target", "cases", "not", "well", "pass", "rate"],
+        ["r1", "torch:cpu", "2", "0", "100.0%", "2.4", "ms"],
+    ]
+    place = lines.index("new failures: 1")
+    assert lines[place + 1] == "  a  passed > failed  VALUE: 3 of 8 elements are off"
+    assert "  c  - > passed" in lines[lines.index("new cases: 1") :]
+    assert lines[-1] == "more of the last one: optest report r2"
+    data = trend_data(trend)
+    assert [each["bad"] for each in data["runs"]] == [0, 1]
+    assert data["changes"][0] == {
+        "kind": "new_failure", "case": "a", "statuses": ["passed", "failed"], "since": "r2",
+        "gist": "VALUE: 3 of 8 elements are off",
+    }  # fmt: skip
+
+
+def test_a_single_run_has_no_trend(case: Make) -> None:
+    with pytest.raises(ValueError, match="two runs"):
+        trend_of([journal(1, [case(P)]), journal(1, [case(P)])])
