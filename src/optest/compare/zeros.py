@@ -20,7 +20,7 @@ def zeros_are_within(expected: Array, rtol: float, atol: float, mismatch_ratio: 
         block = widen(flat[start : start + _BLOCK])
         magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))
         with np.errstate(invalid="ignore"):  # 0 times infinity: zeros are not within that
-            within = magnitude <= atol + rtol * magnitude
+            within = (magnitude <= atol + rtol * magnitude) & np.isfinite(magnitude)
         missed += within.size - int(np.count_nonzero(within))
         if missed > may_miss:
             return False

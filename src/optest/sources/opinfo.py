@@ -15,8 +15,8 @@ from optest.generators.opinfo import array_of, database, digest_of, samples_of, 
 from optest.sources import Collected, SourceRequest
 from optest.sources.opinfo_calls import Unstatable, recorded_call, sample_call
 from optest.sources.opinfo_functions import Variant, variants_of
-from optest.sources.opinfo_left_out import why_left_out
-from optest.sources.opinfo_made import Refused, facts_of_outputs
+from optest.sources.opinfo_left_out import why_left_out, why_sample_left_out
+from optest.sources.opinfo_made import Refused, facts_of_outputs, is_normwise
 from optest.spec import Fault, Reason, contiguous_strides, dtype_names
 from optest.spec.calls import MOST_CHARACTERS, Call, call_text
 
@@ -112,6 +112,9 @@ def _entries_of_sample(
     _, operator, dtype = stem.split("::")
     tensors = tensors_of(sample)
     stated: dict[str, Any] | None = None
+    if (reason := why_sample_left_out(info, sample)) is not None:
+        yield _skipped(variants[0].function, f"{stem}::sample{number}", dtype, reason)
+        return
     for variant in variants:
         if not variant.takes(sample):
             continue
@@ -124,13 +127,13 @@ def _entries_of_sample(
             )
             text = _text(call)
             stated = stated or _tensors(tensors, operator, dtype, number)
-            facts = facts_of_outputs(text, tensors)
+            facts = facts_of_outputs(text, tensors, is_normwise=is_normwise(info.name))
         except Unstatable as error:
             yield _skipped(variant.function, title, dtype, str(error), variant.kind)
             return
         except Refused as error:
             if variant is variants[0]:
-                yield _skipped(variant.function, title, dtype, f"torch on the CPU refuses it: {error}", variant.kind)
+                yield _skipped(variant.function, title, dtype, str(error), variant.kind)
             continue
         yield {
             "op": call.function,

@@ -25,7 +25,8 @@ def sample_call(function: str, sample: Any, tensors: Sequence[torch.Tensor], dev
     Raises:
         Unstatable: for an argument that is no value.
     """
-    return _call(function, (sample.input, *sample.args), sample.kwargs, tensors, device)
+    numbers = {id(tensor): index for index, tensor in enumerate(tensors)}
+    return _call(function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
 def recorded_call(wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str) -> Call:
@@ -36,6 +37,7 @@ def recorded_call(wrapper: Callable[..., Any], sample: Any, tensors: Sequence[to
     """
     recorder, copies = _Recorder(), {id(tensor): copied(tensor) for tensor in tensors}
     given = sample.transform(lambda value: copies.get(id(value), value))
+    recorder.originals = {id(copy): copy for copy in copies.values()}
     with torch.no_grad(), recorder:
         try:
             wrapper(given.input, *given.args, **given.kwargs)
@@ -52,20 +54,36 @@ def recorded_call(wrapper: Callable[..., Any], sample: Any, tensors: Sequence[to
     name = name_of(function)
     if name is None:
         raise Unstatable(f"OpInfo's function calls {getattr(function, '__qualname__', function)}, which has no name")
-    return _call(name, args, kwargs, list(copies.values()), device)
+    numbers = {id(copy): index for index, copy in enumerate(copies.values())}
+    numbers |= {key: numbers[id(original)] for key, original in recorder.originals.items()}
+    return _call(name, args, kwargs, numbers, device)
 
 
 class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
-    """Notes every call of torch, but for those that look after random numbers; calls within calls are not seen."""
+    """Notes every call of torch that computes; calls within calls are not seen.
+
+    What looks after random numbers, and attributes that are no tensors, are none. A first copy of a tensor of the
+    sample is that tensor: ``originals`` holds both by their identity.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any]] = []
+        self.originals: dict[int, torch.Tensor] = {}
+        self._kept: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _is_of_the_seed(func):
+        result = func(*args, **(kwargs or {}))
+        self._kept.append(result)  # or another tensor might get its identity
+        if func is torch.Tensor.clone and not self.calls and id(args[0]) in self.originals:
+            self.originals[id(result)] = self.originals[id(args[0])]
+        elif not _is_of_the_seed(func) and not (_is_attribute(func) and not isinstance(result, torch.Tensor)):
             self.calls.append((func, args, dict(kwargs or {})))
-        return func(*args, **(kwargs or {}))
+        return result
+
+
+def _is_attribute(function: Any) -> bool:
+    return getattr(function, "__name__", "") == "__get__"
 
 
 def _is_of_the_seed(function: Any) -> bool:
@@ -73,9 +91,8 @@ def _is_of_the_seed(function: Any) -> bool:
 
 
 def _call(
-    function: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor], device: str
+    function: str, args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Mapping[int, int], device: str
 ) -> Call:
-    numbers = {id(tensor): index for index, tensor in enumerate(tensors)}
     stated = [_value(value, f"argument {place}", numbers, device) for place, value in enumerate(args)]
     named = {name: _value(value, name, numbers, device) for name, value in kwargs.items()}
     return Call(function, tuple(stated), named)

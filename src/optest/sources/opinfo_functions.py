@@ -30,7 +30,8 @@ class Variant:
 
 def variants_of(info: Any) -> list[Variant]:
     """The function first, then the forms in which the same samples are asked as well."""
-    own = _named(info.op, f"torch.{info.name}", info.name, *(f"torch.{alias.name}" for alias in info.aliases))
+    names = (f"torch.{info.name}", info.name, *(f"torch.{alias.name}" for alias in info.aliases))
+    own = _named(info.op, *names)
     found = [Variant(function=own or _as_a_name(info.name), is_recorded=own is None)]
     taken = {own}
     for kind, function, name, takes in (
@@ -66,7 +67,8 @@ _ATTRIBUTES = {"T": "numpy_T", "H": "matrix_H"}
 def _named(function: Any, *names: str) -> str | None:
     """The first of the names that is this function's, or the one that torch resolves it to."""
     resolved: str | None = torch.overrides.resolve_name(function)
-    for name in (*names, resolved or ""):
+    of_ops = f"torch.ops.{function}" if type(function).__module__.startswith("torch._ops") else ""
+    for name in (*names, resolved or "", of_ops):
         if name.startswith("torch.") and _lookup(name) is function:
             return name
     return None

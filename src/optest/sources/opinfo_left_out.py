@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["why_left_out"]
+import torch
+
+__all__ = ["why_left_out", "why_sample_left_out"]
 
 _REASONS = {
     "its result is uninitialised memory": """
@@ -30,3 +32,12 @@ _REASON_OF = {name: reason for reason, names in _REASONS.items() for name in nam
 def why_left_out(name: str, info: Any) -> str | None:
     """Why no sample of an operator is asked, None if they are; ``name`` is its full name."""
     return _REASON_OF.get(name) or _REASON_OF.get(info.name)
+
+
+def why_sample_left_out(info: Any, sample: Any) -> str | None:
+    """Why one sample of an operator is not asked, None if it is."""
+    if info.name == "histogram" and not any(isinstance(each, torch.Tensor) for each in sample.args):
+        values = sample.input
+        if "range" not in sample.kwargs and values.numel() and bool((values == values.flatten()[0]).all()):
+            return "its values lie on the edge between two bins, which are made around them"
+    return None

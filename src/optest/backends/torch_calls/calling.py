@@ -73,11 +73,12 @@ _CHANGED_WHERE = {
     "batch_norm": ("training", False, ("running_mean", "running_var")),
     "native_batch_norm": ("training", False, ("running_mean", "running_var")),
     "_native_batch_norm_legit": ("training", False, ("running_mean", "running_var")),
+    "_batch_norm_with_update": ("", True, ("running_mean", "running_var")),
     "instance_norm": ("use_input_stats", True, ("running_mean", "running_var")),
     "embedding": ("max_norm", None, ("weight",)),
     "embedding_bag": ("max_norm", None, ("weight",)),
 }
-"""Inputs that a call changes where it is asked to: the argument that asks, its default, and the inputs."""
+"""Inputs that a call changes where it is asked to: the argument that asks ("": always), its default, the inputs."""
 
 
 def _also_changed(call: Call) -> set[int]:
