@@ -114,14 +114,15 @@ def find_results(journal: Journal, wanted: Sequence[str], where: str = "") -> li
     """The results that are meant, each once and in the order of the plan; the last of several rounds.
 
     Each of ``wanted`` is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one,
-    and for ``latest``, it is every result that is not well.
+    it is every result that is not well; ``latest`` is the run that is asked anyway.
 
     Raises:
         UsageError: if there is none, or the beginning of a key fits different cases.
         NothingSelected: if every failure is meant and there are none.
     """
     found: list[CaseResult] = []
-    for each in wanted or _ALL_FAILURES[:1]:
+    named = [each for each in wanted if each not in _ALL_FAILURES]
+    for each in named or _ALL_FAILURES[:1]:
         found += _meant(journal, each, where)
     latest = {(each.id, each.key): each for each in found}
     return in_plan_order(dataclasses.replace(each, round=0) for each in latest.values())

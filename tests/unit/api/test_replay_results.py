@@ -49,6 +49,11 @@ def test_all_failures_in_the_order_of_the_plan(wanted: tuple[str, ...]) -> None:
     assert names(*wanted) == ["mat/1", "mat/2", "b"]
 
 
+def test_latest_beside_a_result_is_the_run_that_is_asked() -> None:
+    assert names("latest", "a") == ["a"]
+    assert names("mat/*", "last") == ["mat/1", "mat/2"]
+
+
 def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match=r"unknown result 'mat/3'; did you mean 'mat/\d'\?(.|\n)*at run r1"):
         names("mat/3")
