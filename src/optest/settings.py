@@ -127,6 +127,15 @@ OPTIONS: tuple[Option, ...] = (
         help="Dotted path of the function that makes the expected outputs.",
     ),
     Option(
+        name="reference_dtype",
+        flags=("--reference-dtype",),
+        type="choice",
+        choices=("float64", "same"),
+        default="float64",
+        group="What to run",
+        help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
+    ),
+    Option(
         name="tolerance",
         flags=("--tolerance",),
         group="What to run",

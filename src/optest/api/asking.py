@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.backward import differentiated
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.api.sourcing import said_to_be_from, source_documents
+from optest.api.torch_cases import compared_in_own_dtype, differentiated
 from optest.backends import BackendDriver, backend_manager
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
@@ -53,6 +53,8 @@ class Asked:
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the report has to say about the choice of the cases."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with files of model cases that were left out."""
     every_measure: bool = False
     """All measures of every output are wanted, also without ``-v``."""
 
@@ -61,8 +63,10 @@ class Asked:
         return self.every_measure or bool(self.settings["verbose"])
 
 
-def asked(given: Mapping[str, Any]) -> Asked:
+def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False) -> Asked:
     """Resolve settings, driver and cases.
+
+    With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
 
     Raises:
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
@@ -89,6 +93,7 @@ def asked(given: Mapping[str, Any]) -> Asked:
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],
     )
+    problems: tuple[Problem, ...] = ()
     chip = _chip(settings, document)
     try:
         driver = driver_called(settings["backend"] or "numpy", chip)
@@ -108,9 +113,11 @@ def asked(given: Mapping[str, Any]) -> Asked:
     if sources:
         cases = [case for each in sources for case in said_to_be_from(build(each.plan), each.origin)]
     else:
-        cases = build(document)
+        cases, document, problems = _built(build, document, leaves_wrong_files_out)
     if settings["backward"]:
         cases = differentiated(cases)
+    if settings["reference_dtype"] == "same":
+        cases = compared_in_own_dtype(cases)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",
@@ -128,7 +135,21 @@ def asked(given: Mapping[str, Any]) -> Asked:
         target=target,
         cases=chosen,
         notes=(*notes, *(note for each in sources for note in each.notes)),
+        problems=problems,
     )
+
+
+def _built(
+    build: Callable[[PlanDocument | None], list[TestCase]], document: PlanDocument | None, leaves_wrong_files_out: bool
+) -> tuple[list[TestCase], PlanDocument | None, tuple[Problem, ...]]:
+    """The cases, the plan that they are of, and what is wrong with the files that it no longer includes."""
+    try:
+        return build(document), document, ()
+    except PlanError as error:
+        rest = document.without_models({each.file for each in error.problems}) if document is not None else None
+        if rest is None or not leaves_wrong_files_out:
+            raise
+        return build(rest), rest, error.problems
 
 
 def _facts(settings: Settings) -> Facts:

@@ -8,6 +8,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
+from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.errors import UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
@@ -106,10 +107,15 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     for case in _named(_asked(given), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
+        if case.descriptor.category == CATEGORY and case.reference is None:
+            rows.append(("reference", _OF_TORCH, "(operator)"))
         rows += [(what, rule, "") for what, rule in _rules(case)]
         width = max(len(what) for what, _, _ in rows)
         for what, value, origin in rows:
             yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
+
+
+_OF_TORCH = "torch on the CPU, in float64; where it cannot, in the case's own dtype, and the record of the case says so"
 
 
 def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:

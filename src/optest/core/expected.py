@@ -22,6 +22,7 @@ from optest.spec import (
     NamedOutput,
     OperatorDescriptor,
     Reason,
+    ReferenceNote,
     RuleClass,
     TensorSpec,
     Terms,
@@ -64,6 +65,7 @@ def expected_outputs(
             values, notes = _trusted(case, padded, known, driver)
             if values is None:
                 return [], ()
+            values, told = _without_notes(values)
         terms = None
         if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
             with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
@@ -72,7 +74,14 @@ def expected_outputs(
     if case.descriptor.alternatives is not None and case.reference is None and not notes:
         # They say what is as right as the operator's own reference, and nothing of what anyone else expects.
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
-    return placed, notes
+    return placed, notes + told
+
+
+def _without_notes(values: Sequence[Any]) -> tuple[list[Any], tuple[Check, ...]]:
+    """The outputs, and what the reference has to say about them."""
+    notes = [each for each in values if isinstance(each, ReferenceNote)]
+    checks = [Check(name="expected values", state=CheckState.NOTE, detail=each.text) for each in notes]
+    return [each for each in values if not isinstance(each, ReferenceNote)], tuple(checks)
 
 
 def _with_alternatives(
@@ -136,7 +145,7 @@ def _arrays(values: Any) -> list[Any]:
     return arrays
 
 
-_MORE_THAN_ARRAYS = (Unrounded, NamedOutput)
+_MORE_THAN_ARRAYS = (Unrounded, NamedOutput, ReferenceNote)
 
 
 def _with_left_out(case: TestCase, inputs: Sequence[Array]) -> list[Array | None]:

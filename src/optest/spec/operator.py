@@ -21,6 +21,7 @@ __all__ = [
     "NamedOutput",
     "OperatorDescriptor",
     "Parameter",
+    "ReferenceNote",
     "Rule",
     "RuleClass",
     "Signature",
@@ -97,6 +98,12 @@ class NamedOutput(NamedTuple):
     value: Any
     rule: Rule | None = None
     terms: Any = None
+
+
+class ReferenceNote(NamedTuple):
+    """What a reference has to say about what it expects, among its outputs; it stands in the record of the case."""
+
+    text: str
 
 
 class RuleClass(str, Enum):

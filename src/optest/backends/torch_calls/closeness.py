@@ -8,6 +8,7 @@ the exact result of inputs that differ so little.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, widened
 from optest.backends.torch_calls.expected_gradients import gradients_from_above, in_float64
 from optest.backends.torch_calls.gradients import Draw
+from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_calls.upstream import signs
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import Fault
@@ -34,11 +36,11 @@ _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
     """One mask for each output, results first and then gradients; None where there is nothing to say."""
     call = torch_call(attributes["call"])
-    made = _gradients if attributes.get("grad") else _results
+    made = partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs))
     wide, units = widened(inputs), [_unit(array) for array in inputs]
     try:
-        true = made(call, wide, gradients_from_above(call, inputs))
-        others = [made(call, *_moved(call, inputs, units, time)) for time in range(_TIMES)]
+        true = made(wide, gradients_from_above(call, inputs))
+        others = [made(*_moved(call, inputs, units, time)) for time in range(_TIMES)]
     except _FAILS:
         return [None] * len(actual)
     if len(true) != len(actual):

@@ -20,9 +20,10 @@ from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import WIDE, on_cpu, widened
 from optest.backends.torch_calls.descriptors import SPREAD, descriptor_of
 from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names
+from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_calls.upstream import upstream_of
 from optest.numerics import dtype_of
-from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, Rule, RuleClass, Terms, Unrounded
+from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
 
 __all__ = ["expected_gradients", "gradients_from_above", "in_float64"]
@@ -51,20 +52,29 @@ def _kind(call: TorchCall) -> RuleClass | None:
     return None if rule is None else rule.kind
 
 
-def expected_gradients(call: TorchCall, inputs: Sequence[Any]) -> list[NamedOutput]:
+def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: bool) -> list[Any]:
     """Which inputs have a gradient, and the gradient of every floating input, each with its rule.
+
+    In float64, or where torch cannot, in the dtype of the case, which a note says.
 
     Raises:
         Fault: UNSUPPORTED if there is nothing to differentiate, or torch cannot.
     """
     draw = gradients_from_above(call, inputs)
-    try:
-        found = in_float64(call, widened(inputs), draw)
-    except _FAILS:  # what it cannot do in float64 it does in its own dtype
+    notes: list[Any] = []
+    if in_own_dtype:
         found = _in_own_dtype(call, inputs, draw)
-    arrays = [as_array(each) for each in found.dense(widened(inputs))]
+    else:
+        try:
+            found = in_float64(with_rounded_scalars(call, inputs), widened(inputs), draw)
+        except _FAILS as error:
+            found = _in_own_dtype(call, inputs, draw)
+            in_own_dtype = True
+            said = str(error).strip().partition("\n")[0]
+            notes.append(ReferenceNote(f"gradients on the CPU in the case's own dtype, not in float64: {said}"))
+    arrays = [as_array(each) for each in found.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
     dtypes = [dtype_of(inputs[index].dtype) for index in found.gradients]
-    judged = _judged(call, inputs, found, draw, dtypes)
+    judged = [(_CLOSE, None)] * len(dtypes) if notes else _judged(call, inputs, found, draw, dtypes)
     exists = NamedOutput(gradient_names(found)[0], np.array(found.has_gradient()), rule=_EXACT)
     return [
         exists,
@@ -72,6 +82,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any]) -> list[NamedOutp
             NamedOutput(name, Unrounded(array, kind), rule=rule, terms=terms)
             for name, array, kind, (rule, terms) in zip(gradient_names(found)[1:], arrays, dtypes, judged, strict=True)
         ),
+        *notes,
     ]
 
 

@@ -16,39 +16,70 @@ from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_tensors import to_torch
 from optest.numerics import dtype_of
-from optest.spec import Fault, Reason, Rule, RuleClass, Terms, Unrounded
+from optest.spec import Fault, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 
-__all__ = ["expected", "terms"]
+__all__ = ["expected", "expected_in_own_dtype", "terms"]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _AS_THEY_ARE = (RuleClass.MOVEMENT, RuleClass.EXACT)
 
 
 def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
-    """The outputs, unrounded, each with the dtype that the call gives it; what the call changes comes last.
+    """The outputs, unrounded, each with the dtype that the call gives it; what the call changes comes after these.
+
+    With ``grad`` the gradients follow. A note says so where torch cannot make the call in float64.
 
     Raises:
-        Fault: UNSUPPORTED for a call whose result is drawn at random.
+        Fault: UNSUPPORTED for a call whose result is drawn at random, or that nothing can be differentiated of.
     """
+    return _expected(inputs, attributes, in_own_dtype=False)
+
+
+def expected_in_own_dtype(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The same as torch on the CPU has it in the dtype of the case, to be compared with for parity alone."""
+    return _expected(inputs, attributes, in_own_dtype=True)
+
+
+def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dtype: bool) -> list[Any]:
     call = torch_call(attributes["call"])
     rule = descriptor_of(call.call.function).rule
-    results = _results(call, rule, inputs)
+    found = _results(call, rule, inputs, in_own_dtype)
     if attributes.get("grad"):
-        return [*results, *expected_gradients(call, inputs)]
-    return results
+        found += expected_gradients(call, inputs, in_own_dtype=in_own_dtype)
+    return found
 
 
-def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any]) -> list[Any]:
+def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
     if rule is not None and rule.kind in _AS_THEY_ARE:
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
+    leaves: list[Any] | None = None
+    notes: list[Any] = []
+    if not in_own_dtype:
+        leaves, notes = _in_float64(call, inputs, [shape for shape, _ in kinds])
+    if leaves is None:
+        leaves = _made(call, on_cpu(inputs))
+    return [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)] + notes
+
+
+def _in_float64(
+    call: TorchCall, inputs: Sequence[Any], shapes: list[tuple[int, ...]]
+) -> tuple[list[Any] | None, list[Any]]:
+    """The results, None where torch does not have them in float64, and a note that says why it has not."""
     try:
         leaves = _made(with_rounded_scalars(call, inputs), widened(inputs), dtypes=WIDE)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
-        leaves = None  # what it cannot do in float64 it does in its own dtype, or says there what is wrong
-    if leaves is None or [_shape(leaf) for leaf in leaves] != [shape for shape, _ in kinds]:
-        leaves = _made(call, on_cpu(inputs))
-    return [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)]
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
+    if [_shape(leaf) for leaf in leaves] != shapes:
+        return None, _narrow(call, inputs, "there its results have other shapes")
+    return leaves, []
+
+
+def _narrow(call: TorchCall, inputs: Sequence[Any], why: str) -> list[Any]:
+    """The note, if float64 would have been another thing."""
+    if all(each.dtype not in WIDE for each in on_cpu(inputs)):
+        return []
+    return [ReferenceNote(f"{call.call.function} on the CPU in the case's own dtype, not in float64: {why}")]
 
 
 def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from model_kit import TENSOR, case_of, cases_of, file_of, said
 
-from optest.api.backward import differentiated
+from optest.api.torch_cases import differentiated
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TestCase

@@ -1,4 +1,4 @@
-"""``--backward``: every call of torch among the cases is differentiated, too."""
+"""What the command line asks of every call of torch among the cases: gradients, another reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.errors import UsageError
 from optest.spec import TestCase
 
-__all__ = ["differentiated"]
+__all__ = ["compared_in_own_dtype", "differentiated"]
+
+_IN_OWN_DTYPE = "optest.backends.torch_calls.reference:expected_in_own_dtype"
 
 
 def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
@@ -32,3 +34,13 @@ def _has_gradients(case: TestCase) -> bool:
 
 def _with_gradients(case: TestCase) -> TestCase:
     return replace(case, attributes={**case.attributes, "grad": True})
+
+
+def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
+    """The cases, calls of torch with a reference in their own dtype; one that states a reference keeps it."""
+    return [
+        replace(case, reference=_IN_OWN_DTYPE, origins={**case.origins, "reference": "--reference-dtype same"})
+        if case.descriptor.category == CATEGORY and case.reference is None
+        else case
+        for case in cases
+    ]
