@@ -55,7 +55,8 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     Raises:
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
     """
-    return run_cases(asked(_as_before(given)), stream=stream, reporters=reporters)
+    request = asked(_as_before(given), leaves_wrong_files_out=True)
+    return run_cases(request, stream=stream, reporters=reporters)
 
 
 def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -164,6 +165,10 @@ def _run_in(
         status = session.failure.exit_status
     if manager.failures and status in (0, 1):
         status = 3
+    if request.problems and status in (0, 1, 5):
+        status = 2
+        for line in (*map(str, request.problems), f"optest: {_left_out(request)}"):
+            print(line, file=sys.stderr)  # noqa: T201
     return RunOutcome(summary=summary, results=session.results, directory=directory, exit_status=status)
 
 
@@ -327,8 +332,19 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         host=host(),
         options={**given, **request.facts, **_declared(request)},
         fingerprint=prints,
-        notes=(*request.notes, *_what_passes_show(request), *lanes.notes),
+        notes=(
+            *((_left_out(request),) if request.problems else ()),
+            *request.notes,
+            *_what_passes_show(request),
+            *lanes.notes,
+        ),
     )
+
+
+def _left_out(request: Asked) -> str:
+    files = dict.fromkeys(problem.file for problem in request.problems)
+    count = len(request.problems)
+    return f"{count} problem{'s' if count != 1 else ''} found; not run: {', '.join(files)}"
 
 
 def _declared(request: Asked) -> dict[str, Any]:

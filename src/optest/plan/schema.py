@@ -115,6 +115,20 @@ class PlanDocument(BaseModel):
         """The plans that this one includes, each after those that it includes itself, and this one as the last."""
         return [*(each for included in self._included for each in included.family()), self]
 
+    def without_models(self, files: Collection[str]) -> PlanDocument | None:
+        """The plan without these files of model cases; None if one of them is another plan, or no model is left."""
+        family = self.family()
+        if any(each.path in files and not each.model for each in family):
+            return None
+        rest = self._without(files)
+        return rest if any(each.model for each in rest.family()) else None
+
+    def _without(self, files: Collection[str]) -> PlanDocument:
+        rest = self.model_copy()
+        rest._included = tuple(each._without(files) for each in self._included if each.path not in files)
+        rest._problems = tuple(each for each in self._problems if each.file not in files)
+        return rest
+
     def included_files(self) -> list[tuple[Path, Included]]:
         """The files as they are written, each with its path in the plan."""
         if not isinstance(self._source.data.get("include"), list):

@@ -357,7 +357,8 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             elif not _is_text(_tag(key)):
                 yield fault(key, here, f"the key {name or 'null'} is not text", f'write "{name}": in quotes')
             if name in first_lines:
-                yield fault(key, here, f"the key {name} is stated twice, first in line {first_lines[name]}")
+                message = f"the key {name} is stated twice, first in line {first_lines[name]}"
+                yield fault(key, here, message, "keep one of them")
             first_lines.setdefault(name, key.start_mark.line + 1)
             yield from visit(value, here)
         for merged in merges:

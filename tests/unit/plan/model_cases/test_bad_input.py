@@ -1,0 +1,143 @@
+"""What a file of model cases may not hold: each fault says file and line, what, and what to write instead.
+
+One wrong file keeps no other from running: a plan that includes both runs the other one and ends with status 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+from model_kit import said
+
+from optest.api import run
+from optest.errors import PlanError
+
+GOOD = "model: good\ncases:\n  - {name: a, op: torch.neg, inputs: [{tensor: {shape: [2, 3], init: randn}}]}\n"
+
+
+def case(text: str) -> str:
+    return f"model: bad\ncases:\n  - {{name: a, op: torch.mul, {text}}}\n"
+
+
+def tensor(text: str) -> str:
+    return case(f"inputs: [{{tensor: {{shape: [2, 3], {text}}}}}]")
+
+
+def py(text: str) -> str:
+    return case(f"inputs: [{{py: '{text}'}}]")
+
+
+def skip(text: str) -> str:
+    return case(f'inputs: [{{value: 1}}], skip_if: "{text}"')
+
+
+FAULTS = {
+    "default and defaults": (
+        "model: bad\ndefault: {seed: 1}\ndefaults: {seed: 2}\n" + GOOD.partition("\n")[2], 3, "both stated",
+    ),
+    "unknown key of the file": ("model: bad\nmodle: x\n" + GOOD.partition("\n")[2], 2, "unknown key 'modle'"),
+    "unknown key of a case": (case("input: []"), 3, "unknown key 'input'"),
+    "unknown key of a tensor": (tensor("strid: [3, 1]"), 3, "unknown key 'strid'"),
+    "unknown init": (tensor("init: random"), 3, "'random'"),
+    "unknown dtype": (tensor("dtype: fp17"), 3, "'fp17'"),
+    "unknown dtype of a case": (case("inputs: [{value: 1}], dtype: half16"), 3, "'half16'"),
+    "unknown preset": (tensor("preset: transposed"), 3, "'transposed'"),
+    "unknown error": (case("inputs: [{value: 1}], expects_error: {type: RuntimError}"), 3, "'RuntimError'"),
+    "a power": (py("9**9**9"), 3, "9 ** 9 ** 9 is computed"),
+    "a lambda": (py("lambda: 1"), 3, "lambda"),
+    "dunder access": (py("().__class__.__bases__"), 3, "() stands where a name should"),
+    "a call": (py("__import__(\"os\").system(\"true\")"), 3, "__import__"),
+    "a long repeat": (py("(1,) * 10"), 3, "*"),
+    "a dict": (py("{1: 2}"), 3, "{1: 2}"),
+    "skip_if with a call": (skip("open('x')"), 3, "open"),
+    "skip_if with an unknown name": (skip("torch.cuda == 1"), 3, "torch"),
+    "skip_if with dunders": (skip("cfg.__class__ == 1"), 3, "__class__"),
+    "a file that is not there": (case("inputs: [{file: no.pt}]"), 3, "no.pt"),
+    "a stride that leaves what can be addressed": (tensor("stride: [9223372036854775807, 1]"), 3, "count elements"),
+    "fewer data than the shape": (tensor("init: data, init_args: [1, 2]"), 3, "the data have the shape 2"),
+    "a negative offset": (tensor("storage_offset: -1"), 3, "-1"),
+    "a negative stride": (tensor("stride: [-3, 1]"), 3, "-3"),
+    "strides for another shape": (tensor("stride: [1]"), 3, "stride"),
+    "two cases of one name": (GOOD.replace("good", "bad") + GOOD.splitlines()[2] + "\n", 4, "as the one in line 3"),
+    "no cases": ("model: bad\ncases: []\n", 2, "cases is []"),
+    "a model named twice": ("model: bad\n" + GOOD.replace("good", "worse"), 2, "twice"),
+    "two inputs in one": (case("inputs: [{value: 1, py: '2'}]"), 3, "value and py"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_says_file_and_line_what_and_what_to_write(fault: str) -> None:
+    text, line, told = FAULTS[fault]
+    message = said(text, file="bad.yaml")
+    assert message.startswith(f"bad.yaml:{line} ")
+    assert told in message
+    assert message.count("\n") >= 1, "no remedy"
+
+
+class Evil:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (print, ("this ran",))
+
+
+def test_code_in_a_saved_tensor_is_refused_and_not_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "x.pt", "w") as archive:
+        archive.writestr("x/data.pkl", pickle.dumps(Evil(), protocol=2))
+    message = said(case("inputs: [{file: x.pt}]"), file=str(tmp_path / "bad.yaml"))
+    assert f"{tmp_path}/bad.yaml:3 " in message
+    assert "builtins.print" in message or "__builtin__.print" in message
+    assert "this ran" not in capsys.readouterr().out
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder / "all.yaml"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("fault", ["default and defaults", "no cases", "a power", "a model named twice"])
+def test_other_files_still_run(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    plan = written(tmp_path, all="include: [bad.yaml, good.yaml]\n", bad=FAULTS[fault][0], good=GOOD)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        outcome = run(plan=str(plan), isolate="none", quiet=2)
+    assert [(each.id, each.status.value) for each in outcome.results] == [("good::a", "passed")]
+    assert outcome.exit_status == 2
+    assert f"{tmp_path}/bad.yaml:{FAULTS[fault][1]} " in errors.getvalue()
+    assert f"not run: {tmp_path}/bad.yaml" in errors.getvalue()
+
+
+@pytest.mark.torch
+def test_two_files_of_one_model_run_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    plan = written(tmp_path, all="include: [one.yaml, two.yaml]\n", one=GOOD, two=GOOD)
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        outcome = run(plan=str(plan), isolate="none", quiet=2)
+    assert (len(outcome.results), outcome.exit_status) == (1, 2)
+    assert "include: [{file: two.yaml, model: good-2}]" in errors.getvalue()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"all": "include: [bad.yaml]\n", "bad": "model: bad\ncases: []\n"},
+        {"all": "include: [plan.yaml, good.yaml]\n", "plan": "cases: [{op: relu, shaps: {}}]\n", "good": GOOD},
+        {"all": "include: [good.yaml]\ncases: [{op: relu, shaps: {}}]\n", "good": GOOD},
+        {"all": "include: [good.yaml, missing.yaml]\n", "good": GOOD},
+    ],
+    ids=["nothing else", "a plan is wrong", "the plan itself is wrong", "a file is missing"],
+)
+def test_a_wrong_plan_runs_nothing(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError):
+        run(plan=str(written(tmp_path, **files)), isolate="none", quiet=2)
