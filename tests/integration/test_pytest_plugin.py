@@ -113,10 +113,16 @@ def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) 
     good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")
     bad.write_text("model: bad\ncases:\n  - name: a\n    op: torch.mul\n    inputs: [{tensor: {shap: [2]}}]\n")
-    done = run(project, str(good), str(bad), "--continue-on-collection-errors")
-    assert "bad.yaml:5" in done.stdout
-    assert "shap" in done.stdout
-    assert "1 failed, 2 passed, 1 skipped, 1 error" in done.stdout
+    for parallel in ([], ["-n", "2"]):
+        done = run(project, str(good), str(bad), *parallel)
+        assert "bad.yaml:5" in done.stdout
+        assert "shap" in done.stdout
+        assert re.search("1 failed, 2 passed, 1 skipped, [12] error", done.stdout), done.stdout
+        assert done.returncode == 1
+    (project / "test_broken.py").write_text("import nothing_of_this_name\n")
+    done = run(project, str(good), str(bad), "test_broken.py")
+    assert "2 errors during collection" in done.stdout
+    (project / "test_broken.py").unlink()
 
 
 def executed(project: Path) -> Counter[str]:

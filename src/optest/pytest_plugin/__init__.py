@@ -15,7 +15,7 @@ import pytest
 
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.asking import RESULTS, Results
-from optest.pytest_plugin.nodes import CaseItem, PlanFile
+from optest.pytest_plugin.nodes import WRONG_FILES, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.selecting import of_other_models
 from optest.pytest_plugin.summing import summed_up
@@ -77,7 +77,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is left is what is run; a worker of xdist asks for each execution once."""
+    """What is left is what is run, beside a wrong file, too; a worker of xdist asks for each execution once."""
+    if session.testsfailed and session.testsfailed == session.config.stash.get(WRONG_FILES, 0):
+        session.config.option.continue_on_collection_errors = True
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
         sharing.hide_duplicates(session, results)

@@ -13,8 +13,10 @@ from optest.errors import OptestError, UsageError
 from optest.pytest_plugin.asking import RESULTS
 from optest.pytest_plugin.options import options_of_a_run
 
-__all__ = ["CaseItem", "PlanFile"]
+__all__ = ["WRONG_FILES", "CaseItem", "PlanFile"]
 
+WRONG_FILES = pytest.StashKey[int]()
+"""How many files of cases could not be collected."""
 _MARKS = pytest.StashKey[set[str]]()
 _OF_ANY_BACKEND = ("no_dedupe", "jobs")
 
@@ -46,6 +48,7 @@ class PlanFile(pytest.File):
                 kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
                 return collecting.collected(self.path, kept)  # a plan for a backend that is not torch
         except OptestError as error:
+            self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
             raise self.CollectError(str(error)) from None
 
 
