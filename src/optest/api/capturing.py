@@ -44,6 +44,8 @@ class WrittenCapture:
             shown = ", ".join(list(functions)[:_SHOWN])
             more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
             yield f"  left out: {_counted(sum(functions.values()), 'call')} that {reason}: {shown}{more}"
+        for reason, count in made.not_asked.items():
+            yield f"  not asked for: {_counted(count, 'call')} that {reason}"
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
         yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
@@ -147,6 +149,9 @@ def _nothing(what: str, made: Capture) -> str:
     reasons = [
         f"\n  left out: {_counted(sum(functions.values()), 'call')} that {reason}"
         for reason, functions in _by_reason(made.left_out).items()
+    ]
+    reasons += [
+        f"\n  not asked for: {_counted(count, 'call')} that {reason}" for reason, count in made.not_asked.items()
     ]
     hint = "" if reasons else "\n  it made no call of torch's: does the function run the model?"
     return f"{what} made no call that becomes a case; nothing was written{''.join(reasons)}{hint}"

@@ -12,7 +12,11 @@ from optest.capture.naming import NoCase
 from optest.capture.places import Place
 from optest.capture.values import Described
 
-__all__ = ["Asked", "CapturedCase", "Recorder"]
+__all__ = ["Asked", "CapturedCase", "NotAsked", "Recorder"]
+
+
+class NotAsked(NoCase):
+    """A case that was not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,15 +28,15 @@ class Asked:
     max_bytes: int | None = None
 
     def require(self, made: Described) -> None:
-        """Raise NoCase for a call that is not wanted."""
+        """Raise NotAsked for a call that is not wanted."""
         last = made.op.rpartition(".")[2]
         if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in (made.op, last)):
-            raise NoCase("have another name than --ops asks for")
+            raise NotAsked("have another name than --ops asks for")
         size = sum(each.numel() * each.element_size() for each in made.tensors)
         if size < self.min_bytes:
-            raise NoCase(f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)")
+            raise NotAsked(f"take fewer than {self.min_bytes:,} bytes of tensors (--min-bytes)")
         if self.max_bytes is not None and size > self.max_bytes:
-            raise NoCase(f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)")
+            raise NotAsked(f"take more than {self.max_bytes:,} bytes of tensors (--max-bytes)")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +72,9 @@ class Recorder:
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often a function was left out for a reason."""
 
+    not_asked: Counter[str] = field(default_factory=Counter)
+    """How many cases were not asked for, by reason."""
+
     devices: set[str] = field(default_factory=set)
     """Types of the devices on which tensors were."""
 
@@ -77,8 +84,8 @@ class Recorder:
         """Note a call that is a case."""
         try:
             self.asked.require(made)
-        except NoCase as reason:
-            self.leave_out(made.op, str(reason))
+        except NotAsked as reason:
+            self.not_asked[str(reason)] += 1
             return
         self.calls += 1
         self.devices |= {each.device.type for each in made.tensors}

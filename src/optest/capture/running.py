@@ -29,6 +29,9 @@ class Capture:
     left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """How often a function was left out, by name and reason."""
 
+    not_asked: Mapping[str, int] = field(default_factory=dict)
+    """How many cases were not asked for, by reason."""
+
 
 def captured(
     what: str,
@@ -64,6 +67,7 @@ def captured(
         stem=stem,
         calls=recorder.calls,
         left_out=dict(recorder.left_out),
+        not_asked=dict(recorder.not_asked),
     )
 
 
