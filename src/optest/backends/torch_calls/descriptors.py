@@ -101,7 +101,8 @@ class Alternatives:
             return masks
         masks[:count] = [None] * count
         if self.known is not None:
-            masks[:count] = self.known(inputs, attributes, list(actual[:count]))
+            found = list(self.known(inputs, attributes, list(actual[:count])))
+            masks[:count] = (found * 2)[:count]  # a call in place yields its result twice
         return masks
 
 

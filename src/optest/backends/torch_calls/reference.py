@@ -90,7 +90,7 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     call = torch_call(attributes["call"])
     wide = widened(inputs)
     absolute = _made(call, [each.abs() for each in wide], dtypes=WIDE)
-    squared = _made(call, [each.square() for each in wide], dtypes=WIDE)
+    squared = _made(call, [each.abs().square() for each in wide], dtypes=WIDE)
     count = _count(call, wide) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
 
