@@ -25,6 +25,8 @@ class TorchCall:
     call: Call
     function: Callable[..., Any]
     mutates: tuple[int, ...]
+    beside: tuple[int, ...] = ()
+    """Those of them that are no result of it, such as running statistics."""
 
     @property
     def is_for_the_host(self) -> bool:
@@ -66,7 +68,9 @@ def torch_call(text: str) -> TorchCall:
     changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
     if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
         changed.add(call.args[0].index)
-    return TorchCall(call, find(call.function), tuple(sorted((changed | _also_changed(call)) & set(call.tensors()))))
+    beside = _also_changed(call) - changed
+    mutates = tuple(sorted((changed | beside) & set(call.tensors())))
+    return TorchCall(call, find(call.function), mutates, tuple(index for index in mutates if index in beside))
 
 
 _CHANGED_WHERE = {

@@ -16,7 +16,7 @@ from optest.registry import load_object
 from optest.spec import Attribute, Fault, OperatorDescriptor, Reason, Rule, RuleClass
 from optest.spec.calls import parse_call
 
-__all__ = ["CATEGORY", "SPREAD", "descriptor_of"]
+__all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
 
 CATEGORY = "torch call"
 SPREAD = "or 8 times what one rounding of every input changes"
@@ -152,7 +152,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     own = _rule(last)
     is_known = own is None and catalogue is not None and last in catalogue and name not in _OTHERS_OF_THAT_NAME
     known = catalogue.get(last) if is_known and catalogue is not None else None
-    rule = own or (_CLOSE if known is None or known.rule is None else known.rule)
+    rule = own or (CLOSE if known is None or known.rule is None else known.rule)
     terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
     if known is not None and known.terms is not None:
         terms = CatalogueTerms(known, _is_in_place(name))
@@ -164,7 +164,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         reference=f"{_HOOKS}:expected",
         terms=terms,
         rule=rule,
-        alternatives=Alternatives(_alternatives_of(known), is_close=rule is _CLOSE),
+        alternatives=Alternatives(_alternatives_of(known), is_close=rule is CLOSE),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )
@@ -192,7 +192,7 @@ def _is_in_place(name: str) -> bool:
     return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
 
 
-_CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
+CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 
 def _rule(name: str) -> Rule | None:

@@ -11,12 +11,12 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, widened
-from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.descriptors import CLOSE, descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_tensors import to_torch
 from optest.numerics import dtype_of
-from optest.spec import Fault, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
+from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 
 __all__ = ["expected", "expected_in_own_dtype", "terms"]
 
@@ -59,7 +59,20 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
         leaves, notes = _in_float64(call, inputs, [shape for shape, _ in kinds])
     if leaves is None:
         leaves = _made(call, on_cpu(inputs))
-    return [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)] + notes
+    found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)]
+    return [*_beside(call, found), *notes]
+
+
+def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
+    """What the call changes beside its results has a name, and torch.testing's defaults in place of their rule."""
+    results = len(found) - len(call.beside)
+    return [
+        *found[:results],
+        *(
+            NamedOutput(f"input{index} afterwards", each, rule=CLOSE)
+            for index, each in zip(call.beside, found[results:], strict=True)
+        ),
+    ]
 
 
 def _in_float64(
