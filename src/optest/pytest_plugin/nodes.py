@@ -18,6 +18,8 @@ __all__ = ["WRONG_FILES", "CaseItem", "PlanFile"]
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
 _MARKS = pytest.StashKey[set[str]]()
+_DONE_BY_OPTEST = ("skip", "xfail")
+"""Marks that the result shows already; pytest would excuse with them what optest does not."""
 _OF_ANY_BACKEND = ("no_dedupe", "jobs")
 
 
@@ -87,7 +89,8 @@ class CaseItem(pytest.Item):
             if tag not in known:
                 known.add(tag)
                 self.config.addinivalue_line("markers", f"{tag}: of an operator case")
-            self.add_marker(getattr(pytest.mark, tag))
+            if tag not in _DONE_BY_OPTEST:
+                self.add_marker(getattr(pytest.mark, tag))
 
     @property
     def model(self) -> str:

@@ -171,7 +171,7 @@ class ModelCase(ModelDefaults, total=False):
     kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
     description: Annotated[str, Field(description="Where the call stands in the model.")]
     expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
-    mark: Annotated[_Words, Field(description="Words to select cases by.")]
+    mark: Annotated[_Words, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
     marks: Annotated[_Words, Field(description="The same.")]
     skip_if: Annotated[_Conditions, Field(description="When the case is left out.")]
 

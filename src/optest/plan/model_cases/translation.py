@@ -165,8 +165,10 @@ class _Translation:
         elif entry.get("grad", self._defaults.get("grad")):
             case["attributes"]["grad"] = True
         reason = self._why_skipped(entry.get("skip_if"), word)
-        if reason is not None:
-            case["skip"] = reason
+        if reason is not None or "skip" in marks:
+            case["skip"] = reason or "mark: skip"
+        if "xfail" in marks:
+            case["xfail"] = "mark: xfail"
         return case
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
