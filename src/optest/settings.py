@@ -179,6 +179,15 @@ OPTIONS: tuple[Option, ...] = (
         help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
     ),
     Option(
+        name="allow_fallback",
+        flags=("--allow-fallback",),
+        repeat=True,
+        group="Who is asked",
+        repro=True,
+        metavar="OP,OP",
+        help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
+    ),
+    Option(
         name="max_bytes",
         flags=("--max-bytes",),
         type="int",

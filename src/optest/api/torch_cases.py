@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from optest.backends.torch_calls.allowed import not_needed
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.errors import UsageError
-from optest.spec import TestCase
+from optest.spec import CaseResult, TestCase
 
-__all__ = ["compared_in_own_dtype", "differentiated"]
+__all__ = ["compared_in_own_dtype", "differentiated", "unused_fallbacks"]
 
 _IN_OWN_DTYPE = "optest.backends.torch_calls.reference:expected_in_own_dtype"
 
@@ -44,3 +45,11 @@ def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
         else case
         for case in cases
     ]
+
+
+def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
+    """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
+    asked = {result.operator for result in results}
+    for name in not_needed(stated, results):
+        why = "no call of it fell back" if name in asked else "no case calls it"
+        yield f"--allow-fallback {name} is not needed: {why}"

@@ -108,6 +108,10 @@ class BackendDriver:
         """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
         return ()
 
+    def compile_s(self) -> float | None:
+        """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
+        return None
+
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:  # noqa: ARG002
         """The case as a call that can be timed by itself, for ``--bench``; None where this driver has no such call.
 

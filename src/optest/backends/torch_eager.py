@@ -11,17 +11,19 @@ import torch
 
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
+from optest.backends.torch_calls.allowed import names_in
 from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.under_test import UnderTest
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
 from optest.backends.torch_tensors import Inexpressible, from_torch, to_torch, torch_dtype
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, Reason, TestCase, contiguous_strides
+from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
 
 __all__ = ["TorchBackend"]
 
@@ -54,7 +56,7 @@ _DEVICE_LOST = (
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
-    options = ("torch_device", "compile_backend", "max_bytes")
+    options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback")
     name = "torch"
     kind = "torch"
 
@@ -62,6 +64,8 @@ class TorchBackend(BackendDriver):
         self._device = torch.device("cpu")
         self._compiler: str | None = None
         self._max_bytes = _MAX_BYTES
+        self._may_fall_back: frozenset[str] = frozenset()
+        self._asked: UnderTest | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
@@ -78,6 +82,7 @@ class TorchBackend(BackendDriver):
             require_compiler(str(compiler))
             self._compiler = str(compiler)
         self._max_bytes = options.get("max_bytes") or _MAX_BYTES
+        self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
@@ -89,6 +94,7 @@ class TorchBackend(BackendDriver):
         return Numerics(operands=_operand_precision(self._device.type), overflow=overflow)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        self._asked = None
         if case.descriptor.category == CATEGORY:
             return self._call(case, inputs)
         operator = TORCH_OPERATORS.get(case.descriptor.name)
@@ -111,10 +117,18 @@ class TorchBackend(BackendDriver):
         def place(index: int, array: Any) -> torch.Tensor:
             return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
+        name = case.descriptor.name
+        self._asked = UnderTest(name, self._device, self._compiler, name in self._may_fall_back, self._synchronize)
         if case.expects_error is not None:
-            return answer(case, inputs, place, self._device, self._compiler, self._synchronize)
+            return answer(case, inputs, place, self._asked)
         with _faults_of_torch():
-            return answer(case, inputs, place, self._device, self._compiler, self._synchronize)
+            return answer(case, inputs, place, self._asked)
+
+    def compile_s(self) -> float | None:
+        return None if self._asked is None or self._compiler is None else self._asked.compilation.seconds
+
+    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
+        return () if self._asked is None else self._asked.checks()
 
     def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
         """What computes the case from tensors at their places."""

@@ -31,8 +31,12 @@ def run_command(collect_only: bool, **given: Any) -> int:
         return 0
     from optest.api.durations import slowest
     from optest.api.running import run
+    from optest.api.torch_cases import unused_fallbacks
 
     outcome = run(given)
-    for line in slowest(outcome.results, resolve(given)["durations"]):
+    settings = resolve(given)
+    for line in slowest(outcome.results, settings["durations"]):
+        click.echo(line)
+    for line in unused_fallbacks(settings["allow_fallback"], outcome.results):
         click.echo(line)
     return outcome.exit_status

@@ -74,13 +74,14 @@ class Execution:
 class _Clock:
     """Announces each phase as it begins and keeps how many seconds each of them took."""
 
-    __slots__ = ("_announce", "_phase", "_seconds", "_since")
+    __slots__ = ("_announce", "_phase", "_seconds", "_since", "compile_s")
 
     def __init__(self, announce: Callable[[Phase], None] | None) -> None:
         self._announce = announce
         self._seconds: list[float | None] = [None] * _PHASES
         self._phase = _IDLE
         self._since = 0.0
+        self.compile_s: float | None = None
 
     def enter(self, phase: Phase) -> None:
         now = perf_counter()
@@ -91,7 +92,12 @@ class _Clock:
 
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s, _ = self._seconds
-        return new_timings(generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s)
+        compile_s = self.compile_s
+        if compile_s is not None and run_s is not None:
+            run_s = max(run_s - compile_s, 0.0)
+        return new_timings(
+            generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s, compile_s=compile_s
+        )
 
 
 class _Answer(NamedTuple):
@@ -190,6 +196,9 @@ class _Run:
         case, driver = self._cases[0], self._driver
         self._clock.enter(_RUN)
         answer = _asked(case, driver, self._inputs, self._expected, self._notes, self._interrupted)
+        if type(driver).compile_s is not BackendDriver.compile_s:
+            with Border("the backend's `compile_s`", Reason.RAISED):
+                self._clock.compile_s = driver.compile_s()
         if further_at_once and answer.fault is None:
             try:
                 answer = answer._replace(further=_further(case, driver))

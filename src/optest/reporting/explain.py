@@ -131,15 +131,13 @@ def checks_text(checks: Iterable[Check]) -> list[str]:
 
 def timings_text(timings: Timings) -> str:
     """``generate 0.1 ms, run 0.8 ms``: the phases that happened."""
-    phases = ("generate", "reference", "run", "compare")
+    phases = ("generate", "reference", "compile", "run", "compare")
     spent = ((phase, getattr(timings, f"{phase}_s")) for phase in phases)
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in spent if seconds is not None)
 
 
 def total_s(timings: Timings) -> float | None:
-    spent = [timings.generate_s, timings.reference_s, timings.run_s, timings.compare_s]
-    known = [seconds for seconds in spent if seconds is not None]
-    return sum(known) if known else None
+    return timings.total_s
 
 
 def _what_the_name_hides(result: CaseResult) -> list[str]:

@@ -179,6 +179,7 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "reference": result.reference,
         "isolation": result.isolation,
         "attempts": str(result.attempts),
+        "compile_s": "" if result.timings.compile_s is None else _seconds(result.timings.compile_s),
         "duplicate_of": result.duplicate_of or "",
         "tags": ",".join(result.tags),
         "where": result.where,

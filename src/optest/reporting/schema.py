@@ -93,6 +93,7 @@ class TimingsEntry(_Strict):
     reference_s: Number | None
     run_s: Number | None
     compare_s: Number | None
+    compile_s: Number | None = None
 
 
 class CallTimeEntry(_Strict):

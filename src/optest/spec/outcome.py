@@ -273,12 +273,20 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds spent in each phase; None where the phase did not happen."""
+    """Seconds spent in each phase; None where the phase did not happen. ``compile_s`` is no part of ``run_s``."""
 
     generate_s: float | None = None
     reference_s: float | None = None
     run_s: float | None = None
     compare_s: float | None = None
+    compile_s: float | None = None
+
+    @property
+    def total_s(self) -> float | None:
+        """Of all phases; None if none happened."""
+        phases = (self.generate_s, self.reference_s, self.compile_s, self.run_s, self.compare_s)
+        spent = [seconds for seconds in phases if seconds is not None]
+        return sum(spent) if spent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 from optest.backends.torch_calls.compiled import compiled, require_compiler
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.under_test import UnderTest
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
 from optest.errors import UnknownName
-from optest.spec import Fault, Reason
+from optest.spec import Argument, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 
 
+def _by(compiler: str, *, may_fall_back: bool = False) -> UnderTest:
+    return UnderTest("torch.f", torch.device("cpu"), compiler, may_fall_back)
+
+
 def test_a_compiled_call_yields_what_it_yields() -> None:
-    [found] = compiled(lambda left, right: [left @ right.T], [ROWS, ROWS], "aot_eager", refuses=False)
+    [found] = compiled(lambda left, right: [left @ right.T], [ROWS, ROWS], _by("aot_eager"), refuses=False)
     assert torch.equal(found, ROWS @ ROWS.T)
 
 
 def test_many_shapes_of_one_call_are_compiled_each() -> None:
     for size in range(1, 14):  # torch gives up on one function after eight
-        [found] = compiled(lambda given: [given + 1], [torch.zeros(size)], "aot_eager", refuses=False)
+        [found] = compiled(lambda given: [given + 1], [torch.zeros(size)], _by("aot_eager"), refuses=False)
         assert found.shape == (size,)
 
 
 def test_what_is_not_compiled_is_a_fall_back() -> None:
     with torch.compiler.set_stance("force_eager"), pytest.raises(Fault, match="eager torch answered") as raised:
-        compiled(lambda given: [given + 1], [ROWS], "aot_eager", refuses=False)
+        compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=False)
     assert raised.value.reason is Reason.FALLBACK
 
 
 def test_where_nothing_is_computed_there_is_nothing_to_compile() -> None:
     with pytest.raises(Fault, match="computes nothing") as raised:
-        compiled(lambda one, other: [[one, other][1]], [ROWS, ROWS], "aot_eager", refuses=False)
+        compiled(lambda one, other: [[one, other][1]], [ROWS, ROWS], _by("aot_eager"), refuses=False)
     assert raised.value.reason is Reason.UNSUPPORTED
 
 
@@ -43,17 +54,72 @@ def test_a_compiler_that_fails_is_told_from_the_call() -> None:
 
     torch._dynamo.register_backend(fails, name="optest_fails")
     with pytest.raises(Fault, match=r"torch\.compile, optest_fails") as raised:
-        compiled(lambda given: [given + 1], [ROWS], "optest_fails", refuses=False)
+        compiled(lambda given: [given + 1], [ROWS], _by("optest_fails"), refuses=False)
     assert raised.value.reason is Reason.COMPILE
     assert "no such kernel" in raised.value.details["exception"]
 
 
 def test_a_refusal_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="view"):
-        compiled(lambda given: [given.view(5, 5)], [ROWS], "aot_eager", refuses=True)
+        compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
 
 
 def test_an_unknown_compiler_is_told_with_those_that_there_are() -> None:
     require_compiler("inductor")
     with pytest.raises(UnknownName, match="did you mean 'inductor'"):
         require_compiler("inducter")
+
+
+def test_an_allowed_fall_back_is_answered_and_told() -> None:
+    def fails(_: Any, __: Any) -> Any:
+        raise NotImplementedError("no such kernel")
+
+    torch._dynamo.register_backend(fails, name="optest_fails_too")
+    asked = _by("optest_fails_too", may_fall_back=True)
+    [found] = compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+    assert torch.equal(found, ROWS + 1)
+    [check] = asked.checks()
+    assert "no such kernel" in check.detail
+    with torch.compiler.set_stance("force_eager"):
+        asked = _by("aot_eager", may_fall_back=True)
+        compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+    assert "eager torch answered" in asked.checks()[0].detail
+
+
+def test_compiling_is_timed_apart_from_the_call() -> None:
+    def slow(graph: Any, _: Any) -> Any:
+        time.sleep(0.2)
+        return graph.forward
+
+    torch._dynamo.register_backend(slow, name="optest_slow_compiler")
+
+    def call(given: torch.Tensor) -> list[torch.Tensor]:
+        return [given + 1]
+
+    asked = _by("optest_slow_compiler")
+    compiled(call, [ROWS], asked, refuses=False)
+    assert 0.2 <= asked.compilation.seconds < 20
+
+
+def test_a_way_back_that_is_compiled_late_counts_as_compiling() -> None:
+    def slow(graph: Any, _: Any) -> Any:
+        time.sleep(0.2)
+        return make_boxed_func(graph.forward)
+
+    quick = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=slow)
+    torch._dynamo.register_backend(quick, name="optest_slow_backward")
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "optest_slow_backward"})
+    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4))
+    case = TestCase(
+        descriptor=descriptor_of("torch.sin"),
+        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
+        attributes={"call": "torch.sin(input0)", "grad": True},
+    )
+    found = execute([case], driver)
+    assert found.verdicts[0].status is Status.PASSED
+    timings = found.timings
+    assert timings.compile_s is not None
+    assert timings.run_s is not None
+    assert timings.compile_s >= 0.2 > timings.run_s >= 0
+    assert execute([case], TorchBackend()).timings.compile_s is None

@@ -11,10 +11,12 @@ from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.compiled import compiled, differentiated_by
 from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.devices import kept_on_device, require_on_device
 from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
+from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
@@ -51,12 +53,7 @@ def why_no_operator(case: TestCase) -> str | None:
 
 
 def answer(
-    case: TestCase,
-    inputs: Sequence[Array],
-    place: Callable[[int, Array], torch.Tensor],
-    device: torch.device,
-    compiler: str | None,
-    synchronize: Callable[[], None],
+    case: TestCase, inputs: Sequence[Array], place: Callable[[int, Array], torch.Tensor], asked: UnderTest
 ) -> list[Array]:
     """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
 
@@ -68,56 +65,41 @@ def answer(
     if case.expects_error is not None:
         _require_refusal_on_cpu(call, inputs, case.expects_error)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
-    if case.attributes.get("grad") and case.expects_error is None:
-        leaves = _with_gradients(call, tensors, gradients_from_above(call, inputs), device, compiler)
-    else:
-        leaves = _results(call, changeable(call, tensors), device, compiler, refuses=case.expects_error is not None)
-    synchronize()
+    with kept_on_device(asked):
+        if case.attributes.get("grad") and case.expects_error is None:
+            leaves = _with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
+        else:
+            leaves = _results(call, changeable(call, tensors), asked, refuses=case.expects_error is not None)
+        asked.synchronize()
     for leaf in leaves:
-        _require_on(leaf, device, call)
+        require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)
     try:
         return [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
 
 
-def _results(
-    call: TorchCall, tensors: Sequence[torch.Tensor], device: torch.device, compiler: str | None, *, refuses: bool
-) -> list[Any]:
+def _results(call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
     with torch.no_grad():
-        if compiler is None:
-            return call.on(tensors, device)()
-        return compiled(lambda *given: call.on(given, device)(), tensors, compiler, refuses=refuses)
+        if asked.compiler is None:
+            return call.on(tensors, asked.device)()
+        return compiled(lambda *given: call.on(given, asked.device)(), tensors, asked, refuses=refuses)
 
 
-def _with_gradients(
-    call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, device: torch.device, compiler: str | None
-) -> list[Any]:
+def _with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, asked: UnderTest) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
 
     def make(*given: torch.Tensor) -> list[Any]:
-        return call.on(changeable(call, given), device)()
+        return call.on(changeable(call, given), asked.device)()
 
-    if compiler is None:
+    if asked.compiler is None:
         found = differentiated(call, make, tensors, upstream)
     else:
         found = differentiated_by(
-            make, tensors, compiler, lambda function: differentiated(call, function, tensors, upstream)
+            make, tensors, asked, lambda function: differentiated(call, function, tensors, upstream)
         )
-    exists = torch.tensor(found.has_gradient(), device=device)
+    exists = torch.tensor(found.has_gradient(), device=asked.device)
     return [*found.leaves, exists, *found.dense(tensors)]
-
-
-def _require_on(leaf: Any, device: torch.device, call: TorchCall) -> None:
-    if not isinstance(leaf, torch.Tensor) or leaf.device.type == device.type:
-        return
-    if leaf.device.type == "cpu" and call.is_for_the_host:
-        return
-    raise Fault(
-        Reason.WRONG_DEVICE,
-        f"an output is on {leaf.device}, but should be on {device}",
-        details={"device": str(leaf.device)},
-    )
 
 
 _REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)

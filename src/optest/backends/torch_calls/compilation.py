@@ -39,14 +39,13 @@ class Compilation:
 
 
 @contextmanager
-def watched() -> Iterator[Compilation]:
-    """The compilations within."""
-    found = Compilation()
+def watched(found: Compilation) -> Iterator[None]:
+    """Note the compilations within."""
     handler = callback.callback_handler
     handler.register_start_callback(found._begin)
     handler.register_end_callback(found._end)
     try:
-        yield found
+        yield
     finally:
         handler.remove_start_callback(found._begin)
         handler.remove_end_callback(found._end)

@@ -9,12 +9,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
+from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
 
 __all__ = ["compiled", "differentiated_by", "require_compiler"]
 
 Answer = TypeVar("Answer")
+Call = Callable[..., list[Any]]
 
 
 def require_compiler(backend: str) -> None:
@@ -24,61 +26,57 @@ def require_compiler(backend: str) -> None:
         raise UnknownName("compile backend", backend, known)
 
 
-def compiled(
-    call: Callable[..., list[Any]], tensors: Sequence[torch.Tensor], backend: str, *, refuses: bool
-) -> list[Any]:
-    """What the compiled call returns for the tensors.
+def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
+    """What the call returns for the tensors when ``asked.compiler`` has compiled it.
 
     Raises:
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` the exception is raised as it is.
     """
-    return list(_asked(call, tensors, backend, lambda function: function(*tensors), refuses=refuses))
+    return list(_answered(call, tensors, asked, lambda function: function(*tensors), refuses=refuses))
 
 
 def differentiated_by(
-    call: Callable[..., list[Any]],
-    tensors: Sequence[torch.Tensor],
-    backend: str,
-    differentiate: Callable[[Callable[..., list[Any]]], Answer],
+    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, differentiate: Callable[[Call], Answer]
 ) -> Answer:
     """What ``differentiate`` makes of the compiled call, whose way back is compiled too.
 
     Raises:
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
-    answer = _asked(call, tensors, backend, differentiate, refuses=False)
-    if not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
-        raise Fault(
-            Reason.FALLBACK,
-            f"torch.compile, {backend}: it compiles no gradients, so eager torch went back through the graph",
-        )
+    answer = _answered(call, tensors, asked, differentiate, refuses=False)
+    with asked.allowing():
+        if not asked.fallbacks and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+            raise Fault(
+                Reason.FALLBACK,
+                f"torch.compile, {asked.compiler}: it compiles no gradients, so eager torch went back through it",
+            )
     return answer
 
 
-def _asked(
-    call: Callable[..., list[Any]],
-    tensors: Sequence[torch.Tensor],
-    backend: str,
-    ask: Callable[[Callable[..., list[Any]]], Answer],
-    *,
-    refuses: bool,
+def _answered(
+    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Answer], *, refuses: bool
 ) -> Answer:
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     counters = torch._dynamo.utils.counters
     counters.clear()
-    with torch._dynamo.config.patch(suppress_errors=False), watched() as compilation:
-        function = torch.compile(call, backend=backend, fullgraph=True, dynamic=False)
+    who = f"torch.compile, {asked.compiler}"
+    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation):
+        function = torch.compile(call, backend=asked.compiler, fullgraph=True, dynamic=False)
         try:
             answer = ask(function)
         except Exception as error:
-            if refuses or not (_is_of_the_compiler(error) or compilation.failed_by(error)):
+            if refuses or not (_is_of_the_compiler(error) or asked.compilation.failed_by(error)):
                 raise
-            raise Fault(Reason.COMPILE, f"torch.compile, {backend}: {_said(error)}", details=_details(error)) from error
+            if asked.may_fall_back:
+                asked.fallbacks.append(f"{who}: {_said(error)}")
+                return ask(call)
+            raise Fault(Reason.COMPILE, f"{who}: {_said(error)}", details=_details(error)) from error
     if not counters["stats"]["unique_graphs"] and not refuses:
         if not _computes(call, tensors):
-            raise Fault(Reason.UNSUPPORTED, f"torch.compile, {backend}: the call computes nothing that can be compiled")
-        raise Fault(Reason.FALLBACK, f"torch.compile, {backend}: no graph was made, so eager torch answered")
+            raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
+        with asked.allowing():
+            raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
     return answer
 
 
@@ -94,7 +92,7 @@ class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it with
         return func(*args, **(kwargs or {}))
 
 
-def _computes(call: Callable[..., list[Any]], tensors: Sequence[torch.Tensor]) -> bool:
+def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
     computed = _Computed()
     with computed:
         call(*tensors)
@@ -107,7 +105,9 @@ def _is_of_the_compiler(error: BaseException) -> bool:
 
 def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _details(error: BaseException) -> dict[str, Any]:

@@ -1,0 +1,169 @@
+"""Outputs that the device under test did not make: a failure, unless the call is named, and then it is told."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from optest.api.torch_cases import unused_fallbacks
+from optest.backends.torch_calls.allowed import FELL_BACK
+from optest.backends.torch_calls.answering import answer
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.devices import kept_on_device, require_on_device
+from optest.backends.torch_calls.under_test import UnderTest
+from optest.backends.torch_eager import TorchBackend
+from optest.backends.torch_tensors import to_torch
+from optest.core.results import result_of
+from optest.core.runner import execute
+from optest.spec import (
+    Argument,
+    Check,
+    CheckState,
+    Evidence,
+    Fault,
+    Fill,
+    Measure,
+    Reason,
+    Status,
+    TensorSpec,
+    TestCase,
+    Verdict,
+    dtype,
+)
+
+META = torch.device("meta")
+
+
+def case(text: str) -> TestCase:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4))
+    return TestCase(
+        descriptor=descriptor_of(text.partition("(")[0]),
+        inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
+        attributes={"call": text},
+    )
+
+
+@pytest.fixture
+def library() -> Iterator[None]:
+    """Operators of a device that has no kernel for them: one returns what the CPU made, another one warns of it."""
+    with torch.library._scoped_library("optest_devices", "DEF") as made:
+        made.define("on_cpu(Tensor x) -> Tensor")
+        made.define("warns(Tensor x) -> Tensor")
+        made.impl("on_cpu", lambda x: torch.ones(x.shape, device="cpu"), "Meta")
+        made.impl("warns", _warns, "Meta")
+        yield
+
+
+def _warns(x: torch.Tensor) -> torch.Tensor:
+    warnings.warn("The operator 'aten::f' is not supported and will fall back to run on the CPU.", stacklevel=1)
+    return torch.empty_like(x)
+
+
+def asked(name: str, **more: Any) -> UnderTest:
+    return UnderTest(name, META, **more)
+
+
+def made(name: str, under_test: UnderTest) -> list[Any]:
+    """The call on a device that is not the CPU; what lies on ``meta`` has no values, so they are not fetched."""
+    text = f"torch.ops.optest_devices.{name}(input0)"
+    array = torch.randn(3, 4).numpy()
+    return answer(case(text), [array], lambda _, given: to_torch(given, torch.device("cpu")).to(META), under_test)
+
+
+@pytest.mark.usefixtures("library")
+def test_an_output_that_comes_back_on_the_cpu_is_a_fall_back() -> None:
+    with pytest.raises(Fault, match="came back on the CPU, but should be on meta") as raised:
+        made("on_cpu", asked("torch.ops.optest_devices.on_cpu"))
+    assert raised.value.reason is Reason.FALLBACK
+    assert raised.value.details == {"device": "cpu"}
+
+
+@pytest.mark.usefixtures("library")
+def test_a_call_that_is_named_may_and_it_is_told() -> None:
+    under_test = asked("torch.ops.optest_devices.on_cpu", may_fall_back=True)
+    [found] = made("on_cpu", under_test)
+    assert found.tolist() == [[1.0] * 4] * 3
+    [check] = under_test.checks()
+    assert (check.name, check.state) == (FELL_BACK, CheckState.NOTE)
+    assert "came back on the CPU" in check.detail
+    assert "--allow-fallback names torch.ops.optest_devices.on_cpu" in check.detail
+
+
+@pytest.mark.usefixtures("library")
+def test_a_device_that_says_so_is_believed_every_time() -> None:
+    for _ in range(2):
+        with pytest.raises(Fault, match="meta had the CPU compute: The operator 'aten::f'") as raised:
+            made("warns", asked("torch.ops.optest_devices.warns"))
+        assert raised.value.reason is Reason.FALLBACK
+
+
+def test_other_warnings_are_passed_on() -> None:
+    with pytest.warns(UserWarning, match="something else"), kept_on_device(asked("torch.f")):
+        warnings.warn("something else on the CPU", stacklevel=1)
+
+
+def test_the_cpu_itself_has_nothing_to_fall_back_to() -> None:
+    with kept_on_device(UnderTest("torch.f", torch.device("cpu"))):
+        warnings.warn("will fall back to run on the CPU", stacklevel=1)
+
+
+def test_another_device_is_no_fall_back() -> None:
+    under_test = UnderTest("torch.f", torch.device("cuda:1"), may_fall_back=True)
+    with pytest.raises(Fault, match="is on meta, but should be on cuda:1") as raised:
+        require_on_device(torch.empty(3, device=META), under_test, is_for_the_host=False)
+    assert raised.value.reason is Reason.WRONG_DEVICE
+
+
+def test_what_a_call_itself_moves_to_the_cpu_may_lie_there() -> None:
+    require_on_device(torch.empty(3), asked("torch.to"), is_for_the_host=True)
+    require_on_device(3, asked("torch.Tensor.size"), is_for_the_host=False)
+
+
+def falls_back(compiler: str) -> TorchBackend:
+    def fails(_: Any, __: Any) -> Any:
+        raise NotImplementedError("no such kernel")
+
+    torch._dynamo.register_backend(fails, name=compiler)
+    driver = TorchBackend()
+    driver.configure({"compile_backend": compiler, "allow_fallback": ("torch.sin,torch.cos", "torch.tan")})
+    return driver
+
+
+def test_a_listed_call_passes_with_a_note_and_another_one_fails() -> None:
+    driver = falls_back("optest_never_compiles")
+    listed, other = (execute([case(f"torch.{name}(input0)")], driver).verdicts[0] for name in ("sin", "exp"))
+    assert listed.status is Status.PASSED, listed
+    assert [check.name for check in listed.checks if check.state is CheckState.NOTE] == [FELL_BACK]
+    assert other.reason is Reason.COMPILE
+
+
+def test_what_falls_back_is_still_judged() -> None:
+    class Wrong(TorchBackend):
+        def run(self, case: TestCase, inputs: Any) -> Any:
+            return [each + 1 for each in super().run(case, inputs)]
+
+    driver = Wrong()
+    falls_back("optest_never_compiles_either")
+    driver.configure({"compile_backend": "optest_never_compiles_either", "allow_fallback": ("torch.sin",)})
+    assert execute([case("torch.sin(input0)")], driver).verdicts[0].reason is Reason.VALUE
+
+
+def test_an_entry_that_nothing_needs_is_told() -> None:
+    measure = Measure(output="output0", dtype="float32", shape=(3, 4), compared=12)
+    fell = Check(name=FELL_BACK, state=CheckState.NOTE, detail="x")
+    results = [
+        result_of(
+            case(f"torch.{name}(input0)"),
+            Verdict(status=Status.PASSED, evidence=Evidence.MEASURED, measures=(measure,), checks=checks),
+        )
+        for name, checks in (("sin", (fell,)), ("cos", ()))
+    ]
+    assert list(unused_fallbacks(("torch.sin,torch.cos", "torch.tann"), results)) == [
+        "--allow-fallback torch.cos is not needed: no call of it fell back",
+        "--allow-fallback torch.tann is not needed: no case calls it",
+    ]
+    assert list(unused_fallbacks((), results)) == []
