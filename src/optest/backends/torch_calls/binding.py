@@ -39,7 +39,8 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
     """
     call = _parsed(text)
     given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
-    given.pop("inplace", None)  # where the result goes; what it is stays the same
+    for name in _CHANGES_NO_RESULT:
+        given.pop(name, None)
     if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
         _require_no_narrower(given.pop("dtype"), inputs)
     taken: list[Any] = []
@@ -73,6 +74,9 @@ def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
 
 
 _OTHER_NAMES = {"self": "input", "tensors": "tensors", "axis": "dim", "a": "input", "b": "other", "mat1": "input"}
+_CHANGES_NO_RESULT = ("inplace", "momentum")
+"""Where the result goes, and how fast running statistics follow."""
+
 _SAYS_NOTHING = (None, False, 1)
 
 
