@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from optest.backends.torch_calls.descriptors import descriptor_of
@@ -34,6 +36,10 @@ FLOATS, INDICES, MASK = ("float32", (5, 7, 3)), ("int64", (4,)), ("bool", (5, 7)
         ("torch.setitem(input0, (0, input1), 1.0)", [FLOATS, INDICES], [(1, -7, 6)]),
         ("torch.ops.aten.index.Tensor(input0, [None, input1])", [FLOATS, INDICES], [(1, -7, 6)]),
         ("torch.nn.functional.cross_entropy(input0, input1)", [("float32", (4, 9)), INDICES], [(1, 0, 8)]),
+        ("torch.put_(input0, input1, input2)", [FLOATS, INDICES, FLOATS], [(1, -105, 104)]),
+        ("torch.nn.functional.one_hot(input0, num_classes=6)", [INDICES], [(0, 0, 5)]),
+        ("torch.nn.functional.one_hot(input0)", [INDICES], []),
+        ("torch.nn.functional.embedding_bag(input0, input1)", [("int64", (2, 4)), FLOATS], [(0, 0, 4)]),
         ("torch.getitem(input0, input1)", [FLOATS, MASK], []),
         ("torch.add(input0, input1)", [INDICES, INDICES], []),
         ("torch.gather(input0)", [FLOATS], []),
@@ -93,3 +99,41 @@ def test_a_fill_that_reaches_past_the_end_is_a_fault_of_the_case(fill: Fill, val
 )
 def test_legal_positions_are_legal(fill: Fill) -> None:
     require_legal_positions(embedding(fill))
+
+
+def losses(values: list[int], text: str = "") -> TestCase:
+    scores, classes = specs(("float32", (4, 9)), INDICES)
+    call = f"torch.nn.functional.cross_entropy(input0, input1{text})"
+    return TestCase(
+        descriptor=descriptor_of("torch.nn.functional.cross_entropy"),
+        inputs=(
+            Argument(name="input0", path="input0", spec=scores, fill=Fill(kind="randn")),
+            Argument(name="input1", path="input1", spec=classes, fill=Fill(kind="data", parameters={"values": values})),
+        ),
+        attributes={"call": call},
+    )
+
+
+def test_a_class_that_is_ignored_is_legal() -> None:
+    require_legal_positions(losses([0, -100, 8, 1]))
+    require_legal_positions(losses([0, 99, 8, 1], ", ignore_index=99"))
+    with pytest.raises(Fault, match="reaches -1"):
+        require_legal_positions(losses([0, -1, 8, 1]))
+
+
+def test_ones_are_too_large_where_there_is_one_place() -> None:
+    case = embedding(Fill(kind="ones"))
+    require_legal_positions(case)
+    (narrow,) = specs(("float32", (1, 3)))
+    small = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], spec=narrow)))
+    with pytest.raises(Fault, match="reaches 1, but holds positions in dimension 0"):
+        require_legal_positions(small)
+
+
+def test_what_is_empty_has_no_positions() -> None:
+    case = embedding(Fill(kind="randint"))
+    (empty,) = specs(("float32", (0, 3)))
+    none = dataclasses.replace(case, inputs=(case.inputs[0], dataclasses.replace(case.inputs[1], spec=empty)))
+    with pytest.raises(Fault, match="there are none") as raised:
+        require_legal_positions(none)
+    assert raised.value.reason is Reason.BAD_CASE

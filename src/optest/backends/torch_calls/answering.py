@@ -15,6 +15,7 @@ from optest.backends.torch_calls.devices import kept_on_device, require_on_devic
 from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
 from optest.backends.torch_calls.lint import require_legal_positions
+from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
@@ -49,6 +50,7 @@ def why_no_operator(case: TestCase) -> str | None:
     except (NoSuchCallable, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
     require_legal_positions(case)
+    require_chosen_elements(case)
     return None
 
 

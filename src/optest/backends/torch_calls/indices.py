@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -18,12 +18,13 @@ Shapes = Sequence[TensorSpec]
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The tensor number ``index`` holds positions from ``low`` up to ``high``, in ``what``."""
+    """The tensor number ``index`` holds positions in ``what`` from ``low`` up to ``high``, or ``ignored``."""
 
     index: int
     low: int
     high: int
     what: str
+    ignored: int | None = None
 
 
 def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) -> Mapping[str, Interval]:
@@ -98,7 +99,18 @@ def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
     scores = _argument(call, 0, "input")
-    yield _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
+    found = _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
+    yield replace(found, ignored=call.kwargs.get("ignore_index", -100))
+
+
+def _one_hot(call: Call, _: Shapes) -> Iterator[Positions]:
+    classes = call.kwargs.get("num_classes", call.args[1] if len(call.args) > 1 else -1)
+    if isinstance(classes, int) and classes > 0:
+        yield Positions(_argument(call, 0, "tensor").index, 0, classes - 1, f"{classes} classes")
+
+
+def _bags(call: Call, specs: Shapes) -> Iterator[Positions]:
+    yield _within(_argument(call, 0, "input"), _argument(call, 1, "weight"), specs, 0)
 
 
 def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -146,6 +158,9 @@ _BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     ),
     "scatter_reduce": _along,
     "take": _take,
+    "put": _take,
+    "one_hot": _one_hot,
+    "embedding_bag": _bags,
     "take_along_dim": _take_along_dim,
     **dict.fromkeys(["cross_entropy", "nll_loss"], _classes),
     **dict.fromkeys(["getitem", "setitem"], _subscripts),

@@ -16,14 +16,25 @@ def require_legal_positions(case: TestCase) -> None:
     Raises:
         Fault: BAD_CASE.
     """
-    if case.expects_error is not None:
+    if case.expects_error is not None or case.generator is not None:
         return
     for each in positions_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
-        largest, smallest = _reach(case.inputs[each.index])
+        _require_places(each, case.inputs[each.index])
+        largest, smallest = _reach(case.inputs[each.index], each)
         if largest is not None and largest > each.high:
             raise Fault(Reason.BAD_CASE, _said(each, case, largest))
         if smallest is not None and smallest < each.low:
             raise Fault(Reason.BAD_CASE, _said(each, case, smallest))
+
+
+def _require_places(positions: Positions, argument: Argument) -> None:
+    """What is empty has no position at all."""
+    if positions.high < max(positions.low, 0) and argument.spec.elements:
+        raise Fault(
+            Reason.BAD_CASE,
+            f"input{positions.index} holds positions in {positions.what}, but there are none; "
+            "give it no elements, or the other one some",
+        )
 
 
 def _said(positions: Positions, case: TestCase, value: int) -> str:
@@ -34,18 +45,20 @@ def _said(positions: Positions, case: TestCase, value: int) -> str:
     )
 
 
-def _reach(argument: Argument) -> tuple[int | None, int | None]:
+def _reach(argument: Argument, positions: Positions) -> tuple[int | None, int | None]:
     """The largest and smallest value that the fill states, None where it leaves that open."""
     kind, stated = argument.fill.kind, argument.fill.parameters
     if argument.spec.elements == 0:
         return None, None
+    if kind in ("zeros", "ones"):
+        return (int(kind == "ones"),) * 2
     if kind == "randint":
         high, low = stated.get("high"), stated.get("low")
         return (None if high is None else int(high) - 1), (None if low is None else int(low))
     if kind == "full":
         return (int(stated["value"]),) * 2 if isinstance(stated["value"], (int, float)) else (None, None)
     if kind == "data":
-        values = list(_numbers(stated["values"]))
+        values = [each for each in _numbers(stated["values"]) if each != positions.ignored]
         return (int(max(values)), int(min(values))) if values else (None, None)
     if kind == "arange":
         last = stated.get("start", 0) + (argument.spec.elements - 1) * stated.get("step", 1)

@@ -1,0 +1,125 @@
+"""Masks that choose nothing are faults of the case, said before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.masks import require_chosen_elements
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import why_not_run
+from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, TensorSpec, TestCase, dtype
+
+RANDOM = Fill(kind="randint")
+NOWHERE = [
+    Fill(kind="zeros"),
+    Fill(kind="full", parameters={"value": False}),
+    Fill(kind="full", parameters={"value": 0}),
+    Fill(kind="data", parameters={"values": [[False, False], [False, False]]}),
+    Fill(kind="randint", parameters={"low": 0, "high": 1}),
+]
+SOMEWHERE = [
+    RANDOM,
+    Fill(kind="ones"),
+    Fill(kind="full", parameters={"value": True}),
+    Fill(kind="data", parameters={"values": [[False, False], [True, False]]}),
+    Fill(kind="randint", parameters={"low": 0, "high": 2}),
+]
+
+
+def case(text: str, mask: Fill, kind: str = "bool", shape: tuple[int, ...] = (2, 2), **more: Any) -> TestCase:
+    """The mask is input1; there are three other tensors of floats."""
+    floats = TensorSpec(dtype=dtype("float32"), shape=(2, 2))
+    specs = [(floats, Fill(kind="randn"))] * 4
+    specs[1] = (TensorSpec(dtype=dtype(kind), shape=shape), mask)
+    return TestCase(
+        descriptor=descriptor_of(text.partition("(")[0]),
+        inputs=tuple(
+            Argument(name=f"input{index}", path=f"input{index}", spec=spec, fill=fill)
+            for index, (spec, fill) in enumerate(specs)
+        ),
+        attributes={"call": text},
+        **more,
+    )
+
+
+CALLS = [
+    "torch.masked_fill(input0, input1, 0.5)",
+    "torch.masked_fill_(input0, mask=input1, value=0.5)",
+    "torch.ops.aten.masked_fill.Scalar(input0, input1, 0.5)",
+    "torch.masked_select(input0, input1)",
+    "torch.masked_scatter(input0, input1, input2)",
+    "torch.getitem(input0, input1)",
+    "torch.setitem(input0, (input1,), 0.5)",
+    "torch.ops.aten.index_put.default(input0, [input1], input2)",
+]
+
+
+@pytest.mark.parametrize("text", CALLS)
+@pytest.mark.parametrize("fill", NOWHERE, ids=str)
+def test_a_mask_that_is_false_everywhere_is_a_fault_of_the_case(text: str, fill: Fill) -> None:
+    with pytest.raises(Fault, match=r"input1 is filled by .*but is False everywhere") as raised:
+        require_chosen_elements(case(text, fill))
+    assert raised.value.reason is Reason.BAD_CASE
+
+
+@pytest.mark.parametrize("text", CALLS)
+@pytest.mark.parametrize("fill", SOMEWHERE, ids=str)
+def test_a_mask_that_chooses_something_is_none(text: str, fill: Fill) -> None:
+    require_chosen_elements(case(text, fill))
+
+
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention(input0, input2, input3, attn_mask=input1)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill"),
+    [
+        *(("bool", each) for each in NOWHERE),
+        ("bool", Fill(kind="data", parameters={"values": [[True, False], [False, False]]})),
+        ("float32", Fill(kind="full", parameters={"value": float("-inf")})),
+        ("float32", Fill(kind="data", parameters={"values": [["-inf", "-inf"], [0.0, "-inf"]]})),
+    ],
+    ids=str,
+)
+def test_a_query_without_a_key_has_no_right_answer(kind: str, fill: Fill) -> None:
+    with pytest.raises(Fault, match="hides every key from some query"):
+        require_chosen_elements(case(ATTENTION, fill, kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fill"),
+    [
+        ("bool", RANDOM),
+        ("bool", Fill(kind="data", parameters={"values": [[True, False], [False, True]]})),
+        ("float32", Fill(kind="zeros")),
+        ("float32", Fill(kind="full", parameters={"value": 0.0})),
+        ("float32", Fill(kind="data", parameters={"values": [[0.0, "-inf"], [0.0, "-inf"]]})),
+    ],
+    ids=str,
+)
+def test_masks_of_attention_that_leave_a_key(kind: str, fill: Fill) -> None:
+    require_chosen_elements(case(ATTENTION, fill, kind))
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.where(input1, input0, input2)", "torch.logical_not(input1)", "torch.any(input1)"]
+)
+def test_where_false_is_an_answer_it_is_no_fault(text: str) -> None:
+    require_chosen_elements(case(text, Fill(kind="zeros")))
+
+
+def test_a_generator_of_ones_own_and_an_expected_refusal_are_left_alone() -> None:
+    asked = case(CALLS[0], Fill(kind="zeros"))
+    require_chosen_elements(dataclasses.replace(asked, generator="somewhere:Masks"))
+    require_chosen_elements(dataclasses.replace(asked, expects_error=ExpectedError()))
+    require_chosen_elements(case(CALLS[0], Fill(kind="zeros"), shape=(0, 2)))
+
+
+def test_it_is_said_before_anything_runs() -> None:
+    found = why_not_run(case(CALLS[0], Fill(kind="zeros")), TorchBackend())
+    assert found is not None
+    assert (found.reason, "is False everywhere" in found.message) == (Reason.BAD_CASE, True)
