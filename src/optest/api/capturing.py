@@ -40,12 +40,7 @@ class WrittenCapture:
             f"{self.path}: {_counted(len(made.cases), 'case')} of {_counted(made.calls, 'call')}, "
             f"{_counted(operators, 'operator')}, model {self.model}"
         )
-        for reason, functions in _by_reason(made.left_out).items():
-            shown = ", ".join(list(functions)[:_SHOWN])
-            more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
-            yield f"  left out: {_counted(sum(functions.values()), 'call')} that {reason}: {shown}{more}"
-        for reason, count in made.not_asked.items():
-            yield f"  not asked for: {_counted(count, 'call')} that {reason}"
+        yield from _beside(made)
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
         yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
@@ -146,15 +141,18 @@ def _json_or_text(value: str) -> Any:
 
 
 def _nothing(what: str, made: Capture) -> str:
-    reasons = [
-        f"\n  left out: {_counted(sum(functions.values()), 'call')} that {reason}"
-        for reason, functions in _by_reason(made.left_out).items()
-    ]
-    reasons += [
-        f"\n  not asked for: {_counted(count, 'call')} that {reason}" for reason, count in made.not_asked.items()
-    ]
-    hint = "" if reasons else "\n  it made no call of torch's: does the function run the model?"
-    return f"{what} made no call that becomes a case; nothing was written{''.join(reasons)}{hint}"
+    lines = list(_beside(made)) or ["  it made no call of torch's: does the function run the model?"]
+    return "\n".join([f"{what} made no call that becomes a case; nothing was written", *lines])
+
+
+def _beside(made: Capture) -> Iterator[str]:
+    """What was seen and is no case of the file, and why."""
+    for reason, functions in _by_reason(made.left_out).items():
+        names = ", ".join(list(functions)[:_SHOWN])
+        more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
+        yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"
+    for reason, count in made.not_asked.items():
+        yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

@@ -32,6 +32,8 @@ _HUGE = 1e30
 _NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
 DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
 """Where the number of true elements has to fit another shape."""
+_STRUCTURED = ("cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex")
+"""Where a matrix has to be positive definite, which a drawn one is not."""
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ def described(call: NamedCall) -> Described:
     """
     last = call.name.rpartition(".")[2] if not call.name.startswith("torch.ops.") else call.name.split(".")[3]
     made = Described(call.name, [], {}, [])
-    writer = _Writer(made, subscripts=last in ("getitem", "setitem"))
+    writer = _Writer(made, subscripts=last in ("getitem", "setitem"), is_structured=last in _STRUCTURED)
     for index, value in enumerate(call.args):
         writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
         made.inputs.append(writer.entry(value))
@@ -81,6 +83,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 class _Writer:
     made: Described
     subscripts: bool
+    is_structured: bool
     is_decided_by_count: bool = False
 
     def entry(self, value: Any) -> dict[str, Any]:
@@ -106,6 +109,8 @@ class _Writer:
         if offset:
             found["storage_offset"] = offset
         try:
+            if self.is_structured:
+                return {**found, **_whole(tensor.detach())}
             fill, note = _fill(tensor.detach(), is_decided_by_count=self.is_decided_by_count)
         except (RuntimeError, NotImplementedError, TypeError):
             raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
@@ -125,6 +130,12 @@ def _fill(tensor: torch.Tensor, *, is_decided_by_count: bool) -> tuple[dict[str,
     if not tensor.dtype.is_floating_point:
         return _integers(tensor)
     return _floats(tensor)
+
+
+def _whole(tensor: torch.Tensor) -> dict[str, Any]:
+    if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
+        raise NoCase("take a matrix that no drawn one can stand for, too large to be written")
+    return _data(tensor.to(torch.float64))
 
 
 def _mask(tensor: torch.Tensor, *, must_fit: bool) -> tuple[dict[str, Any], str]:

@@ -91,6 +91,20 @@ def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
     assert "a mask of 5,000 elements, too many to be written" in reason
 
 
+def test_a_matrix_that_cannot_be_drawn_is_written_out() -> None:
+    matrix = torch.eye(2) * 4
+    assert entry_of(lambda: torch.linalg.cholesky(matrix))["inputs"][0]["tensor"]["init_args"] == [
+        [4.0, 0.0],
+        [0.0, 4.0],
+    ]
+    recorder = recorded(lambda: torch.linalg.cholesky(LARGE))
+    assert recorder.cases() == []
+    assert any("no drawn one can stand for" in reason for _, reason in recorder.left_out)
+
+
+LARGE = torch.eye(65)
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [

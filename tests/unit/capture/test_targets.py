@@ -1,0 +1,261 @@
+"""What a user names, and what is said if it is not there, cannot be called, or raises."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from optest.api.capturing import capture  # noqa: E402
+from optest.capture.recording import Asked  # noqa: E402
+from optest.capture.running import captured  # noqa: E402
+from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import torch
+from beside_it import FACTOR
+LOADED = torch.ones(3) * 2
+def forward():
+    return LOADED * FACTOR
+def needs(x, y=1):
+    return x
+def raises():
+    return inner(torch.ones(2))
+def inner(x):
+    return x @ torch.ones(3)
+def leaves():
+    torch.ones(2).abs()
+    raise SystemExit
+def quiet():
+    return 1
+def draws():
+    return torch.rand(2)
+def fails():
+    raise SystemExit(3)
+NUMBER = 3
+class Model:
+    def step(self):
+        return LOADED.abs()
+MODEL = Model()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    before = dict(sys.modules)
+    (tmp_path / "a_script.py").write_text(textwrap.dedent(SCRIPT))
+    (tmp_path / "beside_it.py").write_text("FACTOR = 1.5\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in sys.modules.keys() - before.keys():
+        if name in ("a_script", "beside_it", "transformers"):
+            del sys.modules[name]
+
+
+def ops(what: str, **more: Any) -> list[str]:
+    return [case["op"] for case in captured(what, asked=Asked(), **more).cases]
+
+
+def test_a_function_of_a_file_without_what_loading_it_calls(folder: Path) -> None:
+    path = list(sys.path)
+    assert ops("a_script.py:forward") == ["torch.mul"]
+    assert ops(f"{folder}/a_script.py:MODEL.step") == ["torch.abs"]
+    assert sys.path == path
+
+
+def test_a_script_as_a_whole(folder: Path) -> None:
+    assert ops("a_script.py") == ["torch.ones", "torch.mul"]
+    assert captured("a_script.py", asked=Asked()).stem == "a_script"
+
+
+def test_a_function_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(folder)
+    assert ops("a_script:forward") == ["torch.mul"]
+
+
+def test_a_script_may_end_itself(folder: Path) -> None:
+    assert ops("a_script.py:leaves") == ["torch.ones", "torch.abs"]
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("a_script.py:forwrd", ["a_script.py has no forwrd; did you mean forward?"]),
+        ("a_script.py:zzz", ["a_script.py has no zzz; it has forward, needs, raises"]),
+        ("a_script.py:NUMBER", ["is int, but should be a function that takes no arguments"]),
+        ("a_script.py:needs", ["takes x, but capture calls it without arguments", "def captured(): return needs(...)"]),
+        ("a_script.py:raises", ["a_script.py:raises raised RuntimeError: ", "at a_script.py:12, in inner: return x @",
+                                "nothing was written; run it without optest first"]),
+        ("a_script.py:fails", ["ended with status 3"]),
+        ("a_scrip.py:forward", ["there is no file a_scrip.py; did you mean a_script.py?"]),
+        ("nowhere/a_script.py", ["there is no file nowhere/a_script.py"]),
+        ("a_script", ["'a_script' is nothing that can be captured", "model.py:forward"]),
+        ("no_such_module:forward", ["module 'no_such_module' does not exist"]),
+        ("./", ["./ is a folder; name a file of it: ./model.py:forward"]),
+        ("notes.txt", ["notes.txt is no file of Python"]),
+        ("broken.py", ["broken.py raised SyntaxError", "at broken.py:1: def f(:"]),
+        ("lacks.py:f", ["lacks.py:f raised ModuleNotFoundError: No module named 'no_such_package'", "at lacks.py:1"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: str, said: list[str]) -> None:
+    (folder / "notes.txt").write_text("x")
+    (folder / "broken.py").write_text("def f(:\n")
+    (folder / "lacks.py").write_text("import no_such_package\n")
+    with pytest.raises(UsageError) as raised:
+        captured(what, asked=Asked())
+    for text in said:
+        assert text in str(raised.value)
+    assert "optest/capture" not in str(raised.value)
+
+
+def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> None:
+    with pytest.raises(UsageError, match="--config goes with hf:CLASS"):
+        captured("a_script.py:forward", asked=Asked(), config={"a": 1})
+
+
+@pytest.mark.skipif("transformers" in sys.modules, reason="transformers is loaded")
+def test_transformers_is_wanted_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(Unavailable, match=r"pip install optest\[models\]; or capture a script of your own"):
+        captured("hf:GPT2LMHeadModel", asked=Asked())
+
+
+@pytest.mark.parametrize(
+    ("what", "output", "more", "said"),
+    [
+        (
+            "a_script.py:forward",
+            "there.yaml",
+            {},
+            "there.yaml is there already, and nothing was written; --force writes",
+        ),
+        ("a_script.py:forward", "x.json", {}, "-o is x.json, but should be a file that ends in .yaml"),
+        ("a_script.py:forward", "no/x.yaml", {}, "-o is no/x.yaml, but there is no folder no"),
+        ("a_script.py:forward", "folder.yaml", {}, "-o is folder.yaml, which is a folder"),
+        ("a_script.py:raises", "x.yaml", {}, "nothing was written"),
+        ("a_script.py:forward", "x.yaml", {"config": ["{}"]}, "--config is {}, which is no file of JSON"),
+        ("a_script.py:forward", "x.yaml", {"config": ["a=1"]}, "--config goes with hf:CLASS"),
+    ],
+)
+def test_what_keeps_a_file_from_being_written(
+    folder: Path, what: str, output: str, more: dict[str, Any], said: str
+) -> None:
+    (folder / "there.yaml").write_text("mine")
+    (folder / "folder.yaml").mkdir()
+    before = sorted(folder.glob("*"))
+    with pytest.raises(UsageError) as raised:
+        capture(what, output, **more)
+    assert said in str(raised.value)
+    assert [each for each in sorted(folder.glob("*")) if each.name != "__pycache__"] == before
+    assert (folder / "there.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("what", "more", "said"),
+    [
+        (
+            "a_script.py:forward",
+            {"ops": ["nothing"]},
+            "not asked for, as they have another name than --ops asks for: 1 call",
+        ),
+        ("a_script.py:quiet", {}, "it made no call of torch's: does the function run the model?"),
+        (
+            "a_script.py:draws",
+            {},
+            "left out, as they draw random numbers, so no result is the right one: 1 call of torch.rand",
+        ),
+    ],
+)
+def test_a_model_that_makes_no_case_is_an_error(folder: Path, what: str, more: dict[str, Any], said: str) -> None:
+    with pytest.raises(NothingSelected) as raised:
+        capture(what, "x.yaml", **more)
+    assert said in str(raised.value)
+    assert not (folder / "x.yaml").exists()
+
+
+def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
+    (folder / "there.yaml").write_text("mine")
+    written = capture("a_script.py:forward", "there.yaml", model="m", seed=3, force=True)
+    assert (folder / "there.yaml").read_text().splitlines()[1:3] == ["model: m", "defaults: {dtype: float32, seed: 3}"]
+    assert list(written.lines()) == [
+        "there.yaml: 1 case of 1 call, 1 operator, model m",
+        "next:",
+        "  optest run --plan there.yaml",
+        "  optest run --plan there.yaml --compile-backend inductor",
+    ]
+
+
+class Config:
+    def __init__(self) -> None:
+        self.vocab_size, self.width = 50, 4
+
+
+class TinyModel(torch.nn.Module):  # type: ignore[misc]
+    config_class = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(config.vocab_size, config.width)
+
+    def forward(self, input_ids: Any) -> Any:
+        return self.table(input_ids).sum()
+
+
+class PixelModel(TinyModel):
+    main_input_name = "input_values"
+
+
+@pytest.fixture
+def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of that name with two models: the real one is not wanted for a test of what is asked of it."""
+    module = types.ModuleType("transformers")
+    module.__version__ = "0"  # type: ignore[attr-defined]
+    module.TinyModel, module.PixelModel = TinyModel, PixelModel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers", module)
+
+
+def test_a_class_of_transformers_with_its_configuration(transformers: None) -> None:
+    found = captured("hf:TinyModel", asked=Asked(), config={"width": 6})
+    assert [case["op"] for case in found.cases] == ["torch.nn.functional.embedding", "torch.Tensor.sum"]
+    assert found.cases[0]["inputs"][1]["tensor"]["shape"] == [50, 6]
+    assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [1, 16]
+    assert found.stem == "TinyModel"
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "said"),
+    [
+        ("TinyModle", {}, "transformers has no model TinyModle; did you mean hf:TinyModel?"),
+        ("TinyModel", {"widht": 1}, "Config has no widht; did you mean width?"),
+        ("PixelModel", {}, "PixelModel takes input_values, which hf: cannot make up"),
+    ],
+)
+def test_what_a_class_does_not_have(transformers: None, name: str, config: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        captured(f"hf:{name}", asked=Asked(), config=config)
+    assert said in str(raised.value)
+
+
+def test_a_model_without_memory_can_be_captured() -> None:
+    """On torch's device meta a model of any size has shapes, which is what is wanted of it."""
+    with torch.device("meta"):
+        layer = torch.nn.Linear(16384, 65536)
+        x = torch.empty(1, 4096, 16384)
+    module = types.ModuleType("a_meta_model")
+    module.forward = lambda: layer(x).view(1, 4096, 8, -1).to(device=x.device)  # type: ignore[attr-defined]
+    sys.modules["a_meta_model"] = module
+    try:
+        linear, view, moved = captured("a_meta_model:forward", asked=Asked()).cases
+    finally:
+        del sys.modules["a_meta_model"]
+    assert linear["inputs"][1] == {"tensor": {"shape": [65536, 16384], "init": "randn"}}
+    assert view["inputs"][0]["tensor"]["shape"] == [1, 4096, 65536]
+    assert moved["kwmap"] == {"device": "cuda:0"}
