@@ -210,8 +210,12 @@ def _is_too_wide(stated: Allowance, expected: Expected) -> bool:
 
 
 def needs_its_name(case: TestCase, expected: Expected) -> bool:
-    """Whether a tolerance has to name this output: indices beside values are not meant by ``rtol: 0.01``."""
-    return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in case.outputs)
+    """Whether a tolerance has to name this output: indices beside values are not meant by ``rtol: 0.01``.
+
+    Where the outputs are not declared, the inputs tell whether there are values.
+    """
+    known = case.outputs or tuple([argument.spec for argument in case.inputs])
+    return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in known)
 
 
 def _close(case: TestCase, output: DType) -> Allowance:

@@ -13,7 +13,7 @@ from optest.compare import Expected
 from optest.core.border import Border
 from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
-from optest.numerics import ErrorStateKept, bits, private_copy, reset_float_mode
+from optest.numerics import ErrorStateKept, bits, have_same_gaps, private_copy, reset_float_mode
 from optest.process import leave
 from optest.spec import Argument, Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
@@ -165,11 +165,17 @@ def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:
 def _require_unchanged(case: TestCase, before: Sequence[Array], after: Sequence[Array]) -> None:
     mutates = case.descriptor.mutates
     for argument, given, left in zip(case.inputs, before, after, strict=True):
-        if argument.name in mutates or _are_same_bytes(given, left):
+        if argument.name in mutates or (_are_same_bytes(given, left) and have_same_gaps(given, left)):
             continue
         changed = bits(given) != bits(left)
         if not changed.any():
-            continue
+            if have_same_gaps(given, left):
+                continue
+            raise Fault(
+                Reason.OUT_OF_BOUNDS,
+                f"memory between the elements of {argument.path} ({argument.name}) was written",
+                details={"input": argument.name},
+            )
         index = tuple(int(axis[0]) for axis in np.nonzero(np.atleast_1d(changed)))[: changed.ndim]
         raise Fault(
             Reason.INPUT_MUTATED,

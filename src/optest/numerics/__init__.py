@@ -3,7 +3,7 @@
 from optest.numerics.error_state import ErrorStateKept, Quiet
 from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, dtype_of, is_known, numpy_dtype, widen
-from optest.numerics.layout import empty_storage, private_copy, view
+from optest.numerics.layout import empty_storage, have_same_gaps, private_copy, view
 from optest.numerics.rounding import round_to, ulp
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "bits",
     "dtype_of",
     "empty_storage",
+    "have_same_gaps",
     "is_known",
     "numpy_dtype",
     "private_copy",

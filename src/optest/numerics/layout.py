@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.numerics.formats import Array, numpy_dtype
+from optest.numerics.formats import Array, dtype_of, numpy_dtype
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["empty_storage", "private_copy", "storage_of", "view"]
+__all__ = ["empty_storage", "have_same_gaps", "private_copy", "storage_of", "view"]
 
 
 def empty_storage(spec: TensorSpec) -> Array:
@@ -63,6 +63,13 @@ def private_copy(array: Array, before: int = 0) -> Array:
     storage[lowest:] = memory
     copy = np.ndarray(array.shape, array.dtype, buffer=storage, offset=lowest + first, strides=array.strides)
     return copy
+
+
+def have_same_gaps(one: Array, other: Array) -> bool:
+    """Whether two arrays of one layout, equal in their elements, also agree in the memory between these."""
+    if one.size == 0 or _is_packed(one) or dtype_of(one.dtype).bits == 4:
+        return True
+    return bool((_span(one)[0] == _span(other)[0]).all())
 
 
 def storage_of(array: Array, spec: TensorSpec) -> Array:
