@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 import types
@@ -191,6 +192,12 @@ def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
         "  optest run --plan there.yaml",
         "  optest run --plan there.yaml --compile-backend inductor",
     ]
+
+
+def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
+    asked = "import sys, optest.cli, optest.api.capturing; print([each for each in ('torch', 'numpy') if each in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+    assert "torch" not in ended.stdout
 
 
 class Config:

@@ -72,6 +72,11 @@ def test_what_is_kept_of_the_values(tensor: Any, fill: dict[str, Any]) -> None:
     assert {key: found[key] for key in ("init", "init_args") if key in found} == fill
 
 
+def test_values_are_those_before_the_call_changed_them() -> None:
+    numbers = torch.tensor([1, 2])
+    assert tensor_of(numbers, torch.Tensor.zero_)["init_args"] == [1, 2]
+
+
 def test_masks_are_written_out_or_drawn_with_a_note() -> None:
     small, large = torch.tensor([[True, False]]), torch.arange(100) < 30
     assert tensor_of(small, torch.logical_not)["init_args"] == [[1, 0]]
