@@ -100,6 +100,23 @@ def test_which_calls_change_their_first_argument(name: str, changes: bool) -> No
     assert descriptor_of(name).mutates == (("input0",) if changes else ())
 
 
+@pytest.mark.parametrize(
+    ("call", "is_for_the_host"),
+    [
+        ("torch.arange(3)", True),
+        ("torch.zeros(2, 3, dtype=torch.float32)", True),
+        ("torch.arange(3, device=device('cuda:0'))", False),
+        ("torch.arange(3, device=device('cpu'))", True),
+        ("torch.Tensor.to(input0, device('cpu'))", True),
+        ("torch.Tensor.to(input0, device('cuda:0'))", False),
+        ("torch.abs(input0)", False),
+    ],
+)
+def test_which_calls_put_their_result_on_the_host(call: str, is_for_the_host: bool) -> None:
+    """``torch.arange(3)`` makes its tensor on the CPU, whatever the device under test: no fault of the device."""
+    assert torch_call(call).is_for_the_host is is_for_the_host
+
+
 def test_an_inplace_keyword_changes_the_first_argument() -> None:
     assert torch_call("torch.nn.functional.relu(input0, inplace=True)").mutates == (0,)
     assert torch_call("torch.nn.functional.relu(input0, inplace=False)").mutates == ()

@@ -30,8 +30,11 @@ class TorchCall:
 
     @property
     def is_for_the_host(self) -> bool:
-        """Whether the call itself moves something to the CPU."""
-        return any(isinstance(value, Device) and value.name.startswith("cpu") for value in self.call.values())
+        """Whether the call itself puts its result on the CPU: by name, or as it has neither a device nor a tensor."""
+        devices = [value for value in self.call.values() if isinstance(value, Device)]
+        if not devices:
+            return not self.call.tensors()
+        return any(value.name.startswith("cpu") for value in devices)
 
     def on(
         self,
