@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from user_shell import user_environment
 
-from optest.spec import CaseResult
+from optest.spec import CaseResult, Status
 from optest.store import read_journal
 
 pytest.importorskip("torch")
@@ -324,3 +325,25 @@ def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
     assert by_file["trained::mul"].key == by_flag["trained::mul"].key
     again = next(word for word in by_flag["trained::wrong"].repro.split() if word.endswith(".yaml"))
     assert '"grad": true' in (asked / again).read_text()
+
+
+@pytest.mark.heavy
+def test_inductor_leaves_nothing_beside_the_run_and_its_time_is_its_own(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    write(tmp_path, small="model: small\ncases: [{name: a, op: torch.sin, inputs: [{tensor: {shape: [4, 8]}}]}]\n")
+    asked = ["small.yaml", "--compile-backend", "inductor", "--report", "json", "--durations", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(temporary))
+        results, text = run(tmp_path, *asked)
+    (result,) = results.values()
+    assert result.status is Status.PASSED, text
+    assert list(temporary.iterdir()) == []
+    (compiled,) = (tmp_path / ".optest" / "runs").glob("*/compiled")
+    assert any(compiled.rglob("*.so"))
+    assert result.timings.compile_s is not None
+    assert result.timings.run_s is not None
+    assert result.timings.compile_s > result.timings.run_s
+    assert "(compiler " in text
+    (report,) = (tmp_path / ".optest" / "runs").glob("*/*report*.json")
+    assert json.loads(report.read_text())["cases"][0]["timings"]["compile_s"] == result.timings.compile_s

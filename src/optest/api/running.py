@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any, TextIO
 
 from optest.api.asking import Asked, asked, driver_options, flags_of, nothing_left
@@ -248,7 +249,11 @@ class _Lanes:
             driver=request.driver.name,
             scratch=directory.path,
             environment=worker_environment(
-                {**_compile_cache(request, directory), **request.driver.environment(request.cases), **environment()},
+                {
+                    **_compile_cache(request, directory),
+                    **request.driver.environment(request.cases),
+                    **_stated_by_the_user(environment()),
+                },
                 jobs,
             ),
             options=driver_options(request.settings),
@@ -291,7 +296,17 @@ def _compile_cache(request: Asked, directory: RunDirectory) -> dict[str, str]:
     """Where a compiler of torch keeps what it made: with the run, so that no run gets another one's kernels."""
     if not request.settings["compile_backend"]:
         return {}
-    return {"TORCHINDUCTOR_CACHE_DIR": str((directory.path / "compiled").absolute())}
+    return {_CACHE: str((directory.path / "compiled").absolute())}
+
+
+_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def _stated_by_the_user(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables without the folder that torch states for itself as soon as it is loaded, which is nobody's wish."""
+    cache = Path(variables.get(_CACHE, ""))
+    is_default = cache.name.startswith("torchinductor_") and cache.parent == Path(gettempdir())
+    return {name: value for name, value in variables.items() if name != _CACHE or not is_default}
 
 
 def _runs_foreign_code(request: Asked) -> bool:

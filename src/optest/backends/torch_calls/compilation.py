@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-from torch._dynamo import callback
-
 __all__ = ["Compilation", "watched"]
 
 
@@ -34,13 +32,15 @@ class Compilation:
             self.seconds += perf_counter() - self._since
             self._since = None
         error = sys.exc_info()[1]
-        if error is not None and arguments.callback_trigger is callback.CallbackTrigger.LAZY_BACKWARD:
+        if error is not None and arguments.callback_trigger.name == "LAZY_BACKWARD":
             self._backward_failures.append(error)
 
 
 @contextmanager
 def watched(found: Compilation) -> Iterator[None]:
     """Note the compilations within."""
+    from torch._dynamo import callback  # which a run that compiles nothing does not wait for
+
     handler = callback.callback_handler
     handler.register_start_callback(found._begin)
     handler.register_end_callback(found._end)

@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
+from optest.backends.torch_calls.compiler_cache import keep_headers_in_cache, load_compiler
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
@@ -21,6 +22,7 @@ Call = Callable[..., list[Any]]
 
 def require_compiler(backend: str) -> None:
     """Raise ``UnknownName`` for what is no backend of ``torch.compile``."""
+    load_compiler()
     known = torch._dynamo.list_backends(exclude_tags=())
     if backend not in known:
         raise UnknownName("compile backend", backend, known)
@@ -57,6 +59,7 @@ def differentiated_by(
 def _answered(
     call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Answer], *, refuses: bool
 ) -> Answer:
+    keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     counters = torch._dynamo.utils.counters
     counters.clear()
