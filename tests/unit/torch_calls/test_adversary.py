@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from optest.backends.torch_calls.calling import torch_call
+from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
 from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
     Argument,
+    Fault,
     Fill,
     Layer,
     Reason,
@@ -80,3 +84,84 @@ def test_memory_between_the_elements_of_an_input_is_not_the_calls_to_write() -> 
     rows = argument(0, (3, 4), strides=(8, 1))
     assert verdict("torch.exp(input0)", rows).status is Status.PASSED
     assert verdict("torch.exp(input0)", rows, driver=Wrong(write_gaps)).reason is Reason.OUT_OF_BOUNDS
+
+
+SLICED = argument(0, (3, 4), strides=(8, 1))
+
+
+def compiled_wrongly(name: str, text: str, *inputs: Argument, harm: Callable[[Sequence[Any], Any], Any]) -> Verdict:
+    """The verdict where a compiler of that name does harm: ``harm`` gets the graph's tensors and its results."""
+
+    def compiler(graph: Any, _: Any) -> Any:
+        return lambda *given: harm([each for each in given if isinstance(each, torch.Tensor)], graph(*given))
+
+    torch._dynamo.register_backend(compiler, name=name)
+    driver = TorchBackend()
+    driver.configure({"compile_backend": name})
+    return verdict(text, *inputs, driver=driver)
+
+
+def test_a_call_in_place_writes_no_memory_between_the_elements() -> None:
+    def write_gaps(given: Sequence[Any], results: Any) -> Any:
+        given[0].as_strided((20,), (1,))[4:8] += 1
+        return results
+
+    assert verdict("torch.relu_(input0)", SLICED).status is Status.PASSED
+    found = compiled_wrongly("optest_gaps", "torch.relu_(input0)", SLICED, harm=write_gaps)
+    assert found.reason is Reason.OUT_OF_BOUNDS, found
+
+
+def test_a_copy_has_memory_of_its_own() -> None:
+    assert verdict("torch.clone(input0)", argument(0, (3, 4))).status is Status.PASSED
+    found = compiled_wrongly(
+        "optest_no_copy", "torch.clone(input0)", argument(0, (3, 4)), harm=lambda given, _: (given[0],)
+    )
+    assert found.reason is Reason.STATE, found
+    assert "should have memory of its own" in found.message
+
+
+@pytest.mark.parametrize(
+    "text", ["torch.transpose(input0, 0, 1)", "torch.contiguous(input0)", "torch.getitem(input0, 1)"]
+)
+def test_a_view_is_the_memory_of_its_input(text: str) -> None:
+    assert verdict(text, argument(0, (3, 4))).status is Status.PASSED
+
+
+def test_a_call_in_place_returns_what_it_changed() -> None:
+    call = torch_call("torch.relu_(input0)")
+    rows = [np.ones((2, 2), np.float32)]
+    changed = torch.ones(2, 2)
+    require_memory_as_on_cpu(call, rows, [changed], [changed, changed])
+    with pytest.raises(Fault, match="returns another tensor"):
+        require_memory_as_on_cpu(call, rows, [changed], [changed.clone(), changed])
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [((0, 1), Reason.INPUT_MUTATED), ((0, 5), Reason.OUT_OF_BOUNDS)],
+)
+def test_inputs_on_a_device_are_looked_at_too(place: tuple[int, int], reason: Reason) -> None:
+    """The memory of the host is another one there, so it shows nothing."""
+    storage = torch.zeros(3, 8)
+    array = storage.numpy()[:, :4]
+    call = torch_call("torch.exp(input0)")
+
+    def placed(_: int) -> torch.Tensor:
+        return storage.clone()[:, :4]
+
+    used = placed(0)
+    require_left_alone(call, [used], [used], placed)
+    used.as_strided((3, 8), (8, 1))[place] = 1
+    with pytest.raises(Fault) as raised:
+        require_left_alone(call, [used], [used], placed)
+    assert raised.value.reason is reason
+    assert array.sum() == 0
+
+
+def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
+    call = torch_call("torch.exp(input0)")
+    used = torch.zeros(4).expand(3, 4)
+    require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
+    used[0].fill_(1)
+    with pytest.raises(Fault, match="input0 was changed"):
+        require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))

@@ -1,0 +1,123 @@
+"""What a call does to memory beside its results: inputs that it should leave alone, and results that are an input's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from optest.backends.torch_calls.calling import TorchCall
+from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.numerics import Array
+from optest.spec import Fault, Reason
+from optest.spec.calls import TensorRef
+
+__all__ = ["require_left_alone", "require_memory_as_on_cpu"]
+
+_CPU = torch.device("cpu")
+
+
+def require_left_alone(
+    call: TorchCall,
+    placed: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    again: Callable[[int], torch.Tensor],
+) -> None:
+    """Look at the inputs after the call.
+
+    ``placed`` are the inputs, ``given`` what the call got: copies where it changes them. ``again`` puts an input on the
+    device once more; where that is the very memory of the first one, its owner sees to it.
+
+    Raises:
+        Fault: INPUT_MUTATED for an input that the call should not change, OUT_OF_BOUNDS for the memory between the
+            elements of any.
+    """
+    for index, (tensor, used) in enumerate(zip(placed, given, strict=True)):
+        if index in call.mutates:
+            if used is not tensor and not tensor.is_contiguous() and _span(used) == _span(tensor):
+                _require_same_gaps(index, _bytes(tensor), _bytes(used), _is_element(tensor))
+            continue
+        before = again(index)
+        if before.data_ptr() == tensor.data_ptr():
+            continue
+        was, now, is_element = _bytes(before), _bytes(tensor), _is_element(tensor)
+        if not torch.equal(was[is_element], now[is_element]):
+            raise Fault(Reason.INPUT_MUTATED, f"input{index} was changed on the device", details={"input": index})
+        _require_same_gaps(index, was, now, is_element)
+
+
+def _require_same_gaps(index: int, was: torch.Tensor, now: torch.Tensor, is_element: torch.Tensor) -> None:
+    if not torch.equal(was[~is_element], now[~is_element]):
+        message = f"memory between the elements of input{index} was written"
+        raise Fault(Reason.OUT_OF_BOUNDS, message, details={"input": index})
+
+
+def _span(tensor: torch.Tensor) -> int:
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + reach if tensor.numel() else 0
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """One row of bytes for every element from the first to the last in memory, those between them, too."""
+    span = _span(tensor)
+    return tensor.detach().as_strided((span,), (1,)).view(torch.uint8).reshape(span, tensor.element_size())
+
+
+def _is_element(tensor: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(_span(tensor), device=tensor.device).as_strided(tensor.shape, tensor.stride())
+    found = torch.zeros(_span(tensor), dtype=torch.bool, device=tensor.device)
+    found[places.reshape(-1)] = True
+    return found
+
+
+def require_memory_as_on_cpu(
+    call: TorchCall, inputs: Sequence[Array], given: Sequence[torch.Tensor], leaves: Sequence[Any]
+) -> None:
+    """Look at whose memory the results are; torch on the CPU is asked where one of them is an input's.
+
+    Raises:
+        Fault: STATE for a call in place that returns another tensor than the one it changed, and for a result that is
+            an input's memory though it should have its own: who changes one of them later changes both.
+    """
+    returned = leaves[: len(leaves) - len(call.mutates)]
+    shared = _shared(returned, given)
+    if returned and _is_in_place(call) and isinstance(returned[0], torch.Tensor) and returned[0].numel():
+        changed = call.call.args[0].index
+        if (0, changed) not in shared:
+            raise Fault(
+                Reason.STATE, f"the call changes input{changed}, but returns another tensor than the one it changed"
+            )
+    questionable = {pair for pair in shared if pair[1] not in call.mutates}
+    if not questionable:
+        return
+    tensors = on_cpu(inputs)
+    with torch.no_grad():
+        questionable -= _shared(call.on(tensors, _CPU)(), tensors)
+    for number, index in sorted(questionable):
+        raise Fault(
+            Reason.STATE,
+            f"output{number} is the memory of input{index}, but should have memory of its own: what is written into "
+            "one of them changes both",
+        )
+
+
+def _is_in_place(call: TorchCall) -> bool:
+    """Whether the call changes its first argument and returns it."""
+    is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
+    return is_named and bool(call.call.args) and isinstance(call.call.args[0], TensorRef)
+
+
+def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:
+    """Which results lie in the memory of which inputs."""
+    owners = {_storage(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
+    return {
+        (number, owners[_storage(leaf)])
+        for number, leaf in enumerate(leaves)
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel() and _storage(leaf) in owners
+    }
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr())
