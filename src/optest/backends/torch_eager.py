@@ -12,10 +12,11 @@ import torch
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_calls.allowed import names_in
-from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
+from optest.backends.torch_calls.answering import answer, call_of, why_no_operator, with_gradients
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
+from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.memory import why_too_large
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.backends.torch_operators import TORCH_OPERATORS
@@ -130,17 +131,22 @@ class TorchBackend(BackendDriver):
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         return () if self._asked is None else self._asked.checks()
 
-    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
-        """What computes the case from tensors at their places."""
+    def _operator(
+        self, case: TestCase, inputs: Sequence[Any] = ()
+    ) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+        """What computes the case from tensors at their places; ``inputs`` are their values, for its gradients."""
         if case.descriptor.category != CATEGORY:
             return TORCH_OPERATORS[case.descriptor.name]
         call = call_of(case)
+        if case.attributes.get("grad"):
+            above, asked = gradients_from_above(call, inputs), UnderTest(case.descriptor.name, self._device)
+            return lambda tensors, _: with_gradients(call, tensors, above, asked)
         return lambda tensors, _: call.on(tensors, self._device)()
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs."""
-        operator, attributes = self._operator(case), case.attributes
+        operator, attributes = self._operator(case, inputs), case.attributes
         tensors = [
             to_torch(array, self._device, offset=argument.spec.offset)
             for argument, array in zip(case.inputs, inputs, strict=True)
@@ -165,6 +171,8 @@ class TorchBackend(BackendDriver):
         """
         if reason := self.unsupported(case):
             return reason
+        if case.attributes.get("grad"):
+            return "gradients are not written as torch calls; without grad the call itself is"
         try:
             tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
             recording = Recording(

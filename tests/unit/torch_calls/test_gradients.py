@@ -11,7 +11,9 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.memory import bytes_needed
 from optest.backends.torch_eager import TorchBackend
+from optest.core.benchmarking import BenchOptions
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
@@ -366,3 +368,22 @@ def test_gradients_from_above_are_the_same_numbers_in_every_dtype(kind: torch.dt
     narrow = draw(0, torch.zeros(50, dtype=kind))
     assert torch.equal(narrow.to(wide), draw(0, torch.zeros(50, dtype=wide)))
     assert narrow.abs().min() > 0
+
+
+def test_a_gradient_is_timed_with_its_call() -> None:
+    asked = case("torch.nn.functional.silu(input0)", tensor("float32", 12, 16))
+    found = execute([asked], TorchBackend(), bench=BenchOptions(target_s=0.01))
+    assert found.verdicts[0].status is Status.PASSED, found
+    assert found.benchmark is not None
+
+
+def test_no_script_leaves_the_gradients_out() -> None:
+    asked = case("torch.nn.functional.silu(input0)", tensor("float32", 12, 16))
+    assert "gradients are not written" in str(TorchBackend().script(asked, [], may_run=True))
+
+
+def test_gradients_need_more_memory() -> None:
+    plain, both = (
+        bytes_needed(case("torch.abs(input0)", tensor("float32", 12, 16), grad=grad)) for grad in (False, True)
+    )
+    assert both >= 2 * plain

@@ -18,6 +18,8 @@ _COPIES = 3
 """Of an input: as it is drawn, the backend's own, and the reference's."""
 
 _WIDE_BYTES = 8
+_WITH_GRADIENTS = 3
+"""Every input has a gradient, every output one from above, and torch keeps what lies between them."""
 
 
 def why_too_large(case: TestCase, most: int | None) -> str | None:
@@ -37,7 +39,8 @@ def bytes_needed(case: TestCase) -> int:
     wide = 0 if is_moved else _WIDE_BYTES * (3 if case.descriptor.terms is not None else 1)
     specs = tuple(argument.spec for argument in case.inputs)
     given = sum(spec.storage_elements * (_COPIES * spec.dtype.itemsize_bytes + wide) for spec in specs)
-    return given + _bytes_of_outputs(case.attributes["call"], specs, wide)
+    forward = given + _bytes_of_outputs(case.attributes["call"], specs, wide)
+    return forward * _WITH_GRADIENTS if case.attributes.get("grad") else forward
 
 
 @lru_cache(maxsize=4096)
