@@ -14,6 +14,7 @@ from optest.backends.torch_calls.cpu_tensors import on_cpu
 from optest.backends.torch_calls.devices import kept_on_device, require_on_device
 from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
+from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
@@ -61,7 +62,7 @@ def answer(
 
     Raises:
         Fault: WRONG_DEVICE, COMPILE, FALLBACK, and NOT_REFUSED or WRONG_ERROR where torch on the CPU does not refuse
-            what the case says is refused.
+            what the case says is refused; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
     """
     call = call_of(case)
     if case.expects_error is not None:
@@ -70,8 +71,13 @@ def answer(
     with kept_on_device(asked):
         if case.attributes.get("grad") and case.expects_error is None:
             leaves = with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
+            require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
-            leaves = _results(call, changeable(call, tensors), asked, refuses=case.expects_error is not None)
+            given = changeable(call, tensors)
+            leaves = _results(call, given, asked, refuses=case.expects_error is not None)
+            if case.expects_error is None:
+                require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
+                require_memory_as_on_cpu(call, inputs, given, leaves)
         asked.synchronize()
     for leaf in leaves:
         require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)
