@@ -16,6 +16,7 @@ from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
     Argument,
+    ExpectedError,
     Fault,
     Fill,
     Layer,
@@ -165,3 +166,32 @@ def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
     used[0].fill_(1)
     with pytest.raises(Fault, match="input0 was changed"):
         require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
+
+
+TENTHS = argument(0, (2,), fill=Fill(kind="data", parameters={"values": [0.1, 0.3]}))
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "gt", "le", "Tensor.eq", "ops.aten.eq.Scalar", "searchsorted"])
+def test_a_number_is_compared_in_the_dtype_of_the_tensor(name: str) -> None:
+    """0.1 as float32 is 0.1 to torch, though not in float64."""
+    assert verdict(f"torch.{name}(input0, 0.1)", TENTHS).status is Status.PASSED
+    if name == "eq":
+        found = verdict("torch.eq(input0, 0.1)", TENTHS, driver=Wrong(lambda outputs, _: [~outputs[0]]))
+        assert found.reason is Reason.VALUE
+
+
+def test_a_compiler_that_fails_refuses_nothing() -> None:
+    def fails(_: Any, __: Any) -> Any:
+        raise RuntimeError("no kernel for negative powers")
+
+    torch._dynamo.register_backend(fails, name="optest_no_pow")
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "optest_no_pow"})
+    case = TestCase(
+        descriptor=operators.get("torch.pow"),
+        inputs=(argument(0, (3,), "int64", Fill(kind="ones")),),
+        attributes={"call": "torch.pow(input0, -1)"},
+        expects_error=ExpectedError(type="RuntimeError", match="negative"),
+    )
+    assert execute([case], TorchBackend()).verdicts[0].status is Status.PASSED
+    assert execute([case], driver).verdicts[0].reason is Reason.COMPILE

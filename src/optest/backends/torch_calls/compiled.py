@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
@@ -33,7 +34,7 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, r
 
     Raises:
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
-            is nothing to compile; with ``refuses`` the exception is raised as it is.
+            is nothing to compile; with ``refuses`` what is no failure of the compiler is raised as it is.
     """
     return list(_answered(call, tensors, asked, lambda function: function(*tensors), refuses=refuses))
 
@@ -69,7 +70,8 @@ def _answered(
         try:
             answer = ask(function)
         except Exception as error:
-            if refuses or not (_is_of_the_compiler(error) or asked.compilation.failed_by(error)):
+            is_refusal = refuses and not isinstance(error, BackendCompilerFailed)
+            if is_refusal or not (_is_of_the_compiler(error) or asked.compilation.failed_by(error)):
                 raise
             if asked.may_fall_back:
                 asked.fallbacks.append(f"{who}: {_said(error)}")

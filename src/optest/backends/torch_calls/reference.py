@@ -50,7 +50,7 @@ def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dt
 
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
-    if rule is not None and rule.kind in _AS_THEY_ARE:
+    if (rule is not None and rule.kind in _AS_THEY_ARE) or _compares(call):
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
     leaves: list[Any] | None = None
@@ -73,6 +73,18 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
             for index, each in zip(call.beside, found[results:], strict=True)
         ),
     ]
+
+
+_COMPARISONS = """
+eq equal ge greater greater_equal gt isin le less less_equal lt ne not_equal searchsorted bucketize
+"""
+
+
+def _compares(call: TorchCall) -> bool:
+    """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
+    parts = call.call.function.split(".")
+    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
+    return last.strip("_") in _COMPARISONS.split()
 
 
 def _in_float64(
