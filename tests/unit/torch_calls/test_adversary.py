@@ -195,3 +195,15 @@ def test_a_compiler_that_fails_refuses_nothing() -> None:
     )
     assert execute([case], TorchBackend()).verdicts[0].status is Status.PASSED
     assert execute([case], driver).verdicts[0].reason is Reason.COMPILE
+
+
+def test_contiguous_is_contiguous() -> None:
+    columns = argument(0, (3, 4), strides=(1, 3))
+    assert verdict("torch.contiguous(input0)", columns).status is Status.PASSED
+    found = compiled_wrongly(
+        "optest_strided",
+        "torch.contiguous(input0)",
+        columns,
+        harm=lambda given, _: (given[0].t().clone(memory_format=torch.contiguous_format).t(),),
+    )
+    assert found.reason is Reason.SHAPE, found

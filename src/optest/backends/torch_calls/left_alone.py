@@ -79,11 +79,13 @@ def require_memory_as_on_cpu(
 
     Raises:
         Fault: STATE for a call in place that returns another tensor than the one it changed, and for a result that is
-            an input's memory though it should have its own: who changes one of them later changes both.
+            an input's memory though it should have its own: who changes one of them later changes both. SHAPE for a
+            result of ``contiguous`` that is not.
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
+    _require_contiguous(call, returned)
     shared = _shared(returned, given)
-    if returned and _is_in_place(call) and isinstance(returned[0], torch.Tensor) and returned[0].numel():
+    if returned and _is_in_place(call) and isinstance(returned[0], torch.Tensor) and _storage(returned[0]):
         changed = call.call.args[0].index
         if (0, changed) not in shared:
             raise Fault(
@@ -103,6 +105,14 @@ def require_memory_as_on_cpu(
         )
 
 
+def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
+    """``contiguous()`` is about strides alone, which no comparison of values sees."""
+    is_asked = call.call.function.endswith(".contiguous") and len(call.call.args) == 1 and not call.call.kwargs
+    if is_asked and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
+        strides = list(returned[0].stride())
+        raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
+
+
 def _is_in_place(call: TorchCall) -> bool:
     """Whether the call changes its first argument and returns it."""
     is_named = bool(descriptor_of(call.call.function).mutates) or call.call.kwargs.get("inplace") is True
@@ -110,12 +120,13 @@ def _is_in_place(call: TorchCall) -> bool:
 
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:
-    """Which results lie in the memory of which inputs."""
-    owners = {_storage(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
+    """Which results lie in the memory of which inputs; tensors without values lie in none."""
+    owners = {_storage(tensor): index for index, tensor in enumerate(tensors)}
+    owners.pop(0, None)
     return {
         (number, owners[_storage(leaf)])
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel() and _storage(leaf) in owners
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and _storage(leaf) in owners
     }
 
 
