@@ -47,9 +47,12 @@ def case(text: str) -> TestCase:
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def library() -> Iterator[None]:
-    """Operators of a device that has no kernel for them: one returns what the CPU made, another one warns of it."""
+    """Operators of a device that has no kernel for them: one returns what the CPU made, another one warns of it.
+
+    They are there as long as the names that were looked up once.
+    """
     with torch.library._scoped_library("optest_devices", "DEF") as made:
         made.define("on_cpu(Tensor x) -> Tensor")
         made.define("warns(Tensor x) -> Tensor")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch._dynamo.exc import BackendCompilerFailed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
@@ -70,7 +69,7 @@ def _answered(
         try:
             answer = ask(function)
         except Exception as error:
-            is_refusal = refuses and not isinstance(error, BackendCompilerFailed)
+            is_refusal = refuses and not isinstance(error, torch._dynamo.exc.BackendCompilerFailed)
             if is_refusal or not (_is_of_the_compiler(error) or asked.compilation.failed_by(error)):
                 raise
             if asked.may_fall_back:
