@@ -31,6 +31,7 @@ SCRIPTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "generation": (("1048576",), ()),
     "references": (("--quick",), ()),
     "ffi_overhead": (("--quick",), ()),
+    "model_cases": (("--quick",), ()),
 }
 
 

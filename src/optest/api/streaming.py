@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Iterator, Sequence
 
@@ -75,7 +74,7 @@ class CaseStream:
 
     def _run(self) -> None:
         try:
-            run_cases(self._request, stream=io.StringIO(), reporters=[_Listener(self)], choose=self._turns)
+            run_cases(self._request, terminal=_Listener(self), choose=self._turns)
         except OptestError as error:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever

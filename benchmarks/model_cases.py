@@ -1,0 +1,244 @@
+"""What model cases cost: collected, asked from pytest, and run as a whole against a bare loop.
+
+    python benchmarks/model_cases.py [--quick] [--models FILE...]
+
+- collected: 10,000 cases in ten files against the C loader of YAML over the same files; listing them, which imports no
+  torch, and making cases of them.
+- in pytest: what a case costs beyond its call and its reference: the slope between two numbers of cases, less the
+  mean of the two times that the journal has.
+- whole files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
+  shapes, strides and dtypes with torch's own generator and makes the same calls in their dtype and in float64; once
+  more with what the rule for sums needs beside these, Σ|terms| and Σterms², which are two further calls in float64.
+
+Wall and processor seconds, children included; on a busy machine the processor's are the ones to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+HEAD = "model: {model}\ndefaults: {{dtype: fp16, seed: 123, rtol: 0.005, atol: 0.005}}\ncases:\n"
+CASE = """\
+  - name: torch.add.{number}
+    op: torch.add
+    inputs:
+      - tensor: {{shape: [{size}, 8], stride: [8, 1], storage_offset: 0, dtype: torch.float16, init: rand}}
+      - tensor: {{shape: [{size}, 8], stride: [8, 1], storage_offset: 0, dtype: torch.float16, init: rand}}
+    attrs: {{}}
+    description: |
+      File: modeling.py:{number}
+      Code: x = x + y
+    marks: constant
+"""
+LAYERS = """\
+  - {{name: linear.{number}, op: torch.nn.functional.linear, inputs: [{{tensor: {{shape: [64, {size}]}}}}, {{tensor: {{shape: [{size}, {size}], init: xavier}}}}]}}
+  - {{name: silu.{number}, op: torch.nn.functional.silu, inputs: [{{tensor: {{shape: [64, {size}], init: randn}}}}]}}
+  - {{name: mul.{number}, op: torch.mul, inputs: [{{tensor: {{shape: [64, {size}], init: randn}}}}, {{tensor: {{shape: [64, {size}], init: randn}}}}]}}
+"""  # noqa: E501 - one case a line
+EMPTY = """\
+import pytest
+import torch
+
+@pytest.mark.parametrize("number", range({count}))
+def test_nothing(number):
+    pass
+"""
+TERMS = "optest.backends.torch_calls.reference:terms"
+Seconds = tuple[float, float]
+"""Wall and processor."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer cases")
+    parser.add_argument("--models", nargs="*", type=Path, default=[], help="files of model cases for the last row")
+    parser.add_argument("--bare", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--terms", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.bare:
+        bare_loop(*options.bare, with_terms=options.terms)
+        return 0
+    print(f"load average {os.getloadavg()[0]:.1f} at the start, {len(os.sched_getaffinity(0))} cores\n")
+    print("| what | wall s | processor s | ratio (processor) | to reach |\n|---|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        collected(Path(folder, "many"), 1000 if options.quick else 10_000)
+        in_pytest(Path(folder, "pytest"), (100, 1100) if options.quick else (200, 3200))
+        whole_files(Path(folder, "whole"), [path.resolve() for path in options.models], 20 if options.quick else 200)
+    return 0
+
+
+def row(what: str, seconds: Seconds, ratio: str = "", wanted: str = "") -> None:
+    print(f"| {what} | {seconds[0]:.3f} | {seconds[1]:.3f} | {ratio} | {wanted} |", flush=True)
+
+
+def timed(call: Callable[[], Any]) -> Seconds:
+    wall, processor = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def least(call: Callable[[], Any], times: int = 3) -> Seconds:
+    return min((timed(call) for _ in range(times)), key=lambda each: each[1])
+
+
+def run(command: Sequence[str], folder: Path) -> Seconds:
+    """A process with all of its children.
+
+    Raises:
+        RuntimeError: if it ended otherwise than with 0 or 1.
+    """
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.perf_counter()
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    wall = time.perf_counter() - wall
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if ended.returncode not in (0, 1):
+        raise RuntimeError(f"{command}: {ended.returncode}\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def collected(folder: Path, count: int) -> None:
+    import yaml
+
+    from optest.api import collecting
+
+    folder.mkdir()
+    files = [folder / f"m{index}.yaml" for index in range(10)]
+    for index, file in enumerate(files):
+        numbers = range(index * count // 10 + 1, (index + 1) * count // 10 + 1)
+        cases = "".join(CASE.format(number=number, size=number) for number in numbers)
+        file.write_text(HEAD.format(model=f"m{index}") + cases)
+    loaded = least(lambda: [yaml.load(file.read_bytes(), yaml.CSafeLoader) for file in files])
+    row(f"YAML of {count:,} cases, C loader", loaded)
+    listed = least(lambda: [list(collecting.listed_cases(file)) for file in files])
+    if "torch" in sys.modules:
+        raise RuntimeError("listing imported torch")
+    row("listed, torch not imported", listed, f"{listed[1] / loaded[1]:.2f}", "≤ 2")
+    import torch  # noqa: F401 - not what is measured
+
+    made = least(lambda: [collecting.collected(file, {"compile_backend": "eager"}) for file in files])
+    row("made into cases", made, f"{made[1] / loaded[1]:.2f}", "≤ 2")
+
+
+def in_pytest(folder: Path, counts: tuple[int, int]) -> None:
+    from optest.store import read_journal
+
+    spent: list[Seconds] = []
+    empty: list[Seconds] = []
+    journals: list[Path] = []
+    for count in counts:
+        place = folder / str(count)
+        place.mkdir(parents=True)
+        text = "".join(CASE.format(number=number, size=number % 97 + number // 97 + 1) for number in range(count))
+        (place / "m.yaml").write_text(HEAD.format(model="m") + text)
+        command = (sys.executable, "-m", "pytest", "-q", "-p", "optest.pytest_plugin", "-p", "no:cacheprovider")
+        options = ("--compile-backend", "eager", "--no-dedupe", "m.yaml")
+        spent.append(min((run((*command, *options), place) for _ in range(2)), key=lambda each: each[1]))
+        (place / "test_empty.py").write_text(EMPTY.format(count=count))
+        empty.append(run((sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_empty.py"), place))
+        journals += sorted(place.glob(".optest/runs/*/journal.jsonl"))[-1:]
+    results = read_journal(journals[-1]).results[counts[0] :]  # the first case imports half of torch
+    own = sum((each.timings.run_s or 0) + (each.timings.reference_s or 0) for each in results) / len(results)
+    more = counts[1] - counts[0]
+    wall, processor = ((spent[1][which] - spent[0][which]) / more for which in (0, 1))
+    row(
+        "an empty test of pytest beside torch, ms",
+        ((empty[1][0] - empty[0][0]) / more * 1e3, (empty[1][1] - empty[0][1]) / more * 1e3),
+    )
+    row("a case in pytest, ms", (wall * 1e3, processor * 1e3))
+    row("of it the call and its reference, ms", (own * 1e3, own * 1e3))
+    row("overhead, ms", ((wall - own) * 1e3, (processor - own) * 1e3), "", "≤ 1 ms")
+
+
+def whole_files(folder: Path, models: list[Path], layers: int) -> None:
+    folder.mkdir()
+    if not models:
+        models = [folder / "generated.yaml"]
+        cases = "".join(LAYERS.format(number=number, size=256 + 8 * number) for number in range(layers))
+        models[0].write_text(HEAD.format(model="generated") + cases)
+    plan = folder / "all.yaml"
+    plan.write_text(f"include: [{', '.join(map(str, models))}]\n")
+    command = (sys.executable, "-m", "optest", "run", "--plan", str(plan), "-qq")
+    whole = run(command, folder)
+    journal = sorted(folder.glob(".optest/runs/*/journal.jsonl"))[-1]
+    bare = run((sys.executable, str(Path(__file__).resolve()), "--bare", str(plan), str(journal)), folder)
+    names = ", ".join(path.stem for path in models)
+    row(f"bare loop over {names}", bare)
+    with_terms = run(
+        (sys.executable, str(Path(__file__).resolve()), "--terms", "--bare", str(plan), str(journal)), folder
+    )
+    row("the same with the terms of sums", with_terms)
+    row("optest run, against that", whole, f"{whole[1] / with_terms[1]:.2f} ({whole[0] / with_terms[0]:.2f} wall)")
+    row(
+        "optest run, against the bare loop", whole, f"{whole[1] / bare[1]:.2f} ({whole[0] / bare[0]:.2f} wall)", "≤ 1.5"
+    )
+    report(journal)
+
+
+def report(journal: Path) -> None:
+    """Where the time went."""
+    from optest.store import read_journal
+
+    results = [each for each in read_journal(journal).results if each.duplicate_of is None]
+    parts = {
+        name: sum(getattr(each.timings, name) or 0.0 for each in results)
+        for name in ("generate_s", "reference_s", "run_s", "compare_s")
+    }
+    print("\n" + ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items()))
+
+
+def bare_loop(plan: Path, journal: Path, *, with_terms: bool) -> None:
+    """The calls that were executed, once in their dtype and once in float64, on tensors that torch fills."""
+    import torch
+
+    from optest.api import cases
+    from optest.backends.torch_calls.calling import torch_call
+    from optest.store import read_journal
+
+    done = read_journal(journal).results
+    executed = {each.id for each in done if each.duplicate_of is None and each.status.value != "skipped"}
+    failed = 0
+    for case in cases(plan=str(plan)):
+        if case.id not in executed:
+            continue
+        call = torch_call(case.attributes["call"])
+        tensors = [filled(argument) for argument in case.inputs]
+        wide = [each.double() if each.is_floating_point() else each for each in tensors]
+        asked = [tensors, wide]
+        if with_terms and case.descriptor.terms == TERMS:
+            asked += [[each.abs() for each in wide], [each.abs().square() for each in wide]]
+        for given in asked:
+            try:
+                call.on(given, torch.device("cpu"))()
+            except (RuntimeError, TypeError, IndexError):  # noqa: PERF203 - each call for itself
+                failed += 1  # a refusal that is expected, or no such kernel in float64
+    print(f"{len(executed)} calls, {failed} refused", file=sys.stderr)
+
+
+def filled(argument: Any) -> Any:
+    import torch
+
+    spec = argument.spec
+    dtype = getattr(torch, spec.dtype.name)
+    strides = spec.strides or torch.empty(spec.shape, device="meta").stride()
+    reach = 1 + spec.offset + sum((size - 1) * step for size, step in zip(spec.shape, strides, strict=True) if size)
+    if dtype.is_floating_point:
+        storage = torch.rand(reach, dtype=dtype)
+    elif dtype is torch.bool:
+        storage = torch.randint(0, 2, (reach,), dtype=dtype)
+    else:
+        storage = torch.zeros(reach, dtype=dtype)  # a position in anything
+    return storage.as_strided(spec.shape, strides, spec.offset)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
