@@ -230,7 +230,7 @@ class TorchBackend(BackendDriver):
         return str(self._device)
 
     def versions(self) -> Mapping[str, str]:
-        found = {"torch": torch.__version__}
+        found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
         if self._device.type == "cpu":
             found["torch_cpu"] = torch.backends.cpu.get_cpu_capability()  # which of its kernels run: AVX2, AVX512
         vendor = _VENDOR_MODULES.get(self._device.type)

