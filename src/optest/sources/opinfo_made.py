@@ -61,6 +61,7 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
         raise Refused("it yields nothing that could be compared")
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return {}
+    leaves = leaves[: len(leaves) - len(call.beside)]  # what is changed beside the results has a rule of its own
     dtypes = [_dtype(leaf) for leaf in leaves]
     facts: dict[str, Any] = {}
     if not all(leaf.numel() for leaf in leaves):

@@ -121,12 +121,12 @@ def _is_in_place(call: TorchCall) -> bool:
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:
     """Which results lie in the memory of which inputs; tensors without values lie in none."""
-    owners = {_storage(tensor): index for index, tensor in enumerate(tensors)}
+    owners = {_storage(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
     owners.pop(0, None)
     return {
         (number, owners[_storage(leaf)])
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and _storage(leaf) in owners
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel() and _storage(leaf) in owners
     }
 
 
