@@ -23,6 +23,7 @@ from optest.spec import (
     OperatorDescriptor,
     Reason,
     ReferenceNote,
+    Rule,
     RuleClass,
     TensorSpec,
     Terms,
@@ -220,6 +221,8 @@ def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) 
             Reason.REFERENCE_FAILED,
             f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {wanted}",
         )
+    if terms is not None and len(terms) == 1 and isinstance(terms[0], Rule):
+        terms = [terms[0]] * len(names)  # the operator's rule, and its terms, do not hold for this call
     if terms is not None and len(terms) != len(names):
         raise Fault(Reason.REFERENCE_FAILED, f"`terms` yields {len(terms)} entries, but should yield {len(names)}")
     declared: Sequence[TensorSpec | None] = case.outputs or (None,) * len(names)
@@ -230,6 +233,8 @@ def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) 
 
 
 def _one(name: str, value: Any, spec: TensorSpec | None, case: TestCase, terms: Any) -> Expected:
+    if isinstance(terms, Rule):
+        return replace(_one(name, value, spec, case, None), rule=terms)
     if isinstance(value, Unrounded):
         value, kind = value
         if spec is None:

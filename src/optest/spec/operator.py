@@ -366,7 +366,8 @@ class OperatorDescriptor:
         infer: dotted path or function ``(input specs, attributes) -> output specs``; raises
             :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
         reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
-        terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``.
+        terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``, or one Rule
+            where neither the operator's rule nor its terms hold for a call.
         operations: dotted path or function ``(input specs, attributes) -> int | None``: the operations of one call as
             people count them (2·m·n·k for a product of matrices), for rates in benchmarks. Left out for operators
             whose work is moving memory.
