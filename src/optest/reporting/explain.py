@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
+from optest.reporting.layouts import layout_text, layouts_of
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.remedies import remedy_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
@@ -33,6 +34,7 @@ _MARKS = re.compile(r"^[ ^~]*[\^~][ ^~]*\n?", re.M)
 _SHOWN_OUTPUTS = 6
 _SHOWN_DETAILS = 8
 _MESSAGE_LINES = 12
+_DESCRIPTION_LINES = 6
 _TAIL_LINES = 15
 _FIRST_LINES = 8
 """Of as many lines as that of a process's last output: the cause is often said first, and the end of it last."""
@@ -65,7 +67,7 @@ def explain(result: CaseResult) -> list[str]:
     told = _measured(verdict.measures, result.reason)
     if not told or result.reason not in _JUDGED:
         lines += _message(result)
-    lines += told
+    lines += [*told, *_layouts(result), *_description(result)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
     lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
@@ -146,6 +148,21 @@ def _what_the_name_hides(result: CaseResult) -> list[str]:
         return []
     where = f", {result.where}" if result.where else ""
     return [printable(f"  case: {result.identifier}{where}")]
+
+
+def _layouts(result: CaseResult) -> list[str]:
+    return [f"  {printable(path)}: {layout_text(spec)}" for path, spec in layouts_of(result).items()]
+
+
+def _description(result: CaseResult) -> list[str]:
+    """What the plan says of the case: of a captured one the file, the line and the code of the call."""
+    first, *rest = _lines(result.description) or [""]
+    if not first:
+        return []
+    shown = [clip(line, _TAIL_WIDTH) for line in rest[:_DESCRIPTION_LINES]]
+    left = len(rest) - len(shown)
+    lines = [f"  description: {clip(first, _TAIL_WIDTH)}", *(f"    {line}" for line in shown)]
+    return [*lines, *([f"    … {plural(left, 'more line')}"] if left else [])]
 
 
 def _message(result: CaseResult) -> list[str]:

@@ -22,6 +22,7 @@ from optest.reporting.check_findings import (
 )
 from optest.reporting.explain import brief, headline, rules_text, total_s
 from optest.reporting.file_report import FileReporter, make_file_reporter
+from optest.reporting.layouts import layout_text, layouts_of
 from optest.reporting.plain_results import block, plain
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import number, printable, without_ansi
@@ -169,6 +170,7 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "seed": str(result.seed),
         "dtypes": ",".join(result.dtypes),
         "shapes": " ".join(shapes),
+        "layouts": "; ".join(f"{path}={layout_text(spec)}" for path, spec in layouts_of(result).items()),
         "attributes": " ".join(f"{name}={value}" for name, value in result.attributes.items()),
         "rule": rules_text(result.verdict.measures),
         "allowance_used": number(max(used, key=_size), 4) if used else "",
@@ -182,6 +184,7 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "compile_s": "" if result.timings.compile_s is None else _seconds(result.timings.compile_s),
         "duplicate_of": result.duplicate_of or "",
         "tags": ",".join(result.tags),
+        "description": " ".join(result.description.split()),
         "where": result.where,
         "repro": result.repro,
     }

@@ -122,6 +122,13 @@ class BenchmarkEntry(_Strict):
     lacks: list[str]
 
 
+class LayoutEntry(_Strict):
+    """How an input lies in its storage, in elements; null strides are those of a tensor without gaps."""
+
+    strides: list[int] | None
+    offset: Count
+
+
 class CaseEntry(_Strict):
     """One case with its verdict."""
 
@@ -159,6 +166,8 @@ class CaseEntry(_Strict):
     description: str
     where: str
     identifier: str
+    layouts: dict[str, LayoutEntry] = {}
+    """Of inputs that are not row after row from the start of their storage."""
 
 
 class RunEntry(_Strict):
