@@ -71,17 +71,18 @@ class TorchBackend(BackendDriver):
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
 
+        What is not stated is as at first: a process may ask the driver more than once, each time for itself.
+
         Raises:
             UnknownName: for a device type that neither torch nor a known vendor module has.
             Unavailable: if this machine or this torch has no such device.
         """
-        wanted = options.get("torch_device")
-        if wanted:
-            self._device = _open_device(str(wanted))
-        compiler = options.get("compile_backend")
-        if compiler and compiler != "eager":
-            require_compiler(str(compiler))
-            self._compiler = str(compiler)
+        device = _open_device(str(options.get("torch_device") or "cpu"))
+        compiler = str(options.get("compile_backend") or "eager")
+        if compiler != "eager":
+            require_compiler(compiler)
+        self._device = device
+        self._compiler = None if compiler == "eager" else compiler
         self._max_bytes = options.get("max_bytes") or _MAX_BYTES
         self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
 

@@ -1,0 +1,100 @@
+"""Calls of torch as cases, and torch whose answers are changed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import (
+    Argument,
+    Fill,
+    Layer,
+    TensorSpec,
+    TestCase,
+    Tolerance,
+    ToleranceLayer,
+    Verdict,
+    dtype,
+)
+
+Outputs = list[Any]
+Change = Callable[[Outputs], Sequence[Any]]
+
+
+def tensor(
+    shape: Sequence[int] | int,
+    kind: str = "float32",
+    fill: str = "randn",
+    strides: tuple[int, ...] | None = None,
+    **given: Any,
+) -> tuple[TensorSpec, Fill]:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    return TensorSpec(dtype=dtype(kind), shape=sizes, strides=strides), Fill(kind=fill, parameters=given)
+
+
+def case(
+    text: str, *tensors: tuple[TensorSpec, Fill], grad: bool = False, stated: Tolerance | None = None, **more: Any
+) -> TestCase:
+    attributes: dict[str, Any] = {"call": text, **({"grad": True} if grad else {})}
+    return TestCase(
+        descriptor=operators.get(text.partition("(")[0]),
+        inputs=tuple(
+            Argument(name=f"input{index}", path=f"input{index}", spec=spec, fill=fill)
+            for index, (spec, fill) in enumerate(tensors)
+        ),
+        attributes=attributes,
+        tolerances=() if stated is None else (ToleranceLayer(layer=Layer.PLAN, tolerance=stated),),
+        **more,
+    )
+
+
+class Wrong(TorchBackend):
+    """Torch whose answers are changed on the way."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__()
+        self._change = change
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        return self._change([np.array(each) for each in super().run(case, inputs)])
+
+
+def element(place: int, change: Callable[[Any], Any], output: int = 0) -> Wrong:
+    """Torch that is wrong in one element of one output."""
+
+    def changed(outputs: Outputs) -> Outputs:
+        flat = outputs[output].reshape(-1)
+        flat[place] = change(flat[place])
+        return outputs
+
+    return Wrong(changed)
+
+
+def zeros() -> Wrong:
+    return Wrong(lambda outputs: [np.zeros_like(each) for each in outputs])
+
+
+def verdict(of: TestCase, driver: TorchBackend | None = None) -> Verdict:
+    return execute([of], driver or TorchBackend()).verdicts[0]
+
+
+def by(compiler: str) -> TorchBackend:
+    driver = TorchBackend()
+    driver.configure({"compile_backend": compiler})
+    return driver
+
+
+def compiler_that(name: str, change: Callable[[Sequence[Any], Any], Any]) -> TorchBackend:
+    """Torch with a compiler of that name, which ``change`` gets the graph's tensors and its results of."""
+
+    def compiler(graph: Any, _: Any) -> Any:
+        return lambda *given: change([each for each in given if isinstance(each, torch.Tensor)], graph(*given))
+
+    torch._dynamo.register_backend(compiler, name=name)
+    return by(name)
