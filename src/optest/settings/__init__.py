@@ -1,0 +1,18 @@
+"""Options, declared once, and what they are worth in a run; it owns the environment."""
+
+from optest.settings.options import OPTIONS, Option
+from optest.settings.resolution import Origin, Settings, Value, resolve
+from optest.settings.variables import environment, infini_root, plugin_modules, variables_set
+
+__all__ = [
+    "OPTIONS",
+    "Option",
+    "Origin",
+    "Settings",
+    "Value",
+    "environment",
+    "infini_root",
+    "plugin_modules",
+    "resolve",
+    "variables_set",
+]

@@ -1,0 +1,43 @@
+"""The environment: nothing else in optest reads it, but for the masks that core/worker sets for a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["environment", "infini_root", "plugin_modules", "variables_set"]
+
+
+def environment() -> dict[str, str]:
+    """A copy of the environment; the one place that reads it."""
+    return dict(os.environ)
+
+
+@contextmanager
+def variables_set(stated: Mapping[str, str]) -> Iterator[None]:
+    """While inside, these variables have these values, for C code of this process too."""
+    before = {name: os.environ.get(name) for name in stated}
+    os.environ.update(stated)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def infini_root(variables: Mapping[str, str] | None = None) -> Path:
+    """Where Infini libraries are installed: ``INFINI_ROOT``, else ``~/.infini``."""
+    variables = environment() if variables is None else variables
+    stated = variables.get("INFINI_ROOT", "").strip()
+    return Path(stated).expanduser() if stated else Path.home() / ".infini"
+
+
+def plugin_modules(variables: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """The modules that ``OPTEST_PLUGINS`` names, in order."""
+    variables = environment() if variables is None else variables
+    return tuple(name.strip() for name in variables.get("OPTEST_PLUGINS", "").split(",") if name.strip())
