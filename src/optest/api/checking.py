@@ -251,7 +251,7 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
         return []
     make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     try:
-        with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE):
+        with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
             return list(make())
     except Fault as fault:
         raise UsageError(fault.message) from None

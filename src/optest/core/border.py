@@ -9,17 +9,24 @@ from types import TracebackType
 from optest.errors import Unavailable
 from optest.spec import Fault, Reason
 
-__all__ = ["Border"]
+__all__ = ["Border", "UserInterrupt"]
 
 _OWN_FRAMES = ("optest/core/",)
+
+
+class UserInterrupt(KeyboardInterrupt):
+    """Ctrl-C, or a request to terminate: it comes from the user and ends the run, wherever it strikes.
+
+    A plain KeyboardInterrupt inside a border was raised by foreign code.
+    """
 
 
 class Border:
     """``with Border("the backend", Reason.RAISED): ...`` turns whatever is raised inside into a :class:`Fault`.
 
     A Fault passes as it is, a MemoryError becomes OUT_OF_MEMORY and ``Unavailable`` UNAVAILABLE. SystemExit and
-    KeyboardInterrupt are caught too, since foreign code raises them; ``let_through`` says when a
-    KeyboardInterrupt is the user's own.
+    KeyboardInterrupt are caught too, since foreign code raises them. A :class:`UserInterrupt` is not, nor a
+    KeyboardInterrupt that is the user's own by what ``let_through`` says.
     """
 
     __slots__ = ("_let_through", "_reason", "_who")
@@ -34,6 +41,8 @@ class Border:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is None or isinstance(error, Fault) or error is None:
+            return
+        if isinstance(error, UserInterrupt):
             return
         if isinstance(error, KeyboardInterrupt) and self._let_through is not None and self._let_through():
             return

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core import runner
+from optest.core.border import UserInterrupt
 from optest.core.executors import Executor
 from optest.core.expectations import after_attempts
 from optest.core.results import result_of
@@ -82,14 +83,14 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While inside, SIGINT and SIGTERM raise KeyboardInterrupt here and are remembered."""
+        """While inside, SIGINT and SIGTERM raise UserInterrupt here and are remembered."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def remember(_number: int, _frame: FrameType | None) -> None:
             self.happened = True
-            raise KeyboardInterrupt
+            raise UserInterrupt
 
         before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -295,6 +296,8 @@ class Session:
         return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
 
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
+        if self.interruption():
+            raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
             verdict = self.revise(case, judged)
             result = result_of(

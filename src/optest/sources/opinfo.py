@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -12,14 +11,15 @@ import torch
 
 from optest.core.border import Border
 from optest.errors import UnknownName
-from optest.generators.opinfo import array_of, database, digest_of, samples_of, tensors_of
+from optest.generators.opinfo import database, samples_of, tensors_of
 from optest.sources import Collected, SourceRequest
 from optest.sources.opinfo_calls import Unstatable, recorded_call, sample_call
+from optest.sources.opinfo_entries import one_thread, skipped, tensor_keys, text_of_call
+from optest.sources.opinfo_errors import error_entries
 from optest.sources.opinfo_functions import Variant, variants_of
 from optest.sources.opinfo_left_out import why_left_out, why_sample_left_out
 from optest.sources.opinfo_made import Refused, facts_of_outputs, is_normwise
-from optest.spec import Fault, Reason, contiguous_strides, dtype_names
-from optest.spec.calls import MOST_CHARACTERS, Call, call_text
+from optest.spec import Fault, Reason, dtype_names
 
 __all__ = ["collect"]
 
@@ -41,6 +41,7 @@ def collect(request: SourceRequest) -> Collected:
                 entries += _entries(name, info, dtype, request)
             else:
                 without.setdefault(dtype, []).append(name)
+        entries += error_entries(name, info, supported, request)
     notes = tuple(_told_without(dtype, names) for dtype, names in without.items())
     return Collected(origin=f"OpInfo of torch {torch.__version__}", entries=entries, notes=notes)
 
@@ -88,34 +89,23 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterat
     stem = f"opinfo::{name}::{dtype}"
     reason = why_left_out(name, info)
     if reason is not None:
-        yield _skipped(variants[0].function, stem, dtype, reason)
+        yield skipped(variants[0].function, stem, dtype, reason)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated functions, of which the run tells again
         try:
-            with Border("OpInfo", Reason.BAD_CASE):
+            with Border("OpInfo", Reason.BAD_CASE, let_through=lambda: True):
                 samples = samples_of(name, dtype, request.seed)
         except Fault as fault:
-            yield _skipped(variants[0].function, stem, dtype, f"its samples cannot be made: {fault.message[:300]}")
+            yield skipped(variants[0].function, stem, dtype, f"its samples cannot be made: {fault.message[:300]}")
             return
-        with torch.random.fork_rng(devices=[]), _one_thread():
+        with torch.random.fork_rng(devices=[]), one_thread():
             entries = [
                 entry
                 for number, sample in enumerate(samples)
                 for entry in _entries_of_sample(info, sample, number, variants, stem, request)
             ]
     yield from entries
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Samples are small: threads that wait for each other cost more than the calls, twentyfold on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _entries_of_sample(
@@ -125,7 +115,7 @@ def _entries_of_sample(
     tensors = tensors_of(sample)
     stated: dict[str, Any] | None = None
     if (reason := why_sample_left_out(info, sample)) is not None:
-        yield _skipped(variants[0].function, f"{stem}::sample{number}", dtype, reason)
+        yield skipped(variants[0].function, f"{stem}::sample{number}", dtype, reason)
         return
     for variant in variants:
         if not variant.takes(sample):
@@ -137,15 +127,15 @@ def _entries_of_sample(
                 if variant.is_recorded
                 else sample_call(variant.function, sample, tensors, request.device)
             )
-            text = _text(call)
-            stated = stated or _tensors(tensors, operator, dtype, number)
+            text = text_of_call(call)
+            stated = stated or tensor_keys(tensors, {"op": operator, "dtype": dtype, "sample": number})
             facts = facts_of_outputs(text, tensors, is_normwise=is_normwise(info.name))
         except Unstatable as error:
-            yield _skipped(variant.function, title, dtype, str(error), variant.kind)
+            yield skipped(variant.function, title, dtype, str(error), variant.kind)
             return
         except Refused as error:
             if variant is variants[0]:
-                yield _skipped(variant.function, title, dtype, str(error), variant.kind)
+                yield skipped(variant.function, title, dtype, str(error), variant.kind)
             continue
         yield {
             "op": call.function,
@@ -155,65 +145,3 @@ def _entries_of_sample(
             **stated,
             **{key: {**stated.get(key, {}), **value} for key, value in facts.items()},
         }
-
-
-def _text(call: Call) -> str:
-    text = call_text(call)
-    if len(text) > MOST_CHARACTERS:
-        raise Unstatable(f"the call has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
-    return text
-
-
-def _skipped(function: str, name: str, dtype: str, reason: str, kind: str = "function") -> dict[str, Any]:
-    return {
-        "op": function,
-        "name": name,
-        "attributes": {"call": f"{function}()"},
-        "tags": ["opinfo", dtype, kind],
-        "skip": reason,
-    }
-
-
-def _tensors(tensors: Sequence[torch.Tensor], operator: str, dtype: str, number: int) -> dict[str, Any]:
-    """The keys of an entry that say what its tensors are.
-
-    Raises:
-        Unstatable: for a tensor that is more than elements in memory.
-    """
-    if not tensors:
-        return {}
-    shapes, dtypes, fills = {}, {}, {}
-    for index, tensor in enumerate(tensors):
-        path = f"input{index}"
-        _require_plain(tensor)
-        shapes[path] = _layout(tensor)
-        dtypes[path] = str(tensor.dtype).removeprefix("torch.")
-        fills[path] = {
-            "fill": "opinfo",
-            "op": operator,
-            "dtype": dtype,
-            "sample": number,
-            "tensor": index,
-            "digest": digest_of(array_of(tensor)),
-        }
-    return {"shapes": shapes, "dtypes": dtypes, "generator": fills}
-
-
-def _require_plain(tensor: torch.Tensor) -> None:
-    kind = type(tensor)
-    if kind not in (torch.Tensor, torch.nn.Parameter):
-        raise Unstatable(f"a tensor is a {kind.__name__}")
-    if tensor.layout is not torch.strided:
-        raise Unstatable(f"a tensor is {str(tensor.layout).removeprefix('torch.')}")
-    if tensor.is_quantized or tensor.device.type != "cpu":
-        raise Unstatable(f"a tensor is {'quantized' if tensor.is_quantized else f'on {tensor.device}'}")
-    name = str(tensor.dtype).removeprefix("torch.")
-    if name not in dtype_names():
-        raise Unstatable(f"a tensor is {name}, which optest does not know")
-
-
-def _layout(tensor: torch.Tensor) -> Any:
-    shape, strides, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-    if strides == contiguous_strides(shape) and not offset:
-        return list(shape)
-    return {"shape": list(shape), "strides": list(strides), "offset": offset}
