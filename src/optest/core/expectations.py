@@ -28,12 +28,11 @@ _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"}
 
 def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
-    wanted = f"{expected.type} with the text {expected.match!r}" if expected.match else expected.type
     if fault is None:
         return Verdict(
             status=Status.FAILED,
             reason=Reason.NOT_REFUSED,
-            message=f"the call was accepted, but should be refused with {wanted}",
+            message=f"the call was accepted, but should be refused with {expected}",
         )
     if fault.reason is not Reason.RAISED:
         return fault_verdict(fault)
@@ -42,7 +41,7 @@ def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
         return Verdict(
             status=Status.FAILED,
             reason=Reason.WRONG_ERROR,
-            message=f"the call was refused with {raised!r}, but should be refused with {wanted}",
+            message=f"the call was refused with {raised!r}, but should be refused with {expected}",
             details=fault.details,
         )
     if expected.type == "Exception" and _SLIPS.intersection(fault.details["exception_types"]):
@@ -52,11 +51,11 @@ def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
             message=f"the call ended with {raised!r}, a slip in code that ran all the same, but should be refused",
             details=fault.details,
         )
-    if expected.match not in str(raised):
+    if not expected.is_said_by(str(raised)):
         return Verdict(
             status=Status.FAILED,
             reason=Reason.WRONG_ERROR,
-            message=f"the error says {raised!r}, but should contain {expected.match!r}",
+            message=f"the error says {raised!r}, but should have {expected.wanted_text()}",
             details=fault.details,
         )
     return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")

@@ -54,7 +54,7 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
     if case.xfail:
         wire["xfail"] = [case.xfail.reason, case.xfail.status.value]
     if case.expects_error:
-        wire["expects_error"] = [case.expects_error.type, case.expects_error.match]
+        wire["expects_error"] = [getattr(case.expects_error, name) for name in _OF_REFUSALS]
     if case.priority != DEFAULT_PRIORITY:
         wire["priority"] = case.priority
     values = _plain_fields(case)
@@ -76,6 +76,7 @@ _PLAIN = (
     "origins",
 )
 _plain_fields = attrgetter(*_PLAIN)
+_OF_REFUSALS = ("type", "match", "pattern")
 
 
 def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDescriptor], key: str = "") -> TestCase:
@@ -99,7 +100,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
         xfail=Xfail(reason=xfail[0], status=Status(xfail[1])) if xfail else None,
-        expects_error=ExpectedError(type=refusal[0], match=refusal[1]) if refusal else None,
+        expects_error=ExpectedError(**dict(zip(_OF_REFUSALS, refusal, strict=False))) if refusal else None,
         **plain,
     )
     if key:

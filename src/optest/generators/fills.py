@@ -101,13 +101,15 @@ FILL_KINDS: Mapping[str, FillKind] = {
         ),
         FillKind(
             name="opinfo",
-            description="a tensor of a sample in torch's own OpInfo database, made again from its seed",
+            description="a tensor of a sample in torch's own OpInfo database, made again from its seed; "
+            "`of: errors` is one of those that have to be refused",
             parameters=(
                 _parameter("op", "string", NEEDED),
                 _parameter("dtype", "string", NEEDED),
                 _parameter("sample", "size", NEEDED),
                 _parameter("tensor", "size", NEEDED),
                 _parameter("digest", "string", NEEDED),
+                _parameter("of", "string", "samples"),
             ),
         ),
     )

@@ -24,7 +24,7 @@ from optest.registry import load_object
 from optest.spec import Fault, Reason, TensorSpec
 from optest.spec import dtype as dtype_called
 
-__all__ = ["array_of", "database", "digest_of", "from_sample", "samples_of", "tensors_of"]
+__all__ = ["array_of", "database", "digest_of", "errors_of", "from_sample", "samples_of", "tensors_of"]
 
 _DATABASE = "torch.testing._internal.common_methods_invocations:op_db"
 
@@ -56,13 +56,47 @@ def samples_of(operator: str, dtype: str, seed: int) -> tuple[Any, ...]:
     Raises:
         Fault: BAD_CASE if this torch has no such operator.
     """
-    info = database().get(operator)
-    if info is None:
-        raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no operator {operator!r}")
+    info = _info_of(operator)
     with _seeded(seed), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Not through `sample_inputs`, which would seed torch before each sample, whatever the seed is here.
         return tuple(info.sample_inputs_func(info, "cpu", getattr(torch, dtype), requires_grad=False))
+
+
+@lru_cache(maxsize=2)
+def errors_of(operator: str, seed: int) -> tuple[Any, ...]:
+    """The ErrorInput objects of one operator, on the CPU: samples with the error that each has to be refused with.
+
+    Raises:
+        Fault: BAD_CASE if this torch has no such operator.
+    """
+    info = _info_of(operator)
+    if info.error_inputs_func is None:
+        return ()
+    with _seeded(seed), _memory_filled(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tuple(info.error_inputs_func(info, "cpu"))
+
+
+@contextmanager
+def _memory_filled() -> Iterator[None]:
+    """Memory that nobody has written to holds the same in every process: some error inputs are made of it."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+def _info_of(operator: str) -> Any:
+    info = database().get(operator)
+    if info is None:
+        raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no operator {operator!r}")
+    return info
 
 
 @contextmanager
@@ -124,8 +158,11 @@ def from_sample(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: in
         Fault: BAD_CASE if this torch has no such sample, or one with other values than the case was made with.
     """
     operator, dtype, number = stated["op"], stated["dtype"], stated["sample"]
-    samples = samples_of(operator, dtype, seed)
-    title = f"sample {number} of {operator}[{dtype}]"
+    if stated["of"] == "errors":
+        samples, word = tuple(each.sample_input for each in errors_of(operator, seed)), "error input"
+    else:
+        samples, word = samples_of(operator, dtype, seed), "sample"
+    title = f"{word} {number} of {operator}[{dtype}]"
     if number >= len(samples):
         raise Fault(Reason.BAD_CASE, f"OpInfo of torch {torch.__version__} has no {title}, {len(samples)} only")
     tensors = tensors_of(samples[number])

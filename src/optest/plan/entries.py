@@ -99,7 +99,7 @@ ExpectedErrorForm = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "properties": {"type": {"type": "string"}, "match": {"type": "string"}},
+            "properties": {"type": {"type": "string"}, "match": {"type": "string"}, "pattern": {"type": "string"}},
             "additionalProperties": False,
         }
     ),

@@ -88,7 +88,7 @@ def _expectation_rows(case: TestCase) -> list[tuple[str, str, str]]:
     if case.xfail is not None:
         rows.append(("xfail", f"{case.xfail.status.value}: {case.xfail.reason}", case.origins.get("xfail", "default")))
     if case.expects_error is not None:
-        expected = f"{case.expects_error.type} with {case.expects_error.match!r}"
+        expected = f"{case.expects_error.type} with {case.expects_error.wanted_text() or 'any text'}"
         rows.append(("expects_error", expected, case.origins.get("expects_error", "default")))
     if case.base_dir:
         rows.append(("base_dir", case.base_dir, "default"))

@@ -407,11 +407,15 @@ def _reason(name: str, value: Any, keys: tuple[str, ...]) -> str:
 
 
 def read_expects_error(value: Any) -> ExpectedError:
-    """Read ``{type: ValueError, match: text}``; either may be left out."""
+    """Read ``{type: ValueError, match: text, pattern: regular expression}``; each may be left out."""
     if not isinstance(value, dict):
         raise _wanted("expects_error", value, "a mapping such as {type: ValueError, match: shape}")
-    _only_keys(value, ("type", "match"), of="expects_error")
+    _only_keys(value, ("type", "match", "pattern"), of="expects_error")
     for key, text in value.items():
         if not isinstance(text, str) or not text:
             raise _wanted(f"{key} of expects_error", text, "a word", path=(key,))
+    try:
+        re.compile(value.get("pattern", ""))
+    except re.error as error:
+        raise Misfit(f"pattern of expects_error is no regular expression: {error}", path=("pattern",)) from None
     return ExpectedError(**value)

@@ -233,8 +233,9 @@ def _entry(case: TestCase) -> dict[str, Any]:
         entry["xfail"] = {"reason": case.xfail.reason, "status": case.xfail.status.value}
     if case.expects_error is not None:
         entry["expects_error"] = {"type": case.expects_error.type}
-        if case.expects_error.match:
-            entry["expects_error"]["match"] = case.expects_error.match
+        for key in ("match", "pattern"):
+            if text := getattr(case.expects_error, key):
+                entry["expects_error"][key] = text
     return {key: value for key, value in entry.items() if value not in ({}, [])}
 
 

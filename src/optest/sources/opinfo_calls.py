@@ -29,8 +29,17 @@ def sample_call(function: str, sample: Any, tensors: Sequence[torch.Tensor], dev
     return _call(function, (sample.input, *sample.args), sample.kwargs, numbers, device)
 
 
-def recorded_call(wrapper: Callable[..., Any], sample: Any, tensors: Sequence[torch.Tensor], device: str) -> Call:
+def recorded_call(
+    wrapper: Callable[..., Any],
+    sample: Any,
+    tensors: Sequence[torch.Tensor],
+    device: str,
+    *,
+    is_refused: bool = False,
+) -> Call:
     """The one call of torch that ``wrapper`` makes of a sample: OpInfo puts arguments in another order so.
+
+    With ``is_refused`` torch may raise in that call.
 
     Raises:
         Unstatable: if it makes none or several, or one that cannot be stated.
@@ -41,9 +50,10 @@ def recorded_call(wrapper: Callable[..., Any], sample: Any, tensors: Sequence[to
     with torch.no_grad(), recorder:
         try:
             wrapper(given.input, *given.args, **given.kwargs)
-        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             first = str(error).strip().partition("\n")[0]
-            raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first[:200]}") from None
+            if not (is_refused and recorder.is_refused):
+                raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first[:200]}") from None
     calls = recorder.calls
     if len(calls) != 1:
         names = ", ".join(dict.fromkeys(name_of(function) or "?" for function, _, _ in calls))
@@ -70,10 +80,17 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc] # torch leaves it with
         super().__init__()
         self.calls: list[tuple[Any, Any, Any]] = []
         self.originals: dict[int, torch.Tensor] = {}
+        self.is_refused = False
+        """Whether the last of the calls raised."""
         self._kept: list[Any] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        try:
+            result = func(*args, **(kwargs or {}))
+        except BaseException:
+            self.calls.append((func, args, dict(kwargs or {})))
+            self.is_refused = True
+            raise
         self._kept.append(result)  # or another tensor might get its identity
         if func is torch.Tensor.clone and not self.calls and id(args[0]) in self.originals:
             self.originals[id(result)] = self.originals[id(args[0])]

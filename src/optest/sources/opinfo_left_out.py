@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["why_left_out", "why_sample_left_out"]
+__all__ = ["why_errors_left_out", "why_left_out", "why_sample_left_out"]
 
+_ON_CUDA = "it runs on CUDA alone, from source code"
 _REASONS = {
     "its result is uninitialised memory": """
         empty empty_like empty_permuted empty_strided new_empty new_empty_strided resize_ resize_as_
@@ -21,7 +22,7 @@ _REASONS = {
     "eigenvalues come in no order that is promised": """
         linalg.eigvals
     """,
-    "it runs on CUDA alone, from source code": """
+    _ON_CUDA: """
         jiterator_unary jiterator_binary jiterator_4inputs_with_extra_args jiterator_binary_return_by_ref
         jiterator_2inputs_2outputs
     """,
@@ -32,6 +33,12 @@ _REASON_OF = {name: reason for reason, names in _REASONS.items() for name in nam
 def why_left_out(name: str, info: Any) -> str | None:
     """Why no sample of an operator is asked, None if they are; ``name`` is its full name."""
     return _REASON_OF.get(name) or _REASON_OF.get(info.name)
+
+
+def why_errors_left_out(info: Any) -> str | None:
+    """Why no refusal of an operator is asked for, None if they are: also where no result of it can be judged."""
+    reason = _REASON_OF.get(info.name)
+    return reason if reason == _ON_CUDA else None
 
 
 def why_sample_left_out(info: Any, sample: Any) -> str | None:

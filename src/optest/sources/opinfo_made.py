@@ -18,7 +18,7 @@ from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
 
-__all__ = ["Refused", "copied", "facts_of_outputs"]
+__all__ = ["Refused", "copied", "facts_of_outputs", "refusal_of"]
 
 _REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What torch refuses arguments with."""
@@ -75,6 +75,21 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
             raise Refused("its result is rounding noise around 0")
         facts["tolerance"] = _stated(fitting)
     return facts
+
+
+def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
+    """What torch on the CPU refuses the call with.
+
+    Raises:
+        Refused: if it takes it, so that there is no refusal to be asked for.
+    """
+    call = torch_call(text)
+    try:
+        with torch.no_grad():
+            call.on([copied(tensor) for tensor in tensors], torch.device("cpu"))()
+    except _REFUSALS as error:
+        return error
+    raise Refused("OpInfo says that it is refused, but torch on the CPU takes it")
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:

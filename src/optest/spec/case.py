@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -211,10 +212,27 @@ class Xfail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedError:
-    """The call has to be refused with an error of this type whose text contains ``match``."""
+    """The call has to be refused with an error of this type.
+
+    Its text contains ``match``, and something that the regular expression ``pattern`` matches.
+    """
 
     type: str = "Exception"
     match: str = ""
+    pattern: str = ""
+
+    def is_said_by(self, text: str) -> bool:
+        """Whether the text of an error is the one that is wanted; its type is not asked here."""
+        return self.match in text and (not self.pattern or re.search(self.pattern, text) is not None)
+
+    def wanted_text(self) -> str:
+        """What a text should be like, in words; "" if any will do."""
+        parts = [f"the text {self.match!r}"] if self.match else []
+        return " and ".join([*parts, *([f"a text that matches {self.pattern!r}"] if self.pattern else [])])
+
+    def __str__(self) -> str:
+        text = self.wanted_text()
+        return f"{self.type} with {text}" if text else self.type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

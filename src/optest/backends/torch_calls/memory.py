@@ -17,6 +17,9 @@ _META = torch.device("meta")
 _COPIES = 3
 """Of an input: as it is drawn, the backend's own, and the reference's."""
 
+_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What torch refuses a call with, or to tell without values what it yields."""
+
 _WIDE_BYTES = 8
 _WITH_GRADIENTS = 3
 """Every input has a gradient, every output one from above, and torch keeps what lies between them."""
@@ -49,7 +52,7 @@ def _bytes_of_outputs(text: str, specs: tuple[TensorSpec, ...], wide: int) -> in
     tensors = [torch.empty(spec.shape, dtype=TORCH_DTYPES[spec.dtype.name], device=_META) for spec in specs]
     try:
         leaves = torch_call(text).on(tensors, _META)()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError):
+    except _REFUSALS:
         return 0
     outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return sum(prod(leaf.shape) * (2 * leaf.element_size() + wide) for leaf in outputs)
