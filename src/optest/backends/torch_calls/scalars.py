@@ -48,6 +48,8 @@ _FLOAT32 = ("float32", "float16", "bfloat16", "complex64")
 
 
 def _rounded(value: Any) -> Any:
+    if type(value) is complex:
+        return complex(_rounded(value.real), _rounded(value.imag))
     if type(value) is not float:
         return value
     with np.errstate(over="ignore"):

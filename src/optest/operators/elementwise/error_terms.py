@@ -6,6 +6,7 @@ import numpy as np
 
 from optest.numerics import round_to
 from optest.operators.arrays import (
+    Array,
     Attributes,
     Inputs,
     as_float64,
@@ -13,16 +14,21 @@ from optest.operators.arrays import (
     spec_of,
     widen,
 )
+from optest.operators.budgets import half_subnormal
 from optest.operators.elementwise.inference import infer_add
+from optest.operators.elementwise.operands import meet
 from optest.operators.elementwise.references_math import round_reference
 from optest.spec import ErrorBudget
 
 __all__ = [
     "add_terms",
+    "mul_terms",
     "round_terms",
+    "sub_terms",
 ]
 
 _FLOAT32_U = 2.0**-24
+_SQRT5 = 5.0**0.5
 
 
 def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
@@ -30,9 +36,57 @@ def add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | Non
 
     Where the result is narrower than float32, both may also be rounded to its dtype, as torch on a CPU does in some
     elements of a tensor and not in others: what that changes is allowed for, which is nothing for 2 or 0.5.
+
+    Of complex numbers each component is rounded, so that the error reaches u of the magnitude, of which half an ulp of
+    the magnitude may be only half: u/2 more.
     """
     alpha = attributes.get("alpha", 1.0)
+    if _is_complex(inputs):
+        return _complex_sum_terms(inputs, attributes)
     return (None,) if alpha == 1 else _scaled_add_terms(inputs, attributes)
+
+
+def sub_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
+    """As :func:`add_terms`."""
+    if _is_complex(inputs):
+        return _complex_sum_terms(inputs, {"alpha": -attributes.get("alpha", 1.0)})
+    return add_terms(inputs, attributes)
+
+
+def _is_complex(inputs: Inputs) -> bool:
+    return any(np.asarray(each).dtype.kind == "c" for each in inputs[:2])
+
+
+@quiet
+def _complex_sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget]:
+    _, a, b = meet(inputs)
+    alpha = attributes.get("alpha", 1.0)
+    scaled = 0.0 if abs(alpha) == 1 else 2.0 * np.abs(alpha * b)
+    return (ErrorBudget(_finite(0.5 * np.abs(a + alpha * b) + scaled)),)
+
+
+@quiet
+def mul_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
+    """Nothing for real numbers, whose product is correctly rounded.
+
+    A component of a complex product is a difference or a sum of two products, which may cancel. The whole is off by
+    √5·u·|a·b| at most, however it cancels (Brent, Percival, Zimmermann, "Error bounds on complex floating-point
+    multiplication", Math. Comp. 76, 2007), of which half an ulp of |a·b|, u/2 and more of it, is allowed already. Of
+    the four products each may be rounded to a subnormal number.
+    """
+    return _complex_mul_terms(inputs, attributes) if _is_complex(inputs) else (None,)
+
+
+@quiet
+def _complex_mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget]:
+    result, a, b = meet(inputs)
+    lost = 2.0**1.5 * half_subnormal(double=result.name == "complex128")
+    return (ErrorBudget(_finite((_SQRT5 - 0.5) * np.abs(a) * np.abs(b) + lost)),)
+
+
+def _finite(worst: Array) -> Array:
+    """No bound is infinite or NaN: where the result is, its class decides."""
+    return np.nan_to_num(np.asarray(worst), nan=0.0, posinf=np.finfo(np.float64).max)
 
 
 @quiet
