@@ -10,7 +10,7 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.compiled import compiled, differentiated_by
-from optest.backends.torch_calls.cpu_tensors import copied, on_cpu
+from optest.backends.torch_calls.cpu_tensors import copied
 from optest.backends.torch_calls.devices import kept_on_device, require_on_device
 from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
@@ -18,9 +18,10 @@ from optest.backends.torch_calls.left_alone import require_left_alone, require_m
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
+from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
-from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.spec import Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
 
 __all__ = ["answer", "call_of", "why_no_operator", "with_gradients"]
@@ -65,20 +66,19 @@ def answer(
             what the case says is refused; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
     """
     call = call_of(case)
-    if case.expects_error is not None:
-        _require_refusal_on_cpu(call, inputs, case.expects_error)
+    eager = None if case.expects_error is None else refused_on_cpu(call, inputs, case.expects_error)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
     with kept_on_device(asked):
-        if case.attributes.get("grad") and case.expects_error is None:
+        if eager is not None:
+            leaves = _asked_to_refuse(call, inputs, tensors, asked, eager)
+        elif case.attributes.get("grad"):
             leaves = with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
             require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
-            # What is refused may be asked to resize an output, which memory of NumPy's would refuse for another reason.
-            given = changeable(call, tensors) if case.expects_error is None else [copied(each) for each in tensors]
-            leaves = _results(call, given, asked, refuses=case.expects_error is not None)
-            if case.expects_error is None:
-                require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
-                require_memory_as_on_cpu(call, inputs, given, leaves)
+            given = changeable(call, tensors)
+            leaves = _results(call, given, asked, refuses=False)
+            require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
+            require_memory_as_on_cpu(call, inputs, given, leaves)
         asked.synchronize()
     for leaf in leaves:
         require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)
@@ -95,6 +95,21 @@ def _results(call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest,
         return compiled(lambda *given: call.on(given, asked.device)(), tensors, asked, refuses=refuses)
 
 
+def _asked_to_refuse(
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest, eager: Exception
+) -> list[Any]:
+    """What a call yields that torch on the CPU refuses with ``eager``; whatever refuses it, too, is raised."""
+    # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
+    given = [copied(each) for each in tensors]
+    try:
+        return _results(call, given, asked, refuses=True)
+    except REFUSALS as refusal:
+        same = None if asked.compiler is None else in_words_of_eager_torch(refusal, eager, call, inputs)
+        if same is None:
+            raise
+        raise same from None
+
+
 def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, asked: UnderTest) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
 
@@ -109,24 +124,3 @@ def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: D
         )
     exists = torch.tensor(found.has_gradient(), device=asked.device)
     return [*found.leaves, exists, *found.dense(tensors)]
-
-
-_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What torch refuses arguments with."""
-
-
-def _require_refusal_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> None:
-    """The case is about a refusal that torch itself makes, so torch on the CPU has to make it too."""
-    try:
-        with torch.no_grad():
-            call.on(on_cpu(inputs), torch.device("cpu"))()
-    except _REFUSALS as error:
-        said = f"{type(error).__name__}: {error}"
-        if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
-            message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
-        elif not wanted.is_said_by(said):
-            message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
-        else:
-            return
-        raise Fault(Reason.WRONG_ERROR, message, details={"exception": said}) from None
-    raise Fault(Reason.NOT_REFUSED, "torch on the CPU accepts the call, but the case expects it to be refused")

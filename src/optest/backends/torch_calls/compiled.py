@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
 from optest.backends.torch_calls.compiler_cache import keep_headers_in_cache, load_compiler
+from optest.backends.torch_calls.refusals import refusal_within
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
@@ -33,7 +34,7 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, r
 
     Raises:
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
-            is nothing to compile; with ``refuses`` what is no failure of the compiler is raised as it is.
+            is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
     """
     return list(_answered(call, tensors, asked, lambda function: function(*tensors), refuses=refuses))
 
@@ -69,8 +70,10 @@ def _answered(
         try:
             answer = ask(function)
         except Exception as error:
-            is_refusal = refuses and not isinstance(error, torch._dynamo.exc.BackendCompilerFailed)
-            if is_refusal or not (_is_of_the_compiler(error) or asked.compilation.failed_by(error)):
+            refusal = refusal_within(error) if refuses else None
+            if refusal is not None:
+                raise refusal from None
+            if not (refuses or _is_of_the_compiler(error) or asked.compilation.failed_by(error)):
                 raise
             if asked.may_fall_back:
                 asked.fallbacks.append(f"{who}: {_said(error)}")

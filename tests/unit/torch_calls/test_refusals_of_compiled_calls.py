@@ -1,0 +1,117 @@
+"""Refusals that torch.compile wraps: torch's own error counts, and what a compiler cannot do is no refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_kit import by, case, tensor, verdict
+
+from optest.spec import ExpectedError, Reason, Status, TestCase
+
+pytestmark = pytest.mark.torch
+
+ROWS, OTHER = tensor((3, 4)), tensor((5, 6))
+CLASSES = tensor(5, "int64", "randint", low=0, high=3)
+
+
+def refused(text: str, kind: str, match: str, *tensors: Any) -> TestCase:
+    return case(text, *tensors, expects_error=ExpectedError(type=kind, match=match))
+
+
+REFUSALS = [
+    ("torch.nn.functional.cross_entropy(input0, input1)", "ValueError", "Expected input batch_size", (ROWS, CLASSES)),
+    ("torch.view(input0, [5, 5])", "RuntimeError", "shape '[5, 5]' is invalid", (ROWS,)),
+    ("torch.reshape(input0, 'x')", "TypeError", "must be tuple of ints", (ROWS,)),
+    ("torch.softmax(input0, 5)", "IndexError", "Dimension out of range", (ROWS,)),
+    ("torch.getitem(input0, 9)", "IndexError", "index 9 is out of bounds", (ROWS,)),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "match", "tensors"), REFUSALS)
+def test_torchs_own_error_is_the_refusal(text: str, kind: str, match: str, tensors: Any) -> None:
+    found = verdict(refused(text, kind, match, *tensors), by("aot_eager"))
+    assert found.status is Status.PASSED, found
+    assert found.message.startswith(f"refused: {kind}: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "reason"),
+    [("TypeError", "", Reason.WRONG_ERROR), ("ValueError", "no such text", Reason.WRONG_ERROR)],
+)
+def test_another_type_or_text_is_another_refusal(kind: str, match: str, reason: Reason) -> None:
+    found = verdict(refused(REFUSALS[0][0], kind, match, *REFUSALS[0][3]), by("aot_eager"))
+    assert found.reason is reason
+
+
+def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
+    """The compiler's own exception quotes code, hints and what it was doing."""
+    from optest.backends.torch_calls.refusals import refusal_within
+
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="fake tensor") as raised:
+        torch.compile(lambda: torch.ones(3, 4).view(5, 5), backend="aot_eager", fullgraph=True)()
+    found = refusal_within(raised.value)
+    assert type(found) is RuntimeError
+    assert str(found) == "shape '[5, 5]' is invalid for input of size 12"
+
+
+def test_what_cannot_be_traced_is_no_refusal() -> None:
+    """Dynamo's exceptions are RuntimeErrors, which is the type of most refusals."""
+    from optest.backends.torch_calls.refusals import refusal_within
+
+    def not_traced(given: torch.Tensor) -> Any:
+        torch._dynamo.graph_break()
+        return given + 1
+
+    with pytest.raises(RuntimeError) as raised:
+        torch.compile(not_traced, backend="aot_eager", fullgraph=True)(torch.ones(3))
+    assert refusal_within(raised.value) is None
+    assert refusal_within(torch._dynamo.exc.BackendCompilerFailed(not_traced, ValueError("no"), None)) is None
+    assert refusal_within(torch._subclasses.fake_tensor.DataDependentOutputException("f")) is None
+    plain = ValueError("no")
+    assert refusal_within(plain) is plain
+
+
+def test_a_call_that_cannot_be_traced_does_not_pass_as_refused() -> None:
+    from optest.backends.torch_calls.compiled import compiled
+    from optest.backends.torch_calls.under_test import UnderTest
+    from optest.spec import Fault
+
+    def breaks(given: torch.Tensor) -> list[Any]:
+        torch._dynamo.graph_break()
+        return [given]
+
+    asked = UnderTest("torch.f", torch.device("cpu"), "aot_eager")
+    with pytest.raises(Fault) as raised:
+        compiled(breaks, [torch.ones(3)], asked, refuses=True)
+    assert raised.value.reason is Reason.COMPILE
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("torch.matmul(input0, input1)", "mat1 and mat2 shapes cannot be multiplied"),
+        ("torch.add(input0, input1)", "The size of tensor a (4) must match the size of tensor b (6)"),
+    ],
+)
+def test_tensors_without_values_are_refused_in_other_words(text: str, match: str) -> None:
+    """The words are torch's own, and no compiler was asked yet; those of torch on the CPU are the ones that count."""
+    found = verdict(refused(text, "RuntimeError", match, ROWS, OTHER), by("aot_eager"))
+    assert found.status is Status.PASSED, found
+    assert "while it is traced, torch says" in found.message
+    assert verdict(refused(text, "RuntimeError", "no such text", ROWS, OTHER), by("aot_eager")).reason is (
+        Reason.WRONG_ERROR
+    )
+
+
+def test_other_words_of_anyone_else_are_another_refusal() -> None:
+    from optest.backends.torch_calls.calling import torch_call
+    from optest.backends.torch_calls.refusals import in_words_of_eager_torch
+
+    call = torch_call("torch.add(input0, input1)")
+    arrays = [np.ones((3, 4), np.float32), np.ones((5, 6), np.float32)]
+    eager = RuntimeError("The size of tensor a (4) must match")
+    assert in_words_of_eager_torch(RuntimeError("shapes differ"), eager, call, arrays) is None
+    assert in_words_of_eager_torch(ValueError("shapes differ"), eager, call, arrays) is None
