@@ -23,6 +23,9 @@ SPREAD = "or 8 times what one rounding of every input changes"
 """Of results that torch.testing's tolerance does not know the condition of."""
 
 _HOOKS = "optest.backends.torch_calls.reference"
+_READINGS = "optest.backends.torch_calls.readings:as_with_narrow_numbers"
+_CEILING = 4.0
+"""In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
 _CLOSENESS = "optest.backends.torch_calls.closeness:as_close_as_inputs_allow"
 
 _MOVEMENT = """
@@ -123,6 +126,7 @@ class Alternatives:
     known: CatalogueAlternatives | None
     is_close: bool
     terms: CatalogueTerms | None = None
+    ulps: float = _CEILING
 
     @property
     def tells(self) -> bool:
@@ -135,12 +139,12 @@ class Alternatives:
         is_close = self.is_close or (self.terms is not None and self.terms.do_not_hold(inputs, attributes))
         if is_close or attributes.get("grad"):
             masks = list(_function(_CLOSENESS)(inputs, attributes, actual))
-        if is_close:
-            return masks
-        masks[:count] = [None] * count
-        if self.known is not None:
-            found = list(self.known(inputs, attributes, list(actual[:count])))
-            masks[:count] = (found * 2)[:count]  # a call in place yields its result twice
+        results = list(actual[:count])
+        if not is_close:
+            found = [None] if self.known is None else list(self.known(inputs, attributes, results))
+            masks[:count] = (found * count)[:count]  # a call in place yields its result twice
+        readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
+        masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
         return masks
 
 
@@ -206,10 +210,14 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         reference=f"{_HOOKS}:expected",
         terms=terms,
         rule=rule,
-        alternatives=Alternatives(_alternatives_of(known), is_close=rule is CLOSE, terms=of_known),
+        alternatives=Alternatives(_alternatives_of(known), is_close=rule is CLOSE, terms=of_known, ulps=_ulps(rule)),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )
+
+
+def _ulps(rule: Rule) -> float:
+    return rule.ulp if rule.kind is RuleClass.ULP else _CEILING
 
 
 def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives | None:

@@ -86,7 +86,7 @@ def _complex_mul_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBu
 
 def _finite(worst: Array) -> Array:
     """No bound is infinite or NaN: where the result is, its class decides."""
-    return np.nan_to_num(np.asarray(worst), nan=0.0, posinf=np.finfo(np.float64).max)
+    return np.asarray(np.nan_to_num(worst, nan=0.0, posinf=np.finfo(np.float64).max))
 
 
 @quiet

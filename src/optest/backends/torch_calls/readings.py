@@ -1,0 +1,97 @@
+"""Numbers beside 16-bit tensors, which torch reads in two ways: ``x + 0.3`` with x of float16.
+
+A number beside a tensor takes the tensor's dtype, says torch's promotion of types, and so do its CPU kernels of some
+functions: they round 0.3 to float16. Its CUDA kernels, and what its compiler makes, keep 0.3 in float32. Both are
+right, and what is right by the one may be any number of ulp away from the other (a remainder jumps). The reference has
+the number in float32; here is the other one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.backends.torch_calls.calling import torch_call
+from optest.backends.torch_calls.reference import expected
+from optest.numerics import Array, dtype_of, round_to, ulp, widen
+from optest.spec import DType, Fault, Unrounded, dtype
+from optest.spec.calls import Call, call_text
+
+__all__ = ["as_with_narrow_numbers", "with_narrow_numbers"]
+
+_ROUND_NUMBERS = """
+add sub subtract rsub remainder fmod pow
+iadd isub imod ipow __add__ __radd__ __sub__ __rsub__ __mod__ __rmod__ __pow__ __rpow__
+"""
+"""Functions of which torch's CPU kernels round a number that stands beside 16-bit tensors."""
+
+Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
+
+
+def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> str | None:
+    """The call with its numbers rounded to the dtype of its tensors; None where that is none of 16 bits, or changes
+    nothing."""
+    call = torch_call(text).call
+    kinds = {entry.name for entry in (dtype_of(array.dtype) for array in inputs) if entry.is_inexact}
+    if _name(call) not in _ROUND_NUMBERS.split() or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
+        return None
+    kind = dtype(kinds.pop())
+    args, kwargs = call.mapped(lambda value: _rounded(value, kind))
+    narrow = call_text(dataclasses.replace(call, args=tuple(args), kwargs={**kwargs, **_kept(call)}))
+    return narrow if narrow != call_text(call) else None
+
+
+def _kept(call: Call) -> dict[str, Any]:
+    """A factor is no operand."""
+    return {name: call.kwargs[name] for name in ("alpha",) if name in call.kwargs}
+
+
+def _name(call: Call) -> str:
+    parts = call.function.split(".")
+    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
+    return last if last.startswith("__") else last.rstrip("_")
+
+
+def _rounded(value: Any, kind: DType) -> Any:
+    return float(widen(round_to(np.asarray(value), kind))) if type(value) is float else value
+
+
+def as_with_narrow_numbers(
+    inputs: Sequence[Any], text: str, actual: Sequence[Any], ulps: float, known: Known | None
+) -> list[Any]:
+    """One mask for each result: all of it, if it is right with the numbers rounded to 16 bits, else None.
+
+    ``ulps`` is the ceiling of the function in ulp of float32, and ``known`` says which elements beside the expected
+    ones are right. A result that is right now by the one reading and now by the other is none.
+    """
+    nothing: list[Any] = [None] * len(actual)
+    narrow = with_narrow_numbers(text, inputs)
+    if narrow is None:
+        return nothing
+    try:
+        wanted = expected(inputs, {"call": narrow})[: len(actual)]
+        others = nothing if known is None else list(known(inputs, {"call": narrow}, actual))
+    except (Fault, ValueError):
+        return nothing
+    masks = [_within(np.asarray(got), value, ulps) for got, value in zip(actual, wanted, strict=True)]
+    for place, other in enumerate((others * 2)[: len(masks)]):  # a call in place yields its result twice
+        if other is not None and masks[place] is not None:
+            masks[place] = masks[place] | other
+    return [mask if mask is not None and bool(mask.all()) else None for mask in masks]
+
+
+def _within(got: Array, wanted: Any, ulps: float) -> Array | None:
+    """Where the output is ``wanted`` up to ``ulps`` of float32 and its own rounding."""
+    if not isinstance(wanted, Unrounded) or got.shape != np.shape(wanted.values):
+        return None
+    entry = dtype_of(got.dtype)
+    with np.errstate(all="ignore"):
+        value, found = np.asarray(wanted.values), widen(got)
+        size = np.where(np.isfinite(value), np.abs(value), 0.0)
+        lost = ulps * ulp(size, dtype("float32"))
+        is_near = np.abs(found - value) <= lost + 0.5 * ulp(size + lost, entry)
+        rounded = widen(round_to(value, entry))
+        return np.asarray(is_near | (found == rounded) | (np.isnan(found) & np.isnan(value)))

@@ -1,0 +1,95 @@
+"""``x + 0.3`` with x of 16 bits: torch's CPU rounds 0.3 to 16 bits, its compiler and CUDA do not; both are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from optest.backends.torch_calls.readings import with_narrow_numbers
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
+from optest.operators import operators
+from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
+
+pytestmark = pytest.mark.torch
+
+CALLS = {
+    "torch.add(input0, 0.3)": lambda x, s: x + s,
+    "torch.Tensor.__rsub__(input0, 0.3)": lambda x, s: s - x,
+    "torch.ops.aten.sub.Tensor(input0, 0.3)": lambda x, s: x - s,
+    "torch.remainder(input0, 0.1)": lambda x, s: torch.remainder(x, s),
+    "torch.fmod(input0, 0.1)": lambda x, s: torch.fmod(x, s),
+    "torch.pow(input0, 0.3)": lambda x, s: x**s,
+    "torch.Tensor.add_(input0, 0.3)": lambda x, s: x + s,
+}
+
+
+def verdict(text: str, kind: str, driver: TorchBackend | None = None) -> Verdict:
+    asked = TestCase(
+        descriptor=operators.get(text.partition("(")[0]),
+        inputs=(
+            Argument(
+                name="input0",
+                path="input0",
+                spec=TensorSpec(dtype=dtype(kind), shape=(999,)),
+                fill=Fill(kind="uniform", parameters={"low": 0.01, "high": 0.19}),
+            ),
+        ),
+        attributes={"call": text},
+    )
+    return execute([asked], driver or TorchBackend()).verdicts[0]
+
+
+class Computed(TorchBackend):
+    """A backend that answers by a formula on the input in float32, given the number as float32 and rounded."""
+
+    def __init__(self, formula: Any) -> None:
+        super().__init__()
+        self._formula = formula
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        whole = super().run(case, inputs)
+        number = 0.1 if "0.1" in case.attributes["call"] else 0.3
+        x = torch.from_numpy(np.asarray(inputs[0], dtype=np.float32))
+        rounded = float(np.asarray(number).astype(inputs[0].dtype).astype(np.float32))
+        answer = self._formula(x, float(np.float32(number)), rounded).numpy().astype(inputs[0].dtype)
+        return [answer for _ in whole]
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("text", CALLS)
+def test_both_readings_pass(text: str, kind: str) -> None:
+    formula = CALLS[text]
+    assert verdict(text, kind).status is Status.PASSED
+    assert verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, wide))).status is Status.PASSED
+    assert verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, narrow))).status is Status.PASSED
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("text", CALLS)
+def test_another_number_fails_and_so_does_now_the_one_now_the_other(text: str, kind: str) -> None:
+    formula = CALLS[text]
+
+    def mixed(x: torch.Tensor, wide: float, narrow: float) -> torch.Tensor:
+        return torch.where(torch.arange(len(x)) % 2 == 0, formula(x, wide), formula(x, narrow))
+
+    assert verdict(text, kind, Computed(mixed)).reason is Reason.VALUE
+    assert verdict(text, kind, Computed(lambda x, wide, narrow: formula(x, narrow * 1.02))).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "narrow"),
+    [
+        ("torch.add(input0, 0.5)", np.float16, None),
+        ("torch.add(input0, 0.3)", np.float32, None),
+        ("torch.mul(input0, 0.3)", np.float16, None),
+        ("torch.add(input0, 0.3)", np.float16, "torch.add(input0, 0.300048828125)"),
+        ("torch.add(input0, 1e-08)", np.float16, "torch.add(input0, 0.0)"),
+        ("torch.add(input0, 2, alpha=0.3)", np.float16, None),
+    ],
+)
+def test_where_there_is_another_reading(text: str, of: Any, narrow: str | None) -> None:
+    assert with_narrow_numbers(text, [np.ones(3, of)]) == narrow
