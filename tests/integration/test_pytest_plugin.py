@@ -109,6 +109,15 @@ def test_why_a_case_was_left_out(project: Path) -> None:
     assert "not on a CPU" in run(project, "--show-skipped", "-k", "left_out").stdout
 
 
+def test_nothing_but_skips_is_no_success(project: Path) -> None:
+    for more in (["-q"], ["-n", "2"]):
+        done = run(project, "-k", "left_out", *more)
+        assert done.returncode == 5, done.stdout
+        assert "no operator case was verified: all 2 were skipped" in done.stdout
+    done = run(project, "-k", "left_out or mul_ok")
+    assert (done.returncode, "verified" in done.stdout) == (0, False)
+
+
 def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) -> None:
     good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")

@@ -19,6 +19,7 @@ from optest.pytest_plugin.nodes import WRONG_FILES, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.selecting import of_other_models
 from optest.pytest_plugin.summing import summed_up
+from optest.pytest_plugin.verifying import VERIFIED, Verified
 
 __all__ = ["CaseItem", "PlanFile"]
 
@@ -33,6 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("show_skipped"):
         config.option.reportchars = f"{config.option.reportchars or ''}s"
     files.add_stated(config)
+    config.stash[VERIFIED] = Verified()
+    config.pluginmanager.register(_Counting(config), "optest-counting")
+
+
+class _Counting:
+    """Hears what is told of every test: the hook itself has no way to the configuration."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._config.stash[VERIFIED].add(report)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,16 +115,19 @@ def pytest_runtest_makereport(
         if report.skipped and isinstance(report.longrepr, tuple):
             path, line, _ = item.reportinfo()
             report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
+        Verified.note(report)
         sharing.attach(item, call, report)
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the run, also one that was not asked to its end, as after ``-x``."""
+    """End the run, also one that was not asked to its end, as after ``-x``; nothing but skips is no success."""
     results = session.stash.get(RESULTS, None)
     if results is not None:
         results.close()
         sharing.hand_over(session.config, results.directories())
+    if not hasattr(session.config, "workerinput"):
+        session.exitstatus = session.config.stash[VERIFIED].exit_status(int(session.exitstatus))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -122,5 +138,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - xdi
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What the cases of each model add up to, and where the journal lies."""
-    for line in summed_up(config):
-        terminalreporter.write_line(line)
+    if lines := summed_up(config):
+        terminalreporter.section("operator cases")
+        for line in lines:
+            terminalreporter.write_line(line)
+    if line := config.stash[VERIFIED].line():
+        terminalreporter.write_line(line, red=True, bold=True)

@@ -15,4 +15,4 @@ def summed_up(config: pytest.Config) -> list[str]:
     directories = config.stash.get(DIRECTORIES, [])
     if not directories or config.get_verbosity() < 0:
         return []
-    return ["", *collecting.figures(directories)]
+    return collecting.figures(directories)

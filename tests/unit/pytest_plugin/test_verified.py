@@ -1,0 +1,52 @@
+"""Nothing but skips is no success."""
+
+from __future__ import annotations
+
+import pytest
+
+from optest.pytest_plugin.verifying import Verified
+
+
+def report(outcome: str, when: str = "call", *, is_case: bool = True, xfail: bool = False) -> pytest.TestReport:
+    made = pytest.TestReport("x", ("x", 0, "x"), {}, outcome, None, when)  # type: ignore[arg-type]
+    if xfail:
+        made.wasxfail = "known"
+    if is_case:
+        Verified.note(made)
+    return made
+
+
+def told(*reports: pytest.TestReport) -> Verified:
+    verified = Verified()
+    for each in reports:
+        verified.add(each)
+    return verified
+
+
+def test_cases_that_were_all_skipped_are_no_success() -> None:
+    verified = told(
+        report("skipped"), report("skipped", "setup"), report("passed", "setup"), report("passed", "teardown")
+    )
+    assert verified.exit_status(0) == 5
+    assert verified.line().startswith("no operator case was verified: all 2 were skipped")
+    assert "exit status 5" in verified.line()
+    assert verified.exit_status(1) == 1  # what is wrong otherwise stays so
+    assert verified.exit_status(2) == 2
+
+
+@pytest.mark.parametrize("ran", [report("passed"), report("failed"), report("skipped", xfail=True)])
+def test_one_that_ran_is_enough(ran: pytest.TestReport) -> None:
+    verified = told(report("skipped"), ran)
+    assert (verified.exit_status(0), verified.line()) == (0, "")
+
+
+def test_beside_other_tests_it_is_told_alone() -> None:
+    verified = told(report("skipped"), report("passed", is_case=False))
+    assert verified.exit_status(0) == 0
+    assert verified.line() == "no operator case was verified: the only one was skipped (--show-skipped says why)"
+    assert told(report("skipped"), report("skipped", is_case=False)).exit_status(0) == 5
+
+
+def test_a_session_without_cases_is_pytests_own() -> None:
+    verified = told(report("skipped", is_case=False))
+    assert (verified.exit_status(0), verified.line()) == (0, "")
