@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 from optest.api.running import run
+from optest.backends.c_library.brief import BriefCall
 from optest.backends.c_library.driver import FfiBackend
-from optest.core.runner import execute
+from optest.core.runner import execute, execute_together
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import (
@@ -55,6 +56,7 @@ FAULTS = [
     *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
     *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
     *("changes_folder", "blocks_signals", "adds_variable"),
+    *("changes_input", "skips_last", "refuses"),
 ]
 """In the order of the C enumeration."""
 
@@ -100,6 +102,7 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     if (x != last) last = x, first = x[0];
     for (int i = 0; i < N; ++i) {
         if (fault == WRITES_LATE && i == 3) continue;
+        if (fault == SKIPS_LAST && i == N - 1) continue;
         const float value = fault == REMEMBERS_ADDRESS && i == 0 ? first : x[i];
         const float before = fault == READS_OUTPUT ? 0 * y[i] : 0;
         y[i] = (float)tanh((double)value) + before;
@@ -138,6 +141,8 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
         pthread_sigmask(SIG_BLOCK, &all, NULL);
         break;
     }
+    case CHANGES_INPUT: ((float *)x)[3] = 7; break;
+    case REFUSES: return 1;
     case ADDS_VARIABLE: setenv("TANH_WAS_HERE", "1", 1); break;
     case LEAVES_THREADS: {
         pthread_t thread;
@@ -311,6 +316,55 @@ def test_between_guards_a_fault_that_shows_has_its_reason(
     assert (found.status, found.reason) == (Status.FAILED, reason), found.message
     if name == "remembers_address":
         assert calls.value > before + 3
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
+@pytest.mark.parametrize(
+    ("name", "reason", "words"),
+    [
+        ("writes_behind", Reason.OUT_OF_BOUNDS, "behind the end of output out"),
+        ("writes_far_behind", Reason.OUT_OF_BOUNDS, "80 bytes behind the end of output out"),
+        ("changes_input", Reason.INPUT_MUTATED, "element [0, 3] of input input"),
+        ("skips_last", Reason.UNWRITTEN, "never written; the first at [3, 4]"),
+        ("rounds_upward", Reason.STATE, "rounding upward"),
+        ("prints", Reason.STATE, "'tanh: done"),
+        ("refuses", Reason.RAISED, "infiniopTanh returned 1"),
+    ],
+)
+def test_the_short_way_tells_what_the_long_way_does(
+    objects: list[str], fault: Any, calls: Any, name: str, reason: Reason, words: str, grouped: bool
+) -> None:
+    """Cases whose like was examined before are called in a straight line, with every guard."""
+
+    def found() -> Verdict:
+        case = replace(asked("tanh", (4, 5), objects=objects, probes="guards", guard="heap"), seed=next(SEEDS))
+        return (execute_together([[case]], DRIVER)[0] if grouped else execute([case], DRIVER)).verdicts[0]
+
+    fault("right")
+    long, short, further = found(), found(), found()
+    assert [each.status for each in (long, short, further)] == [Status.PASSED] * 3
+    assert long.checks == short.checks == further.checks
+    fault(name)
+    before = calls.value
+    failed = found()
+    assert (failed.status, failed.reason) == (reason.status, reason), failed.message
+    assert words in failed.message
+    assert calls.value > before
+    fault("right")
+    assert [found().status for _ in range(3)] == [Status.PASSED] * 3
+
+
+def test_the_short_way_is_gone_by_the_second_case(objects: list[str], fault: Any, monkeypatch: Any) -> None:
+    fault("right")
+    driver, gone = FfiBackend(), []
+    whole = BriefCall.__call__
+    monkeypatch.setattr(BriefCall, "__call__", lambda self, arrays: gone.append(1) or whole(self, arrays))
+    keys = []
+    for seed in range(8):
+        case = replace(asked("tanh", (4, 5), objects=objects, probes="guards"), seed=seed)
+        keys.append(case.key)
+        assert execute([case], driver).verdicts[0].status is Status.PASSED
+    assert len(gone) == sum(not key.endswith("0") for key in keys[1:]) > 4
 
 
 def test_between_guards_what_was_printed_once_is_a_note(objects: list[str], fault: Any) -> None:

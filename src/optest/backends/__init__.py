@@ -6,7 +6,7 @@ No driver is imported before it is asked for; the stub is found by its name alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -123,6 +123,11 @@ class BackendDriver:
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - part of the protocol
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
         return ()
+
+    def together(self) -> AbstractContextManager[object]:
+        """Entered around several cases that are asked one after the other, of a driver whose :attr:`answers_stay`: what
+        it does around each may be done once then. Nothing else runs in between."""
+        return nullcontext()
 
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
         """Asked when the answer to ``case`` was wrong, of a driver that looks closer only then.

@@ -147,9 +147,10 @@ def execute_together(
     for run in runs:
         run.prepare()
         run.pause()
-    for run in runs:
-        run.ask(further_at_once=True)
-        run.pause()
+    with driver.together():
+        for run in runs:
+            run.ask(further_at_once=True)
+            run.pause()
     return [run.judged(every_measure, None) for run in runs]
 
 

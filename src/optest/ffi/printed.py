@@ -19,20 +19,28 @@ class Printed:
     """While inside, file descriptor 1 is a file without a name; :meth:`text` is what was printed since it was asked.
 
     What the process itself had buffered in C is flushed first, and what the library buffered is flushed on leaving.
+    Entered again while inside, it stays as it is.
     """
 
     def __init__(self) -> None:
         self._file = _nameless_file()
         self._kept = -1
+        self._depth = 0
 
     def __enter__(self) -> Printed:
+        self._depth += 1
+        if self._depth > 1:
+            return self
         _flush()
         self._kept = os.dup(_STDOUT)
         os.dup2(self._file, _STDOUT)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._depth -= 1
         _flush()
+        if self._depth:
+            return
         os.dup2(self._kept, _STDOUT)
         os.close(self._kept)
 

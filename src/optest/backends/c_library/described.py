@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optest.backends.c_library.bound import BoundCall
+from optest.backends.c_library.brief import BriefCall
 from optest.backends.c_library.config import FfiConfig
 from optest.backends.c_library.kinds import CaseKind
 from optest.backends.c_library.memory import CaseMemory
@@ -33,6 +34,8 @@ class DescribedCase:
     passed: Mapping[str, Any]
     made: Mapping[str, Array]
     config: FfiConfig
+    brief: BriefCall | None = None
+    """What a case that is called once needs, after the first such case."""
 
     def renew(self, given: Mapping[str, Array]) -> None:
         """Put other values in; the tensors are of the same kinds."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any
 
+from optest.backends.c_library.brief import BriefCall
 from optest.backends.c_library.config import FfiConfig
-from optest.backends.c_library.manners import Manners, require_no_leak_of_refusals
+from optest.backends.c_library.described import DescribedCase
+from optest.backends.c_library.manners import Manners, nothing_to_say, require_no_leak_of_refusals
 from optest.backends.c_library.memory import CaseMemory
-from optest.backends.c_library.probes import Examined, Policy, Probe
+from optest.backends.c_library.probes import ONE_CALL_ASKED, Examined, Policy, Probe, checks_of_one_call
 from optest.backends.c_library.session import opened
 from optest.backends.c_library.subject import Subject
 from optest.backends.c_library.threads import ThreadCounts
 from optest.ffi.printed import Printed
 from optest.ffi.statuses import StatusError
 from optest.numerics import Array
+from optest.spec import Check
 
 __all__ = ["Examination"]
 
@@ -67,6 +70,29 @@ class Examination:
             raise
         memory.release()
         return examined
+
+    def brief(
+        self, described: DescribedCase, inputs: Sequence[str], outputs: Sequence[str], checks: tuple[Check, ...]
+    ) -> BriefCall | None:
+        """The call of cases like one that :meth:`of` found nothing wrong with in a single call; ``checks`` are what is
+        to be said of each of them beside."""
+        config, memory = described.config, described.memory
+        if config.probes != "guards" or config.threads:
+            return None
+        policy = _policy("", config)
+        place = memory.place(policy.place_of_one_call)
+        straight = described.subject.straight(memory.pointers(place))
+        said = (*checks_of_one_call(policy, ONE_CALL_ASKED), *nothing_to_say(), *checks)
+        return BriefCall.of(memory, place, straight, self._printed, inputs=inputs, outputs=outputs, checks=said)
+
+    @staticmethod
+    def looks_at_more(key: str) -> bool:
+        """Whether a case of this key is asked for more than the others."""
+        return key.endswith(_COUNTS_LEAKS)
+
+    def together(self) -> AbstractContextManager[object]:
+        """While inside, standard output belongs to the library."""
+        return self._printed
 
     def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
         """Look closer at a case whose answer was wrong: call it under all circumstances, if it was called once.

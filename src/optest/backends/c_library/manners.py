@@ -17,7 +17,7 @@ from optest.ffi.printed import Printed
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
-__all__ = ["Manners", "require_no_leak", "require_no_leak_of_refusals"]
+__all__ = ["Manners", "nothing_to_say", "require_float_mode", "require_no_leak", "require_no_leak_of_refusals"]
 
 _OUTPUT = "standard output"
 _CYCLES = 8
@@ -63,10 +63,7 @@ class Manners:
         size = self._printed.mark()
         self._printing_calls += size > self._size
         self._size = size
-        left = self._float.changed()
-        if left:
-            said = f"the library left the processor in another mode: {left}; it was put back"
-            raise Fault(Reason.STATE, said, details={"float_mode": left})
+        require_float_mode(self._float)
 
     @property
     def has_printed(self) -> bool:
@@ -89,18 +86,30 @@ class Manners:
             raise Fault(Reason.STATE, said, details={"printed": printed})
         noted = "; ".join(each.said for each in changes)
         if not noted and not self._text:
-            return _nothing_to_say()
+            return nothing_to_say()
         return (
             *((Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()),
-            _nothing_to_say()[0],
+            nothing_to_say()[0],
             Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
             if self._text
-            else _nothing_to_say()[1],
+            else nothing_to_say()[1],
         )
 
 
+def require_float_mode(control: FloatControl) -> None:
+    """Raise if the processor's mode is not what it was.
+
+    Raises:
+        Fault: STATE.
+    """
+    left = control.changed()
+    if left:
+        said = f"the library left the processor in another mode: {left}; it was put back"
+        raise Fault(Reason.STATE, said, details={"float_mode": left})
+
+
 @cache
-def _nothing_to_say() -> tuple[Check, Check]:
+def nothing_to_say() -> tuple[Check, Check]:
     """The checks of a case whose calls left nothing behind, the same for all of them."""
     mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
     return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)

@@ -50,6 +50,7 @@ class CaseMemory:
         self._home = Where(alignment=alignment)
         self._layouts = layouts
         self.keeps_places = False
+        self.times_left = 0
         self._nbytes: int | None = None
         self._given: dict[int, tuple[Place, dict[str, Any]]] = {}
         self._pool = pool or PlacePool()
@@ -61,6 +62,7 @@ class CaseMemory:
         self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
         for key, name in self._inputs:
             self.values[key], self._described[key] = _placed(given[name], self._reached)
+        self._shapes_given = {key: given[name].shape for key, name in self._inputs}
         if not _cannot_start(entry, given, layouts, request):
             self.values |= _start(entry, given, layouts)
         self._held = {key: spec for key, spec in self._described.items() if spec is not None}
@@ -79,6 +81,13 @@ class CaseMemory:
         }
         if self._entry.starts_as is not None:
             self.values |= _start(self._entry, given, self._layouts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every input lies as it was given, and outputs hold nothing when the call begins."""
+        return self._entry.starts_as is None and all(
+            self.values[key].shape == self._shapes_given[key] for key, _ in self._inputs
+        )
 
     def specs(self) -> dict[str, TensorSpec | None]:
         """The tensors by role as they are described to C; None for one that is left out."""
@@ -140,6 +149,7 @@ class CaseMemory:
         """Another case may have the places, unless they are kept for the next of the same kinds."""
         if self.keeps_places:
             return
+        self.times_left += 1
         self._given = {}
         for place in self._taken.values():
             place.end_loans()
@@ -149,6 +159,7 @@ class CaseMemory:
 
     def leave(self) -> None:
         """Nobody may have the places again; the next ones are others."""
+        self.times_left += 1
         for place in self._taken.values():
             place.end_loans()
             self._pool.leave(place)

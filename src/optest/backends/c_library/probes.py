@@ -38,7 +38,7 @@ from optest.ffi.statuses import StatusError
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 
-__all__ = ["Examined", "Policy", "Probe"]
+__all__ = ["ONE_CALL_ASKED", "Examined", "Policy", "Probe", "checks_of_one_call"]
 
 _SMALL_BYTES = 1 << 20
 """Up to here a case is called under every circumstance."""
@@ -73,6 +73,7 @@ _PLACES = {
     "heap": (_SHIFTED, _ALIGNED, Where(shift=2)),
     "pages": (_AT_END, _AT_START, _AT_END),
 }
+ONE_CALL_ASKED = "not asked: probes: guards"
 _SAME_BITS = "same bits in a second call"
 _ANYWHERE = "same bits wherever the tensors lie"
 
@@ -186,7 +187,7 @@ class Probe:
         """
         nbytes = self._memory.nbytes
         if self._policy.is_brief:
-            return self._examine_once("not asked: probes: guards")
+            return self._examine_once(ONE_CALL_ASKED)
         if nbytes > _MIDDLE_BYTES:
             return self._examine_once(f"one call above {_MIDDLE_BYTES >> 20} MiB")
         places = [self._memory.place(where) for where in self._policy.places]
@@ -272,7 +273,7 @@ class Probe:
             if not is_written:
                 self._require_written(place)
             examined = Examined(outputs=outputs)
-            examined.checks += _what_one_call_shows(self._policy.guard, self._policy.alignment, why)
+            examined.checks += checks_of_one_call(self._policy, why)
             self._with_threads(Answer(outputs), examined, place)
         return examined
 
@@ -517,6 +518,11 @@ def _say_what_was_done(examined: Examined, memory: CaseMemory, policy: Policy, *
     examined.done("state", "after other calls, beside other descriptors" if calls > 2 else "beside other descriptors")
     if calls > 2 and HeapGarbage.is_possible():
         examined.done("heap memory as it was found", "two contents")
+
+
+def checks_of_one_call(policy: Policy, why: str) -> tuple[Check, ...]:
+    """What is said of a case that was called once, ``why`` no more."""
+    return _what_one_call_shows(policy.guard, policy.alignment, why)
 
 
 @lru_cache(maxsize=64)

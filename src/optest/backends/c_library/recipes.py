@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class Recipe:
         self._create = _Creation(create)
         self._destroy = _ended_by(destroy)
         self._tensors = {
-            role: None if spec is None else (_Creation(tensors.create), tensors.values(spec))
+            role: None if spec is None else (_Creation(tensors.create), tensors.values(spec), f"descriptor of {role}")
             for role, spec in specs.items()
         }
         self._end_tensor = _ended_by(tensors.destroy)
@@ -79,6 +79,29 @@ class Recipe:
         finally:
             self._end(alive)
 
+    def begin(self) -> int:
+        """A descriptor that the caller has to :meth:`end`; those of the tensors are gone.
+
+        Raises:
+            StatusError, Fault: as :meth:`made` does.
+        """
+        alive: list[int] = []
+        try:
+            descriptor = self._described(alive, forgets=False)
+        except BaseException:
+            self._end(alive)
+            raise
+        try:
+            self._end(alive)
+        except BaseException:
+            self._destroy(descriptor)
+            raise
+        return descriptor
+
+    def end(self, descriptor: int) -> None:
+        """Destroy what :meth:`begin` made."""
+        self._destroy(descriptor)
+
     def _described(self, alive: list[int], *, forgets: bool) -> int:
         """``alive`` gets the tensors' descriptors."""
         pointers: dict[str, int | None] = {}
@@ -86,10 +109,12 @@ class Recipe:
             if tensor is None:
                 pointers[role] = None
                 continue
-            creation, values = tensor
-            pointers[role] = pointer = creation.pointer(values, {}, f"descriptor of {role}")
+            creation, values, what = tensor
+            pointers[role] = pointer = creation.pointer(values, {}, what)
             alive.append(pointer)
-        with self._overwritten() if forgets else nullcontext():
+        if not forgets:
+            return self._create.pointer(self._values, pointers, self._what)
+        with self._overwritten():
             return self._create.pointer(self._values, pointers, self._what)
 
     @contextmanager

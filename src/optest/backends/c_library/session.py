@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,26 @@ class Session:
         )
         return Recipe(f"{operator.name} descriptor", operator.create, operator.destroy, tensors, specs, values)
 
-    def workspace_bytes(self, operator: BoundOperator, descriptor: Made) -> int:
-        if operator.workspace is None:
-            return 0
+    def workspace_of(self, operator: BoundOperator) -> Callable[[Made], int]:
+        """What asks a descriptor of the operator for its workspace, in bytes; the first call is checked."""
+        function = operator.workspace
+        if function is None:
+            return lambda _: 0
         size = ctypes.c_size_t()
-        operator.workspace.succeed(descriptor, ctypes.byref(size))
-        return size.value
+        slot = ctypes.byref(size)
+        is_checked = False
+
+        def ask(descriptor: Made) -> int:
+            nonlocal is_checked
+            size.value = 0
+            if is_checked:
+                function.again((descriptor.address, slot))
+            else:
+                function.succeed(descriptor, slot)
+                is_checked = True
+            return size.value
+
+        return ask
 
     def synchronize(self) -> None:
         """Wait for the device, with the function that the mapping names; without one nothing is waited for.
