@@ -28,7 +28,7 @@ from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED
 from optest.reporting.page import wants_color
-from optest.settings import Origin, Settings, environment, plugin_modules, resolve
+from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal
 
@@ -159,7 +159,8 @@ def _run_in(
         revise=request.revise,
         choose=choose,
     )
-    summary = session.run()
+    with variables_set(_compile_cache_here(request, directory) if lanes.isolation == "none" else {}):
+        summary = session.run()
     status = summary.exit_status
     if session.failure is not None:
         print(f"optest: {session.failure}", file=sys.stderr)  # noqa: T201
@@ -297,6 +298,12 @@ def _compile_cache(request: Asked, directory: RunDirectory) -> dict[str, str]:
     if not request.settings["compile_backend"]:
         return {}
     return {_CACHE: str((directory.path / "compiled").absolute())}
+
+
+def _compile_cache_here(request: Asked, directory: RunDirectory) -> dict[str, str]:
+    """The same for a compiler that works in this process, unless the user stated another folder."""
+    stated = _stated_by_the_user(environment())
+    return {name: value for name, value in _compile_cache(request, directory).items() if name not in stated}
 
 
 _CACHE = "TORCHINDUCTOR_CACHE_DIR"

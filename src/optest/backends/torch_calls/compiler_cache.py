@@ -26,9 +26,8 @@ def load_compiler() -> None:
             import torch._dynamo  # noqa: F401
 
 
-@lru_cache(maxsize=1)
 def keep_headers_in_cache() -> None:
-    """Compiled headers, too, belong to the cache that was stated; inductor puts them into the temporary folder."""
+    """Compiled headers, too, belong to the cache that is stated now; inductor puts them into the temporary folder."""
     stated = environment().get(_CACHE)
     if stated is None:
         return

@@ -1,0 +1,48 @@
+"""What a compiler of torch makes lies in the run's folder, where the run has no worker, too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from user_shell import user_environment
+
+pytest.importorskip("torch")
+
+CASES = """\
+model: tiny
+cases:
+  - {name: two, op: torch.mul, inputs: [{tensor: {shape: [4]}}, {value: 2.0}]}
+"""
+TWO_RUNS = """
+import os, sys
+from optest.api.running import run
+for _ in range(2):
+    outcome = run({"plan": "tiny.yaml", "compile_backend": "inductor", "isolate": "none", "quiet": 2})
+    print(outcome.exit_status, os.path.isdir(outcome.directory.path / "compiled" / "fxgraph"))
+print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+"""
+
+
+@pytest.mark.slow
+def test_runs_in_this_process_keep_their_own_cache(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(CASES)
+    own = tmp_path / "temporary"
+    own.mkdir()
+    variables = user_environment(TMPDIR=str(own), TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS="0")
+    variables.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    ended = subprocess.run(
+        [sys.executable, "-c", TWO_RUNS],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    lines = [line for line in ended.stdout.splitlines() if "passed" not in line]
+    assert lines == ["0 True", "0 True", "None"], ended.stdout + ended.stderr
+    assert os.listdir(own) == []
