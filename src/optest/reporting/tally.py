@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from optest.spec import BAD_STATUSES, CaseResult, Status
+from optest.spec import BAD_STATUSES, CaseResult, Evidence, Status
 
 __all__ = ["GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
 
@@ -82,9 +82,12 @@ class Tally:
     """How many cases were skipped for a (reason, message)."""
     models: dict[str, GroupTally] = field(default_factory=dict)
     all: GroupTally = field(default_factory=GroupTally)
+    refused: int = 0
+    """How many of those that passed were refused, as they had to be."""
 
     def add(self, result: CaseResult) -> None:
         self.statuses[result.status] += 1
+        self.refused += result.verdict.evidence is Evidence.RAISED_AS_EXPECTED
         operator = self.operators.get(result.operator)
         if operator is None:
             operator = self.operators[result.operator] = GroupTally()

@@ -205,6 +205,8 @@ class TerminalReporter:
 
     def _last_lines(self, summary: RunSummary) -> None:
         missing = summary.total - self._tally.finished
+        if self._verbosity >= -1 and self._tally.refused:
+            self._page.line(f"{self._tally.refused} of the passed had to be refused, and were", "dim")
         text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")
         if math.isfinite(summary.duration_s):
             text += f" in {duration(summary.duration_s)}"

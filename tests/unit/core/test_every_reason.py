@@ -226,6 +226,9 @@ def test_calls_that_have_to_be_refused() -> None:
     assert refused("none", ExpectedError(type="ValueError")) is Reason.NOT_REFUSED
     assert refused("raise", ExpectedError(type="TypeError")) is Reason.WRONG_ERROR
     assert refused("raise", ExpectedError(type="ValueError", match="stride")) is Reason.WRONG_ERROR
+    assert refused("raise", ExpectedError(pattern=r"shapes? \w+")) is None
+    assert refused("raise", ExpectedError(pattern=r"shapes? \d+")) is Reason.WRONG_ERROR
+    assert refused("raise", ExpectedError(match="stride", pattern="shapes")) is Reason.WRONG_ERROR
     assert refused("SystemExit", ExpectedError(type="ValueError")) is Reason.WRONG_ERROR
     assert refused("SystemExit", ExpectedError(type="Exception")) is Reason.WRONG_ERROR
     assert refused("slip", ExpectedError(type="Exception")) is Reason.WRONG_ERROR

@@ -115,6 +115,7 @@ def test_a_dense_layout_is_its_shape() -> None:
         "op: relu, shapes: {input0: 2}, xfail: {reason: known, status: error}",
         "op: relu, shapes: {input0: 2}, skip: later",
         "op: relu, shapes: {input0: 2}, expects_error: {type: ValueError, match: size}",
+        r"op: relu, shapes: {input0: 2}, expects_error: {type: ValueError, pattern: 'size \[\d+\]'}",
         "op: relu, shapes: {input0: 2}, backend_config: {ascend: {inputs: [{tensor: input0, path: a}]}}",
         "op: mine, shapes: {x: 2, y: 3, a: 2, b: 4}, attributes: {k: 1}, dtypes: {x: f16, y: f16, a: bool, b: f16}",
         "op: mine, shapes: {x: 2, y: 3}, attributes: {k: 1, extra: {a: 1}}, dtypes: f16",

@@ -188,6 +188,11 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("xfail: {reason: a, status: [1]}", "xfail.status", "status is [1], but should be one of failed,"),
         ("expects_error: ValueError", "expects_error", "expects_error is 'ValueError', but should be a mapping"),
         ("expects_error: {typ: a}", "expects_error.typ", "unknown key 'typ' of expects_error"),
+        (
+            "expects_error: {pattern: '(a'}",
+            "expects_error.pattern",
+            "pattern of expects_error is no regular expression: missing ), unterminated subpattern at position 0",
+        ),
         ("expects_error: {match: 3}", "expects_error.match", "match of expects_error is 3, but should be a word"),
         ("reference: 3", "reference", "reference is 3, but should be text"),
         ("op: yes", "op", "op is yes, and YAML 1.1 reads it as a boolean"),

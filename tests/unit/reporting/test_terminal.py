@@ -108,6 +108,13 @@ def test_verbose_adds_rule_share_time_and_checks(result: Make) -> None:
     assert "  operator  passed  reasons\n" in text
 
 
+def test_refusals_that_passed_are_counted(result: Make) -> None:
+    refused = replace(result(), verdict=Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED))
+    text = "of the passed had to be refused, and were"
+    assert f"2 {text}\n3 passed in " in run([refused, result(), refused], io.StringIO())
+    assert text not in run([result()], io.StringIO())
+
+
 def test_verbose_names_the_evidence_of_a_pass_without_measures(result: Make) -> None:
     refused = replace(result(), verdict=Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED))
     assert "    evidence: raised as expected\n" in run([refused], io.StringIO(), verbosity=1)
