@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.numerics import bits, dtype_of, numpy_dtype
+from optest.numerics import bits, dtype_of, is_packed, numpy_dtype
 from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
-__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_torch", "torch_dtype"]
+__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_read", "to_torch", "torch_dtype"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,6 +66,39 @@ def _on_cpu(array: Array, kind: DType) -> torch.Tensor:
     if kind.name not in _NOT_IN_NUMPY:
         return torch.from_numpy(readable)
     return torch.from_numpy(bits(readable)).view(TORCH_DTYPES[kind.name])
+
+
+def to_read(array: Array) -> torch.Tensor:
+    """Return ``array`` as a tensor of the CPU that nobody writes to.
+
+    It shares the memory of an array whose elements lie one behind the other even where that is read-only, which
+    torch knows nothing of; others are copied as :func:`to_torch` does.
+
+    Raises:
+        Inexpressible: for what torch has no tensor for.
+    """
+    if array.flags.writeable or not array.size or not is_packed(array):
+        return to_torch(array, _CPU)
+    kind = dtype_of(array.dtype)
+    torch_dtype(kind)
+    plain = bits(array) if kind.name in _NOT_IN_NUMPY else array
+    tensor = torch.from_numpy(np.asarray(_Memory(plain)))
+    return tensor.view(TORCH_DTYPES[kind.name]) if kind.name in _NOT_IN_NUMPY else tensor
+
+
+_CPU = torch.device("cpu")
+
+
+class _Memory:
+    """The memory of an array as one that may be written to, for a tensor that is only read."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, owner: Array) -> None:
+        described = dict(owner.__array_interface__)
+        described["data"] = (described["data"][0], False)
+        self.__array_interface__ = described
+        self._owner = owner
 
 
 def _rebuilt(tensor: torch.Tensor, device: torch.device, offset: int) -> torch.Tensor:

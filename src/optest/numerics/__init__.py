@@ -3,18 +3,20 @@
 from optest.numerics.error_state import ErrorStateKept, Quiet
 from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, dtype_of, is_known, numpy_dtype, widen
-from optest.numerics.layout import empty_storage, have_same_gaps, private_copy, view
+from optest.numerics.layout import are_same_memory, empty_storage, have_same_gaps, is_packed, private_copy, view
 from optest.numerics.rounding import round_to, ulp
 
 __all__ = [
     "Array",
     "ErrorStateKept",
     "Quiet",
+    "are_same_memory",
     "bits",
     "dtype_of",
     "empty_storage",
     "have_same_gaps",
     "is_known",
+    "is_packed",
     "numpy_dtype",
     "private_copy",
     "reset_float_mode",

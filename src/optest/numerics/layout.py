@@ -7,7 +7,7 @@ import numpy as np
 from optest.numerics.formats import Array, dtype_of, numpy_dtype
 from optest.spec import TensorSpec, contiguous_strides
 
-__all__ = ["empty_storage", "have_same_gaps", "private_copy", "storage_of", "view"]
+__all__ = ["are_same_memory", "empty_storage", "have_same_gaps", "is_packed", "private_copy", "storage_of", "view"]
 
 
 def empty_storage(spec: TensorSpec) -> Array:
@@ -51,7 +51,7 @@ def private_copy(array: Array, before: int = 0) -> Array:
     the lowest one: it decides how the copy is aligned.
     """
     copy: Array
-    if not before and (_is_packed(array) or array.size == 0):
+    if not before and (is_packed(array) or array.size == 0):
         copy = array.copy()
         return copy
     if array.size == 0:
@@ -67,9 +67,22 @@ def private_copy(array: Array, before: int = 0) -> Array:
 
 def have_same_gaps(one: Array, other: Array) -> bool:
     """Whether two arrays of one layout, equal in their elements, also agree in the memory between these."""
-    if one.size == 0 or _is_packed(one) or dtype_of(one.dtype).bits == 4:
+    if one.size == 0 or is_packed(one) or dtype_of(one.dtype).bits == 4:
         return True
     return bool((_span(one)[0] == _span(other)[0]).all())
+
+
+def are_same_memory(one: Array, other: Array) -> bool:
+    """Whether two arrays of one layout agree byte for byte, in the memory between their elements, too."""
+    if one.size == 0:
+        return True
+    left, right = _span(one)[0], _span(other)[0]
+    blocks = range(0, left.size, _BLOCK_BYTES)
+    return all(bool((left[at : at + _BLOCK_BYTES] == right[at : at + _BLOCK_BYTES]).all()) for at in blocks)
+
+
+_BLOCK_BYTES = 1 << 18
+"""Both and what is made of them stay in the second-level cache."""
 
 
 def storage_of(array: Array, spec: TensorSpec) -> Array:
@@ -85,7 +98,7 @@ def storage_of(array: Array, spec: TensorSpec) -> Array:
     return storage
 
 
-def _is_packed(array: Array) -> bool:
+def is_packed(array: Array) -> bool:
     """Row-major down to the strides of dimensions of size 1, which NumPy's own flag does not look at."""
     dense = contiguous_strides(array.shape)
     return array.strides == tuple(stride * array.itemsize for stride in dense)

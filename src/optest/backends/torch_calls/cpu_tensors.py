@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from optest.backends.torch_tensors import to_torch
+from optest.backends.torch_tensors import to_read
 
-__all__ = ["WIDE", "copied", "on_cpu", "widened"]
+__all__ = ["WIDE", "copied", "on_cpu", "to_read", "widened"]
 
-_CPU = torch.device("cpu")
 WIDE = {
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
@@ -21,12 +20,12 @@ WIDE = {
 
 def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors with the same strides in memory of their own, so that a call may change them."""
-    return [copied(to_torch(array, _CPU)) for array in inputs]
+    return [copied(to_read(array)) for array in inputs]
 
 
 def widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
     """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
-    tensors = [to_torch(array, _CPU) for array in inputs]
+    tensors = [to_read(array) for array in inputs]
     return [
         _storage(each).to(WIDE[each.dtype]).as_strided(each.shape, each.stride())
         if each.dtype in WIDE
