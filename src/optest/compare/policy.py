@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from optest.compare import Expected
-from optest.compare.assert_close import close_tolerance
+from optest.compare.assert_close import close_tolerance, fitting_tolerance
 from optest.compare.bounds import (
     Budget,
     Law,
@@ -120,7 +120,7 @@ def resolve(
         return _told_with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
-        return _told_more(_close(case, expected.dtype), rule.formula)
+        return _told_more(_close(case, expected), rule.formula)
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -218,20 +218,23 @@ def needs_its_name(case: TestCase, expected: Expected) -> bool:
     return not expected.dtype.is_inexact and any(spec.dtype.is_inexact for spec in known)
 
 
-def _close(case: TestCase, output: DType) -> Allowance:
-    """What ``torch.testing.assert_close`` allows where nobody says more.
+def _close(case: TestCase, expected: Expected) -> Allowance:
+    """What ``torch.testing.assert_close`` allows where nobody says more; less where zeros would pass by it.
 
     Raises:
         NoRule: for a dtype of which torch says nothing.
     """
-    allowed = close_tolerance(output)
+    output = expected.dtype
+    allowed = fitting_tolerance(output, expected.value)
     if allowed is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule, and torch.testing has no tolerance for {output}; "
             f"state rtol and atol"
         )
     rtol, atol = allowed
-    text = f"torch.testing's default for {output}: |err| <= atol + rtol·|expected|, rtol={rtol:g}, atol={atol:g}"
+    smaller = " (as large as rtol of the largest, or zeros would pass)" * (allowed != close_tolerance(output))
+    numbers = f"rtol={rtol:g}, atol={atol:g}{smaller}"
+    text = f"torch.testing's default for {output}: |err| <= atol + rtol·|expected|, {numbers}"
     used = RuleUsed(name=_CLOSE.value, layer=BUILT_IN, text=text)
     return Allowance(used=used, method=Method.TOLERANCE, rtol=rtol, atol=atol)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optest.compare import Expected
-from optest.compare.assert_close import close_tolerance
+from optest.compare.assert_close import fitting_tolerance
 from optest.compare.policy import stated_tolerance
 from optest.compare.zeros import zeros_are_within
 from optest.numerics import widen
@@ -35,7 +35,7 @@ def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected)
 def _allowed(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[float, float, float] | None:
     """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
     if rule == RuleClass.CLOSE.value:
-        close = close_tolerance(wanted.dtype)
+        close = fitting_tolerance(wanted.dtype, wanted.value)
         return None if close is None else (*close, 0.0)
     if rule != "tolerance":
         return None

@@ -67,10 +67,10 @@ def judge(
 ) -> Verdict:
     """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
     if len(actual) == len(expected) == 1:
-        measure, finding = _judge_output(case, 0, actual, expected[0], numerics, every_measure, inputs)
+        measure, finding = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
         if finding is None and measure is not None and measure.compared:
             return new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
-        return _sum_up(expected, [(measure, finding)], [], checks)
+        return _sum_up(case, expected, [(measure, finding)], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):
         findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
@@ -78,13 +78,13 @@ def judge(
         findings.append((Reason.NOTHING_COMPARED, "there is no output, so nothing was compared"))
     padded = [*actual, *[None] * (len(expected) - len(actual))]
     judged = [
-        _judge_output(case, index, padded, wanted, numerics, every_measure, inputs)
-        for index, wanted in enumerate(expected)
+        _judge_output(case, index, padded, expected, numerics, every_measure, inputs) for index in range(len(expected))
     ]
-    return _sum_up(expected, judged, findings, checks)
+    return _sum_up(case, expected, judged, findings, checks)
 
 
 def _sum_up(
+    case: TestCase,
     expected: Sequence[Expected],
     judged: Sequence[tuple[Measure | None, _Finding | None]],
     findings: list[_Finding],
@@ -94,7 +94,7 @@ def _sum_up(
     findings = findings + [finding for _, finding in judged if finding is not None]
     if not findings:
         notes = [
-            f"{wanted.name}: empty by declaration, {format_shape(wanted.shape)}"
+            f"{wanted.name}: empty{' by declaration' if case.outputs else ''}, {format_shape(wanted.shape)}"
             for wanted, (measure, _) in zip(expected, judged, strict=True)
             if measure is not None and not measure.compared
         ]
@@ -124,12 +124,12 @@ def _judge_output(
     case: TestCase,
     index: int,
     outputs: Sequence[Any],
-    wanted: Expected,
+    every: Sequence[Expected],
     numerics: Numerics,
     every_measure: bool,
     inputs: Sequence[Any] | None,
 ) -> tuple[Measure | None, _Finding | None]:
-    got = outputs[index]
+    got, wanted = outputs[index], every[index]
     misfit = _misfit(got, wanted)
     if misfit is not None:
         return None, misfit
@@ -139,7 +139,7 @@ def _judge_output(
     except ValueError as error:
         return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
     if not actual.size:
-        return _judge_empty(case, index, wanted)
+        return _judge_empty(case, index, every)
     try:
         allowance = resolve(case, wanted, index, numerics, inputs)
     except NoRule as error:
@@ -207,9 +207,16 @@ def _is_of_an_empty_input(case: TestCase, name: str) -> bool:
     return any(name in (f"grad.{path}", f"{path} afterwards") for path in empty)
 
 
-def _judge_empty(case: TestCase, index: int, wanted: Expected) -> tuple[Measure | None, _Finding | None]:
+def _is_left_empty(case: TestCase, every: Sequence[Expected]) -> bool:
+    """Whether an operator whose outputs nobody declares yields other outputs with elements beside the empty one."""
+    return not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
+
+
+def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> tuple[Measure | None, _Finding | None]:
+    """An output without elements, which has to be declared so, or to stand beside others that are compared."""
+    wanted = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
-    if not declared and not _is_of_an_empty_input(case, wanted.name):
+    if not declared and not _is_of_an_empty_input(case, wanted.name) and not _is_left_empty(case, every):
         return None, (
             Reason.NOTHING_COMPARED,
             f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "

@@ -81,6 +81,8 @@ _CHANGED_WHERE = {
     "native_batch_norm": ("training", False, ("running_mean", "running_var")),
     "_native_batch_norm_legit": ("training", False, ("running_mean", "running_var")),
     "_batch_norm_with_update": ("", True, ("running_mean", "running_var")),
+    "cudnn_batch_norm": ("training", False, ("running_mean", "running_var")),
+    "miopen_batch_norm": ("training", False, ("running_mean", "running_var")),
     "instance_norm": ("use_input_stats", True, ("running_mean", "running_var")),
     "embedding": ("max_norm", None, ("weight",)),
     "embedding_bag": ("max_norm", None, ("weight",)),
@@ -90,7 +92,7 @@ _CHANGED_WHERE = {
 
 def _also_changed(call: Call) -> set[int]:
     """The inputs that the call changes beside its result: running statistics in training, weights that are clipped."""
-    asks, default, names = _CHANGED_WHERE.get(call.function.rpartition(".")[2], ("", None, ()))
+    asks, default, names = _CHANGED_WHERE.get(_name_of(call.function), ("", None, ()))
     if not names:
         return set()
     try:
@@ -100,6 +102,12 @@ def _also_changed(call: Call) -> set[int]:
     if given.get(asks, default) in (False, None):
         return set()
     return {given[name].index for name in names if isinstance(given.get(name), TensorRef)}
+
+
+def _name_of(function: str) -> str:
+    """``batch_norm`` of ``torch.nn.functional.batch_norm``, without the overload of an operator of ``torch.ops``."""
+    parts = function.split(".")
+    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
 
 
 def leaves_of(returned: Any) -> list[Any]:

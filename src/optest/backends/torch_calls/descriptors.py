@@ -38,8 +38,10 @@ take_along_dim tensor_split tile transpose tril triu unbind unflatten unfold uns
 where
 """
 _CONVERSION = """
-bfloat16 bool byte char double float half int long short to type type_as
+_to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long new_full new_ones new_zeros
+ones scalar_tensor short tensor to type type_as zeros
 """
+"""And what makes tensors of one number, which is converted."""
 _CONTRACTION = """
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear
 matmul mm mv tensordot vdot
