@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from optest.backends.torch_calls.arrays import as_array
+from optest.backends.torch_calls.blocks import in_blocks
 from optest.backends.torch_calls.calling import TorchCall, torch_call
-from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, widened
+from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, to_read, widened
 from optest.backends.torch_calls.descriptors import CLOSE, descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_calls.scalars import with_rounded_scalars
-from optest.backends.torch_tensors import to_torch
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 
@@ -93,7 +93,9 @@ def _in_float64(
 ) -> tuple[list[Any] | None, list[Any]]:
     """The results, None where torch does not have them in float64, and a note that says why it has not."""
     try:
-        leaves = _made(with_rounded_scalars(call, inputs), widened(inputs), dtypes=WIDE)
+        leaves = in_blocks(call, inputs, [_as_it_is])
+        if leaves is None:
+            leaves = _made(with_rounded_scalars(call, inputs), widened(inputs), dtypes=WIDE)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
     if [_shape(leaf) for leaf in leaves] != shapes:
@@ -101,9 +103,13 @@ def _in_float64(
     return leaves, []
 
 
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
 def _narrow(call: TorchCall, inputs: Sequence[Any], why: str) -> list[Any]:
     """The note, if float64 would have been another thing."""
-    if all(each.dtype not in WIDE for each in on_cpu(inputs)):
+    if all(each.dtype not in WIDE for each in map(to_read, inputs)):
         return []
     return [ReferenceNote(f"{call.call.function} on the CPU in the case's own dtype, not in float64: {why}")]
 
@@ -114,10 +120,14 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     The terms of a result are products of elements. Made on |operands| the call adds up |t|, on their squares t².
     """
     call = torch_call(attributes["call"])
-    wide = widened(inputs)
-    absolute = _made(call, [each.abs() for each in wide], dtypes=WIDE)
-    squared = _made(call, [each.abs().square() for each in wide], dtypes=WIDE)
-    count = _count(call, wide) if absolute and absolute[0].numel() else 0
+    blocks = in_blocks(call, inputs, [torch.Tensor.abs_, torch.Tensor.square_])
+    if blocks is not None:
+        (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
+    else:
+        operands = [each.abs() for each in widened(inputs)]
+        absolute = _made(call, operands, dtypes=WIDE)
+        squared = _made(call, [each.square() for each in operands], dtypes=WIDE)
+    count = _count(call, operands) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
 
 
@@ -153,7 +163,7 @@ def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...]
     Of operators with several outputs it cannot: statistics beside a norm are float32 without a device, the dtype of
     the input on the CPU, and empty where they are not asked for.
     """
-    tensors = [to_torch(array, _CPU) for array in inputs]
+    tensors = [to_read(array) for array in inputs]
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
         leaves = call.on(meta, _META)()
