@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from optest.backends.torch_calls.factors import FACTORS, FactorKind, name_of
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 from optest.spec.calls import parse_call
@@ -23,6 +24,7 @@ SPREAD = "or 8 times what one rounding of every input changes"
 """Of results that torch.testing's tolerance does not know the condition of."""
 
 _HOOKS = "optest.backends.torch_calls.reference"
+_DECOMPOSITIONS = "optest.backends.torch_calls.decompositions"
 _READINGS = "optest.backends.torch_calls.readings:as_with_narrow_numbers"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
@@ -195,6 +197,9 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it, and where there
     is none, what torch.testing allows for the dtype of the output.
     """
+    kind = FACTORS.get(name_of(name))
+    if kind is not None:
+        return _of_factors(name, kind)
     last = _last(name)
     own = _rule(last)
     is_known = own is None and catalogue is not None and last in catalogue and name not in _OTHERS_OF_THAT_NAME
@@ -215,6 +220,20 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         alternatives=Alternatives(_alternatives_of(known), is_close=rule is CLOSE, terms=of_known, ulps=_ulps(rule)),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
+    )
+
+
+def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
+    """That of a factorisation, whose results are looked at together."""
+    return OperatorDescriptor(
+        name=name,
+        category=CATEGORY,
+        signature="*input -> *output",
+        attributes=(Attribute(name="call", type="str"), Attribute(name="grad", type="bool", default=None)),
+        reference=f"{_HOOKS}:expected",
+        terms=f"{_DECOMPOSITIONS}:budgets",
+        rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),
+        alternatives=f"{_DECOMPOSITIONS}:as_right",
     )
 
 
