@@ -12,12 +12,12 @@ import torch
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_calls.allowed import names_in
-from optest.backends.torch_calls.answering import answer, call_of, why_no_operator, with_gradients
+from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
-from optest.backends.torch_calls.expected_gradients import gradients_from_above
 from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.timed import ReadyCall, ready_call
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.backends.torch_recording import Recording, Unwritable
@@ -119,12 +119,15 @@ class TorchBackend(BackendDriver):
         def place(index: int, array: Any) -> torch.Tensor:
             return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
-        name = case.descriptor.name
-        self._asked = UnderTest(name, self._device, self._compiler, name in self._may_fall_back, self._synchronize)
+        self._asked = self._under_test(case)
         if case.expects_error is not None:
             return answer(case, inputs, place, self._asked)
         with _faults_of_torch():
             return answer(case, inputs, place, self._asked)
+
+    def _under_test(self, case: TestCase) -> UnderTest:
+        name = case.descriptor.name
+        return UnderTest(name, self._device, self._compiler, name in self._may_fall_back, self._synchronize)
 
     def compile_s(self) -> float | None:
         return None if self._asked is None or self._compiler is None else self._asked.compilation.seconds
@@ -132,38 +135,47 @@ class TorchBackend(BackendDriver):
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         return () if self._asked is None else self._asked.checks()
 
-    def _operator(
-        self, case: TestCase, inputs: Sequence[Any] = ()
-    ) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
-        """What computes the case from tensors at their places; ``inputs`` are their values, for its gradients."""
+    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+        """What computes the case from tensors at their places."""
         if case.descriptor.category != CATEGORY:
             return TORCH_OPERATORS[case.descriptor.name]
         call = call_of(case)
-        if case.attributes.get("grad"):
-            above, asked = gradients_from_above(call, inputs), UnderTest(case.descriptor.name, self._device)
-            return lambda tensors, _: with_gradients(call, tensors, above, asked)
         return lambda tensors, _: call.on(tensors, self._device)()
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
-        """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs."""
-        operator, attributes = self._operator(case, inputs), case.attributes
+        """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs.
+
+        What a compiler is asked for is compiled by then.
+        """
         tensors = [
             to_torch(array, self._device, offset=argument.spec.offset)
             for argument, array in zip(case.inputs, inputs, strict=True)
         ]
-        placed = at_their_places(case, tensors)
+        with torch.no_grad():
+            ready = self._ready(case, inputs, tensors)
+
+            def outputs() -> list[Any]:
+                returned = ready.outputs()
+                self._synchronize()
+                return [self._received(each) for each in returned]
+
+            yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, what=ready.what)
+
+    def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
+        if case.descriptor.category == CATEGORY:
+            return ready_call(case, inputs, tensors, self._under_test(case))
+        operator, attributes, placed = (
+            TORCH_OPERATORS[case.descriptor.name],
+            case.attributes,
+            at_their_places(case, tensors),
+        )
 
         def outputs() -> list[Any]:
             returned = operator(placed, attributes)
-            self._synchronize()
-            several = returned if isinstance(returned, (tuple, list)) else (returned,)
-            return [self._received(each) for each in several]
+            return list(returned) if isinstance(returned, (tuple, list)) else [returned]
 
-        with torch.no_grad():
-            yield PreparedCall(
-                call=lambda: operator(placed, attributes), outputs=outputs, synchronize=self._synchronize
-            )
+        return ReadyCall(call=lambda: operator(placed, attributes), outputs=outputs, what="")
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
         """The torch calls that this backend makes for the case, recorded while it makes them.

@@ -77,6 +77,8 @@ def comparison_called(against: str) -> BackendDriver:
     driver = backend_manager.get(name)
     if type(driver).prepared is BackendDriver.prepared:
         raise UsageError(f"backend {name} has no call that can be timed by itself, so nothing is compared with it")
+    if not device and "compile_backend" in driver.options:
+        device = driver.device() or ""  # without the compiler that this run asks, and nothing else
     return _on_device(driver, device) if device else driver
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from optest.reporting.typography import clip, columns
 from optest.spec import Benchmark, CallTime, CaseResult
 
-__all__ = ["BENCH_HEAD", "bench_lines", "bench_notes", "bench_rows", "seconds_text"]
+__all__ = ["BENCH_HEAD", "bench_lines", "bench_notes", "bench_rows", "seconds_text", "timed_lines"]
 
 BENCH_HEAD = ("case", "time", "±", "GB/s", "GFLOP/s", "against", "its time", "×")
 _LEFT = frozenset({0, 5})
@@ -85,7 +85,18 @@ def bench_lines(results: Iterable[CaseResult]) -> list[str]:
     shown = [[clip(row[0], _LONGEST_NAME), *row[1:]] for row in rows]
     cells = [[row[place] for place in used] for row in ([*BENCH_HEAD], *shown)]
     left = frozenset(new for new, old in enumerate(used) if old in _LEFT)
-    return ["timings", *columns(cells, left=left), f"  {_meaning(rows)}", *notes]
+    return ["timings", *columns(cells, left=left), *timed_lines(listed), f"  {_meaning(rows)}", *notes]
+
+
+def timed_lines(results: Iterable[CaseResult]) -> list[str]:
+    """What was called, where the name of the target alone would mislead: compiled calls, and gradients."""
+    counts: dict[str, int] = {}
+    for result in results:
+        if result.benchmark is not None and result.benchmark.time is not None and result.duplicate_of is None:
+            who = result.benchmark.time.who
+            if not result.target.startswith(who):
+                counts[who] = counts.get(who, 0) + 1
+    return [f"  timed: {count} × {clip(who, 120)}" for who, count in counts.items()]
 
 
 def _used_columns(rows: Sequence[Sequence[str]]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows
+from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, timed_lines
 from optest.reporting.bias import leans, sentence
 from optest.reporting.check_findings import (
     HEAD,
@@ -182,7 +182,7 @@ def _skips(tally: Tally) -> list[str]:
 
 def _timings(results: Sequence[CaseResult]) -> list[str]:
     rows = bench_rows(results)
-    notes = [f"- {escaped(note.strip())}" for note in bench_notes(results)]
+    notes = [f"- {escaped(note.strip())}" for note in (*timed_lines(results), *bench_notes(results))]
     if not rows:
         return [*notes, ""] if notes else []
     lines = [_row(list(BENCH_HEAD)), _row(["---", "---:", "---:", "---:", "---:", "---", "---:", "---:"])]

@@ -103,3 +103,9 @@ def test_shared_executions_stand_once_and_reasons_are_counted() -> None:
     assert bench_lines(results)[-1] == "  2 × timing: not possible, x"
     assert bench_lines([_result("e", None)]) == []
     assert bench_lines([_result("c", lacking)]) == ["timings", "  1 × timing: not possible, x"]
+
+
+def test_what_was_called_is_said_where_the_target_does_not_say_it() -> None:
+    compiled = Benchmark(time=_time(who="torch:cpu compiled by inductor"))
+    lines = bench_lines([_result("a", compiled), _result("b", compiled), _result("c", Benchmark(time=_time()))])
+    assert [line for line in lines if "timed:" in line] == ["  timed: 2 × torch:cpu compiled by inductor"]

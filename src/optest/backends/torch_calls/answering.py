@@ -13,7 +13,7 @@ from optest.backends.torch_calls.compiled import compiled, differentiated_by
 from optest.backends.torch_calls.cpu_tensors import copied
 from optest.backends.torch_calls.devices import kept_on_device, require_on_device
 from optest.backends.torch_calls.expected_gradients import gradients_from_above
-from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
+from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated
 from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
@@ -24,7 +24,7 @@ from optest.numerics import Array
 from optest.spec import Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
 
-__all__ = ["answer", "call_of", "why_no_operator", "with_gradients"]
+__all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
 
 
 def call_of(case: TestCase) -> TorchCall:
@@ -122,5 +122,10 @@ def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: D
         found = differentiated_by(
             make, tensors, asked, lambda function: differentiated(call, function, tensors, upstream)
         )
+    return outputs_of(found, tensors, asked)
+
+
+def outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], asked: UnderTest) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
     exists = torch.tensor(found.has_gradient(), device=asked.device)
     return [*found.leaves, exists, *found.dense(tensors)]

@@ -15,7 +15,7 @@ from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
 
-__all__ = ["compiled", "differentiated_by", "require_compiler"]
+__all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 
 Answer = TypeVar("Answer")
 Call = Callable[..., list[Any]]
@@ -55,6 +55,24 @@ def differentiated_by(
                 f"torch.compile, {asked.compiler}: it compiles no gradients, so eager torch went back through it",
             )
     return answer
+
+
+def compiled_function(
+    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Any]
+) -> Call:
+    """The compiled call, which ``ask`` has made once: to call it again compiles nothing. Eager where it fell back.
+
+    Raises:
+        Fault: as :func:`compiled`.
+    """
+    asked_of: list[Call] = []
+
+    def asking(function: Call) -> Any:
+        asked_of.append(function)
+        return ask(function)
+
+    _answered(call, tensors, asked, asking, refuses=False)
+    return asked_of[-1]
 
 
 def _answered(
