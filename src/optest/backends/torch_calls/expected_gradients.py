@@ -169,5 +169,9 @@ def _drawn_as(
     number: int,
     output: torch.Tensor,
 ) -> torch.Tensor:
-    """The gradient from above of the call itself, changed; its outputs may be complex where these are not."""
-    return change(draw(number, leaves[number])).to(output.dtype)
+    """The gradient from above of the call itself, changed; its outputs may be complex where these are not.
+
+    Torch squares no float8, so it is changed in float64.
+    """
+    drawn = draw(number, leaves[number])
+    return change(drawn if drawn.is_complex() else drawn.to(torch.float64)).to(output.dtype)
