@@ -22,7 +22,7 @@ from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
-from optest.errors import UsageError
+from optest.errors import PlanError, UsageError
 from optest.plan import case_plan, command_line
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
@@ -97,7 +97,7 @@ def run_cases(
     """
     settings = request.settings
     if not request.cases:
-        raise nothing_left(settings)
+        raise PlanError(request.problems) if request.problems else nothing_left(settings)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
     report_files = _report_files(request)
     prints = fingerprint(

@@ -116,9 +116,8 @@ class PlanDocument(BaseModel):
         return [*(each for included in self._included for each in included.family()), self]
 
     def without_models(self, files: Collection[str]) -> PlanDocument | None:
-        """The plan without these files of model cases; None if one of them is another plan, or no model is left."""
-        family = self.family()
-        if any(each.path in files and not each.model for each in family):
+        """The plan without these files of model cases; None if it, or another plan, is one of them, or none is left."""
+        if self.path in files or any(each.path in files and not each.model for each in self.family()):
             return None
         rest = self._without(files)
         return rest if any(each.model for each in rest.family()) else None

@@ -115,6 +115,33 @@ def test_other_files_still_run(fault: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("fault", ["no cases", "two cases of one name", "a negative stride"])
+def test_a_wrong_file_that_is_the_plan_says_what_is_wrong_and_runs_nothing(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    text, line, told = FAULTS[fault]
+    written(tmp_path, all=text)
+    with pytest.raises(PlanError) as raised:
+        run(plan="all.yaml", isolate="none", quiet=2)
+    assert f"all.yaml:{line} " in str(raised.value)
+    assert told in str(raised.value)
+
+
+@pytest.mark.torch
+def test_what_is_wrong_with_a_file_is_said_where_the_selection_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    bad, line, _ = FAULTS["no cases"]
+    written(tmp_path, all="include: [bad.yaml, good.yaml]\n", bad=bad, good=GOOD)
+    with pytest.raises(PlanError, match=rf"bad\.yaml:{line} "):
+        run(plan="all.yaml", keyword="nothing", isolate="none", quiet=2)
+
+
+@pytest.mark.torch
 def test_two_files_of_one_model_run_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
