@@ -99,11 +99,11 @@ def test_what_cannot_be_stated_says_what_it_is() -> None:
     ("name", "reason"),
     [
         ("empty_like", "its result is uninitialised memory"),
-        ("linalg.svd", "its vectors are defined up to sign or phase alone"),
+        ("jiterator_unary", "it runs on CUDA alone, from source code"),
     ],
 )
 def test_an_operator_without_a_right_answer_is_left_out_by_name(name: str, reason: str) -> None:
-    (only,) = entries(name)
+    (only,) = [each for each in entries(name) if each["tags"][2] != "error"]
     assert only["skip"] == reason
 
 
@@ -257,7 +257,23 @@ def status(case: TestCase) -> Status:
     return execute([case], TorchBackend()).verdicts[0].status
 
 
-@pytest.mark.parametrize("name", ["add", "sum", "softmax", "nn.functional.linear", "gather", "cat", "where", "cumsum"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "linalg.svd",
+        "linalg.eig",
+        "linalg.qr",
+        "geqrf",
+        "add",
+        "sum",
+        "softmax",
+        "nn.functional.linear",
+        "gather",
+        "cat",
+        "where",
+        "cumsum",
+    ],
+)
 def test_torch_passes_its_own_samples(name: str) -> None:
     assert {case.id: status(case) for case in of_source(f"opinfo:{name}") if case.skip is None}.items() >= {
         (case.id, Status.PASSED) for case in of_source(f"opinfo:{name}") if case.skip is None
