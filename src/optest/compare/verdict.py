@@ -18,6 +18,7 @@ from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, dtype_of, numpy_dtype, widen
 from optest.spec import (
+    AsRight,
     Check,
     DType,
     Evidence,
@@ -52,7 +53,8 @@ _PRIORITY = (
     Reason.VALUE,
 )
 _RANK = {reason: rank for rank, reason in enumerate(_PRIORITY)}
-_Finding = tuple[Reason, str]
+_Finding = tuple[Reason | None, str]
+"""A reason and its message; without a reason, why a pass proves little."""
 
 
 def judge(
@@ -92,7 +94,17 @@ def _sum_up(
 ) -> Verdict:
     measures = tuple(measure for measure, _ in judged if measure is not None)
     findings = findings + [finding for _, finding in judged if finding is not None]
-    if not findings:
+    doubts = [message for reason, message in findings if reason is None]
+    wrong = [(reason, message) for reason, message in findings if reason is not None]
+    if doubts and not wrong:
+        return Verdict(
+            status=Status.SUSPECT,
+            evidence=Evidence.MEASURED,
+            measures=measures,
+            message="; ".join(doubts),
+            checks=checks,
+        )
+    if not wrong:
         notes = [
             f"{wanted.name}: empty{' by declaration' if case.outputs else ''}, {format_shape(wanted.shape)}"
             for wanted, (measure, _) in zip(expected, judged, strict=True)
@@ -105,12 +117,12 @@ def _sum_up(
             message="; ".join(notes),
             checks=checks,
         )
-    findings.sort(key=lambda finding: _RANK[finding[0]])
-    reason = findings[0][0]
+    wrong.sort(key=lambda finding: _RANK[finding[0]])
+    reason = wrong[0][0]
     return Verdict(
         status=reason.status,
         reason=reason,
-        message="; ".join(message for _, message in findings),
+        message="; ".join(message for _, message in wrong),
         measures=measures,
         checks=checks,
     )
@@ -153,8 +165,10 @@ def _judge_output(
         as_right = wanted.alternatives(outputs)
         if as_right is None:
             return measure, finding
-        chosen = np.where(as_right, _like(actual, reference), reference)
-        return _judge_values(actual, chosen, wanted, allowance, numerics, every_measure)
+        mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
+        chosen = np.where(mask, _like(actual, reference), reference)
+        measure, finding = _judge_values(actual, chosen, wanted, allowance, numerics, every_measure)
+        return measure, (None, f"{wanted.name}: {doubt}") if doubt and finding is None else finding
     except ValueError as error:
         return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
 

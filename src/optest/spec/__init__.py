@@ -18,6 +18,7 @@ from optest.spec.case import (
 from optest.spec.dtypes import DTYPES, DType, Kind, dtype, dtype_names
 from optest.spec.operator import (
     REQUIRED,
+    AsRight,
     Attribute,
     ErrorBudget,
     Interval,
@@ -59,6 +60,7 @@ __all__ = [
     "REQUIRED",
     "TIERS",
     "Argument",
+    "AsRight",
     "Attribute",
     "BackendTarget",
     "Benchmark",

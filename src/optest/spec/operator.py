@@ -15,6 +15,7 @@ from optest.spec.tensors import TensorSpec
 
 __all__ = [
     "REQUIRED",
+    "AsRight",
     "Attribute",
     "ErrorBudget",
     "Interval",
@@ -85,6 +86,17 @@ class Unrounded(NamedTuple):
 
     values: Any
     dtype: DType
+
+
+class AsRight(NamedTuple):
+    """What an operator's ``alternatives`` may say of one output beside the bare mask.
+
+    ``mask`` is True where an element that differs from the reference's is as right. ``doubt`` says why a pass that
+    needs the mask proves little; such a pass is suspect.
+    """
+
+    mask: Any
+    doubt: str = ""
 
 
 class NamedOutput(NamedTuple):
@@ -379,7 +391,7 @@ class OperatorDescriptor:
             (indices do), a dotted path or function ``(input specs, attributes) -> such a mapping``.
         alternatives: dotted path or function ``(inputs, attributes, actual outputs) -> one mask or None for each
             output``, True where an element that differs from the reference's is as right: the place of a tied
-            maximum, the other side of a rounding step that lies within the bound.
+            maximum, the other side of a rounding step that lies within the bound; or :class:`AsRight`.
         samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
             ``case_sets`` names the sets that they come in.
         mutates: inputs that the operator changes on purpose.

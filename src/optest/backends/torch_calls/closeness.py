@@ -1,13 +1,18 @@
 """Which results are as right as the reference's where no rule knows the condition of a function.
 
-Every input, and every gradient from above, is moved by one rounding of its dtype, up or down, some times over. What
-that changes in float64, no arithmetic of that dtype can be asked to know better: an implementation that is stable gives
-the exact result of inputs that differ so little.
+Every input, every gradient from above and every step on the way (:mod:`rounded_steps`) is moved by about one rounding
+of the case's dtype, up or down, some times over. What that changes in float64, no arithmetic of that dtype can be asked
+to know better: an implementation that is stable gives the exact result of roundings that differ so little. Each element
+is asked by itself: that others are larger, or more sensitive, says nothing of this one.
+
+A result may jump or swing within one rounding: the fraction of a whole number, the cosine of 1e9. Then what lies beside
+one of those results is as right as it is, and whatever else lies between them shows nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,33 +24,52 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, widened
 from optest.backends.torch_calls.expected_gradients import gradients_from_above, in_float64
 from optest.backends.torch_calls.gradients import Draw
+from optest.backends.torch_calls.rounded_steps import RoundedSteps
 from optest.backends.torch_calls.scalars import with_rounded_scalars
-from optest.backends.torch_calls.upstream import signs
+from optest.backends.torch_calls.upstream import roundings
 from optest.numerics import Array, dtype_of, widen
-from optest.spec import Fault
+from optest.spec import AsRight, Fault
 
 __all__ = ["as_close_as_inputs_allow"]
 
 _CPU = torch.device("cpu")
-_TIMES = 8
+_TIMES = ((0, 1.0), (0, -1.0), *((time, 1.0) for time in range(1, 8)))
+"""Which roundings are drawn, and their sign: every number is moved up once and down once at least."""
+
 _FACTOR = 8.0
 """As many roundings as torch.testing's own tolerance for bfloat16 has room for."""
+
+_FINE = 1.0 / 64.0
+"""Of a rounding: what is smooth changes by so much less, in the same direction."""
+
+_NOT_SMOOTH = 4.0
 _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 
 
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
     """One mask for each output, results first and then gradients; None where there is nothing to say."""
     call = torch_call(attributes["call"])
-    made = partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs))
-    wide, units = widened(inputs), [_unit(array) for array in inputs]
+    units = [_unit(array) for array in inputs]
+    asked = _Asked(
+        call,
+        inputs,
+        partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs)),
+        units,
+        step=max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0),
+    )
     try:
-        true = made(wide, gradients_from_above(call, inputs))
-        others = [made(*_moved(call, inputs, units, time)) for time in range(_TIMES)]
+        true = asked.made(widened(inputs), gradients_from_above(call, inputs))
+        apart = _agree(asked.moved(0, 0.0, takes_apart=True), true, _FINE * asked.step)
+        coarse = [asked.moved(time, sign, takes_apart=apart) for time, sign in _TIMES]
+        fine = [asked.moved(time, sign * _FINE, takes_apart=apart) for time, sign in _TIMES]
     except _FAILS:
         return [None] * len(actual)
     if len(true) != len(actual):
         return [None] * len(actual)
-    return [_mask(np.asarray(got), true[place], [each[place] for each in others]) for place, got in enumerate(actual)]
+    return [
+        _mask(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+        for place, got in enumerate(actual)
+    ]
 
 
 def _unit(array: Array) -> float:
@@ -53,21 +77,45 @@ def _unit(array: Array) -> float:
     return entry.unit_roundoff if entry.is_inexact else 0.0
 
 
-def _moved(
-    call: TorchCall, inputs: Sequence[Any], units: Sequence[float], time: int
-) -> tuple[list[torch.Tensor], Draw]:
-    """The inputs and gradients from above, each element off by one rounding."""
-    draw = gradients_from_above(call, inputs)
-    tensors = [
-        each if not unit else each * (1.0 + unit * signs(f"{time}/{index}", each.shape))
-        for index, (each, unit) in enumerate(zip(widened(inputs), units, strict=True))
-    ]
-    coarsest = max(units, default=0.0)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call in float64, the unit roundoff of each of its inputs, and the coarsest of them for what comes after."""
 
-    def above(number: int, output: torch.Tensor) -> torch.Tensor:
-        return draw(number, output) * (1.0 + coarsest * signs(f"{time}/above{number}", output.shape))
+    call: TorchCall
+    inputs: Sequence[Any]
+    made: Callable[[Sequence[torch.Tensor], Draw], list[Array]]
+    units: Sequence[float]
+    step: float
 
-    return tensors, above
+    def moved(self, time: int, share: float, *, takes_apart: bool) -> list[Array]:
+        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
+        draw = gradients_from_above(self.call, self.inputs)
+        tensors = [
+            each if not unit else each * (1.0 + share * unit * roundings(f"{time}/{index}", each.shape))
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+
+        def above(number: int, output: torch.Tensor) -> torch.Tensor:
+            return draw(number, output) * (1.0 + share * self.step * roundings(f"{time}/above{number}", output.shape))
+
+        with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart):
+            return self.made(tensors, above)
+
+
+def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
+    """Whether a call that was taken apart is the same call still."""
+    if [each.shape for each in one] != [each.shape for each in other]:
+        return False
+    return all(
+        np.allclose(each, true, rtol=share, atol=share * _largest(true), equal_nan=True)
+        for each, true in zip(one, other, strict=True)
+        if true.dtype.kind in "fc"
+    )
+
+
+def _largest(values: Array) -> float:
+    magnitude = np.abs(values)
+    return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
 
 
 def _results(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
@@ -81,20 +129,43 @@ def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> 
     return [as_array(each) for each in leaves]
 
 
-def _mask(got: Array, true: Array, others: Sequence[Array]) -> Array | None:
+def _mask(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> AsRight | None:
     entry = dtype_of(got.dtype)
     if not entry.is_inexact or true.dtype not in (np.float64, np.complex128) or got.shape != true.shape:
         return None
-    if any(each.shape != true.shape for each in others):
+    if any(each.shape != true.shape for each in (*coarse, *fine)):
         return None
+    wide = widen(got)
     with np.errstate(all="ignore"):
-        spread = np.sqrt(np.mean([np.abs(each - true) ** 2 for each in others], axis=0))
-        spread = np.maximum(spread, _usual(spread))
-        error = np.abs(widen(got) - true)
-        return np.asarray(error <= _FACTOR * spread + entry.unit_roundoff * np.abs(true))
+        last = entry.unit_roundoff * np.abs(true)
+        spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
+        radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
+        is_smooth = slight <= _NOT_SMOOTH * spread
+        error = np.abs(wide - true)
+        is_near = is_smooth & (error <= radius + last)
+        beside = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * np.abs(wide)
+        for each in (*coarse, *fine):
+            is_near |= np.abs(wide - each) <= beside
+        is_within = is_near | (error <= _FACTOR * spread + last)
+    return AsRight(is_within, _doubt(is_within & ~is_near, is_within, true, radius))
 
 
-def _usual(spread: Array) -> float:
-    """The median: what rounding leaves of terms that cancel is as large as elsewhere, though no input moves it."""
-    finite = spread[np.isfinite(spread)]
-    return float(np.median(finite)) if finite.size else 0.0
+def _spread(others: Sequence[Array], true: Array) -> Array:
+    return np.asarray(np.sqrt(np.mean([np.abs(each - true) ** 2 for each in others], axis=0)))
+
+
+def _doubt(shows_nothing: Array, is_within: Array, true: Array, radius: Array) -> str:
+    """Why results that are accepted so prove little, "" if they prove enough."""
+    count = int(np.count_nonzero(shows_nothing))
+    if count:
+        return (
+            f"{count} of {true.size} elements jump or swing within one rounding of the inputs, so that any answer "
+            "between passes there; choose inputs whose results are known better"
+        )
+    nonzero = np.abs(true) > 0
+    if nonzero.any() and bool((np.abs(true) <= radius)[nonzero].all()) and is_within.all():
+        return (
+            "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes too; "
+            "choose inputs whose results are known better"
+        )
+    return ""

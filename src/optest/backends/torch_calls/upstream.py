@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["Upstream", "signs", "upstream_of"]
+__all__ = ["Upstream", "roundings", "upstream_of"]
 
 _WORD = np.uint64
 _INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB
@@ -23,6 +23,7 @@ _INCREMENT, _FIRST, _SECOND = 0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94
 
 _SHOWN_BYTES = 256
 _SIXTY_FOURTHS = 64.0
+_SIZES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,13 @@ def upstream_of(text: str, inputs: Sequence[Any], *, is_whole: bool) -> Upstream
     return Upstream(digest.digest(), is_whole)
 
 
-def signs(name: str, shape: Sequence[int]) -> torch.Tensor:
-    """1 and -1 in float64, by a name."""
+def roundings(name: str, shape: Sequence[int]) -> torch.Tensor:
+    """Numbers from 1/2 to 3/2 of either sign in float64, by a name. Of differing sizes no two cancel."""
     seed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
-    up = (_mixed(seed, prod(shape)) >> _WORD(63)).astype(np.float64)
-    return torch.from_numpy((2.0 * up - 1.0).reshape(tuple(shape)))
+    words = _mixed(seed, prod(shape))
+    sign = np.where(words >> _WORD(63), 1.0, -1.0)
+    size = 0.5 + (words & _WORD(_SIZES - 1)).astype(np.float64) / _SIZES
+    return torch.from_numpy((sign * size).reshape(tuple(shape)))
 
 
 def _mixed(seed: int, count: int) -> np.ndarray[Any, np.dtype[np.uint64]]:

@@ -1,0 +1,90 @@
+"""A call of torch whose every step is off by a rounding: what an honest arithmetic may make of it, tried in float64.
+
+What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
+input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
+that its decomposition has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optest.backends.torch_calls.upstream import roundings
+
+__all__ = ["RoundedSteps"]
+
+_EXACT = """
+abs amax amin bitwise_and bitwise_not bitwise_or broadcast_in_dim cat ceil clamp clamp_max clamp_min clone
+complex conj constant_pad_nd convert_element_type copy copy_strided copy_to copysign detach diagonal_scatter
+embedding expand fill flip floor fmax fmin fmod frac full_like gather imag index index_put _index_put_impl
+index_select iota isfinite isinf isnan lift_fresh_copy masked_fill masked_scatter masked_select max
+max_pool2d_with_indices max_pool3d_with_indices maximum min minimum neg new_full new_zeros ones_like permute
+real relu remainder repeat roll round scatter select_backward select_scatter sgn sign signbit slice
+slice_backward slice_scatter sort stack _to_copy topk tril triu trunc unfold_backward _unsafe_index
+_unsafe_index_put view_as_complex view_as_real view_of where zero zeros_like
+"""
+"""Operators whose results are elements of their operands, or need no rounding."""
+
+_ARE_EXACT = frozenset(_EXACT.split())
+
+
+class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """Within, every result that a dtype of this ``unit`` roundoff does not hold is off by up to three halves of it.
+
+    Up or down is drawn by ``name``; ``share`` makes all of it less. Where an operator's decomposition leaves out what
+    its gradient needs, ``takes_apart`` has to be False; then every operator is one step.
+    """
+
+    def __init__(self, unit: float, name: str, *, share: float = 1.0, takes_apart: bool = True) -> None:
+        super().__init__()
+        self._unit, self._name, self._share, self._takes_apart, self._step = unit, name, share, takes_apart, 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__.rstrip("_")
+        if self._takes_apart and name not in _ARE_EXACT:
+            parts = torch._decomp.decomposition_table.get(func)
+            if parts is not None and not func._schema.is_mutable:
+                step = self._step
+                try:
+                    with self:
+                        return parts(*args, **kwargs)
+                except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError):
+                    self._step = step  # torch takes it apart for compilers alone
+        found = func(*args, **kwargs)
+        is_made = not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves((args, kwargs)))
+        return found if name in _ARE_EXACT or is_made else self._off(found, func._schema.returns)
+
+    def _off(self, found: Any, returns: Sequence[Any]) -> Any:
+        if not isinstance(found, (tuple, list)):
+            return self._one_off(found, returns[0] if returns else None)
+        promised = returns if len(returns) == len(found) else [returns[0] if returns else None] * len(found)
+        return type(found)(map(self._one_off, found, promised))
+
+    def _one_off(self, value: Any, promised: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+            return value
+        shared = None if promised is None else promised.alias_info
+        if shared is not None and not shared.is_write:
+            return value  # a view
+        self._step += 1
+        off = self._share * self._unit * roundings(f"{self._name}/step{self._step}", value.shape)
+        factor = 1.0 + torch.where(_is_held(value, self._unit), 0.0, off)
+        return value * factor if shared is None else value.mul_(factor)
+
+
+def _is_held(values: torch.Tensor, unit: float) -> torch.Tensor:
+    """Where a dtype of this unit roundoff has the very value, as it has small whole numbers: positions, counts."""
+    if not unit:
+        return torch.ones_like(values, dtype=torch.bool)
+    if values.is_complex():
+        return _is_held(values.real, unit) & _is_held(values.imag, unit)
+    shifted = values * (unit / torch.finfo(values.dtype).eps * 2.0 + 1.0)  # the digits that are too many fall off
+    return shifted - (shifted - values) == values
