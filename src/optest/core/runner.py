@@ -12,13 +12,14 @@ import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer, backend_manager
 from optest.compare import Expected
+from optest.compare.together import Question, judged_together
 from optest.compare.verdict import judge
 from optest.core.actual import actual_outputs
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
 from optest.core.expected import expected_outputs
-from optest.core.inputs import make_inputs
+from optest.core.inputs import make_inputs, make_inputs_together
 from optest.core.outputs import in_order
 from optest.core.results import result_of
 from optest.numerics import reset_float_mode
@@ -90,6 +91,10 @@ class _Clock:
         if self._announce is not None:
             self._announce(phase)
 
+    def count(self, phase: Phase, seconds: float) -> None:
+        """Add what a phase took that was announced for several at once."""
+        self._seconds[phase] = (self._seconds[phase] or 0.0) + seconds
+
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s, _ = self._seconds
         compile_s = self.compile_s
@@ -144,14 +149,34 @@ def execute_together(
     its nearest caches serves many times, not once.
     """
     runs = [_Run(cases, driver, None, interrupted) for cases in groups]
-    for run in runs:
-        run.prepare()
+    began = perf_counter()
+    drawn = make_inputs_together([cases[0] for cases in groups])
+    share_s = (perf_counter() - began) / len(runs)
+    for run, inputs in zip(runs, drawn, strict=True):
+        run.prepare(inputs, share_s)
         run.pause()
     with driver.together():
         for run in runs:
             run.ask(further_at_once=True)
             run.pause()
-    return [run.judged(every_measure, None) for run in runs]
+    began = perf_counter()
+    verdicts = [None] * len(runs) if every_measure else _judged_together(runs)
+    share_s = (perf_counter() - began) / len(runs)
+    return [run.judged(every_measure, None, verdict, share_s) for run, verdict in zip(runs, verdicts, strict=True)]
+
+
+def _judged_together(runs: Sequence[_Run]) -> list[Verdict | None]:
+    """The verdicts of values that are plain passes beside others of their kind; None for what is judged alone."""
+    verdicts: list[Verdict | None] = [None] * len(runs)
+    asked = [(place, question) for place, run in enumerate(runs) if (question := run.question()) is not None]
+    try:
+        with Border("the comparison", _INTERNAL):
+            found = judged_together([question for _, question in asked])
+    except Fault:
+        return verdicts  # whose fault it is shows when each is judged alone
+    for (place, _), verdict in zip(asked, found, strict=True):
+        verdicts[place] = verdict
+    return verdicts
 
 
 class _Run:
@@ -176,19 +201,21 @@ class _Run:
         self._answer: _Answer | None = None
         self._fault: Fault | None = None
 
-    def prepare(self) -> None:
-        """Make the inputs and the expected outputs."""
+    def prepare(self, drawn: Sequence[Array] | None = None, share_s: float = 0.0) -> None:
+        """Make the inputs and the expected outputs; ``drawn`` are the inputs where they were made beside others', in
+        ``share_s`` seconds."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
         try:
             clock.enter(_GENERATE)
             reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-            self._inputs, known = make_inputs(cases[0], interrupted)
+            self._inputs, known = make_inputs(cases[0], interrupted) if drawn is None else (drawn, None)
             judged = [each for each in cases if each.expects_error is None]
             if judged:
                 clock.enter(_REFERENCE)
                 self._expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
         except Fault as fault:
             self._fault = fault
+        clock.count(_GENERATE, share_s)
 
     def ask(self, *, further_at_once: bool = False) -> None:
         """Ask the backend, if there is something to ask it."""
@@ -211,8 +238,29 @@ class _Run:
         """Others have their parts now, which is no time of this one."""
         self._clock.enter(_IDLE)
 
-    def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
-        """The verdicts, and timings of what passed."""
+    def question(self) -> Question | None:
+        """What the comparison is asked, for a single case with an answer and something to compare it with."""
+        cases, answer, expected = self._cases, self._answer, self._expected
+        if len(cases) != 1 or answer is None or answer.fault is not None or not expected:
+            return None
+        case = cases[0]
+        if case.expects_error is not None:
+            return None
+        numerics = self._driver.numerics_of(case)
+        return Question(case, answer.outputs, expected, numerics, self._inputs, answer.checks)
+
+    def judged(
+        self,
+        every_measure: bool,
+        bench: BenchOptions | None,
+        known: Verdict | None = None,
+        share_s: float = 0.0,
+    ) -> Execution:
+        """The verdicts, and timings of what passed.
+
+        ``known`` is the verdict on the values of the only case, if it was found beside others, ``share_s`` its part of
+        the seconds that this took.
+        """
         cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, self._expected, self._answer
         clock, benchmark = self._clock, None
         if answer is None:
@@ -220,7 +268,9 @@ class _Run:
             clock.enter(_IDLE)
             return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
         clock.enter(_COMPARE)
-        verdicts = [excused(each, _verdict(each, driver, inputs, expected, answer, every_measure)) for each in cases]
+        verdicts = [
+            excused(each, _verdict(each, driver, inputs, expected, answer, every_measure, known)) for each in cases
+        ]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
             clock.enter(_BENCHMARK)
             try:
@@ -229,6 +279,7 @@ class _Run:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(_IDLE)
+        clock.count(_COMPARE, share_s)
         return Execution(tuple(verdicts), clock.timings(), benchmark)
 
 
@@ -282,8 +333,12 @@ def _verdict(
     expected: Sequence[Expected] | None,
     answer: _Answer,
     every_measure: bool,
+    known: Verdict | None = None,
 ) -> Verdict:
-    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference."""
+    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
+
+    ``known`` is the verdict on the answer's values, where that was found before.
+    """
     if case.expects_error is not None:
         return refusal_verdict(case.expects_error, answer.fault)
     if answer.fault is not None:
@@ -295,8 +350,11 @@ def _verdict(
             checks=answer.checks,
         )
     try:
-        with Border("the comparison", _INTERNAL):
-            verdict = _judged(case, driver, inputs, expected, answer, every_measure)
+        if known is not None:
+            verdict = known
+        else:
+            with Border("the comparison", _INTERNAL):
+                verdict = _judged(case, driver, inputs, expected, answer, every_measure)
         if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
             with Border("the backend's `blame`", Reason.RAISED):
                 driver.blame(case, [array.view() for array in inputs])

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import FrameType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -30,7 +30,7 @@ __all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "Turn"
 Turn: TypeAlias = tuple[Execution, "Execution | None"]
 """What is run now, and what certainly is run after it, None where nobody knows."""
 
-_MOST_TOGETHER = 32
+_MOST_TOGETHER = 64
 _TOGETHER_S = 0.02
 """What may be lost of the journal when a library ends this process: in a worker it would be one case."""
 
@@ -55,6 +55,13 @@ class Journaling(Protocol):
     def result(self, result: CaseResult) -> None: ...
 
     def end(self, summary: RunSummary) -> None: ...
+
+
+@runtime_checkable
+class JournalsSeveral(Journaling, Protocol):
+    """One that takes several results at once, which is quicker."""
+
+    def results_at_once(self, results: Sequence[CaseResult]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,8 +223,7 @@ class Session:
                 self._report(first, *self._run_one(first, executor, refusal))
             else:
                 outcomes = executor.execute_together([each.cases for each in group])
-                for execution, outcome in zip(group, outcomes, strict=True):
-                    self._report(execution, outcome, 1)
+                self._report_together([(*each, 1) for each in zip(group, outcomes, strict=True)])
             place += len(group)
             each_s = (time.perf_counter() - began) / len(group)
             most = max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
@@ -295,12 +301,28 @@ class Session:
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
         return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
 
+    def _report_together(self, outcomes: Sequence[tuple[Execution, runner.Execution, int]]) -> None:
+        """:meth:`_report` for each; a journal that takes several results at once gets them so."""
+        results = [result for outcome in outcomes for result in self._results_of(*outcome)]
+        if isinstance(self.journal, JournalsSeveral):
+            self.journal.results_at_once(results)
+        else:
+            for result in results:
+                self.journal.result(result)
+        for result in results:
+            self._tell(result)
+
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
+        for result in self._results_of(execution, outcome, attempts):
+            self.journal.result(result)
+            self._tell(result)
+
+    def _results_of(self, execution: Execution, outcome: runner.Execution, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
             verdict = self.revise(case, judged)
-            result = result_of(
+            yield result_of(
                 case,
                 verdict,
                 timings=outcome.timings,
@@ -311,8 +333,6 @@ class Session:
                 duplicate_of=execution.first.id if place else None,
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
             )
-            self.journal.result(result)
-            self._tell(result)
 
     def _tell(self, result: CaseResult) -> None:
         self.results.append(result)

@@ -5,14 +5,14 @@ The bits are a promise: a case draws the same tensors in every version of optest
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["BLOCK_WORDS", "SMALL_WORDS", "WORD", "Stream", "small_head", "words"]
+__all__ = ["BLOCK_WORDS", "SMALL_WORDS", "WORD", "Stream", "rows_of_words", "small_head", "words"]
 
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
@@ -57,7 +57,7 @@ class Stream:
     def tail(self) -> tuple[int, int]:
         """The 128-bit key of the words after the eighth."""
         if self._tail is None:
-            digest = blake2b(self._name, digest_size=16, person=b"optest tail").digest()
+            digest = _tail(self._name)
             self._tail = (int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little"))
         return self._tail
 
@@ -80,14 +80,40 @@ def words(stream: Stream, count: int) -> Iterator[Array]:
         yield block[:size]
 
 
+def rows_of_words(streams: Sequence[tuple[str, str]], count: int) -> Array:
+    """The first ``count`` words, at most ``BLOCK_WORDS``, of the streams of several (case key, path): one row for each.
+
+    The same words as each stream has alone; NumPy is called once for all.
+    """
+    names = [_stream_name(case_key, path) for case_key, path in streams]
+    heads = np.frombuffer(b"".join([blake2b(name).digest() for name in names]), WORD).reshape(len(names), SMALL_WORDS)
+    if count <= SMALL_WORDS:
+        return heads[:, :count]
+    keys = np.frombuffer(b"".join([_tail(name) for name in names]), WORD).reshape(len(names), 2)
+    block = np.add(_STEPS[:count], keys[:, :1])
+    _scramble(block, np.empty_like(block), keys[:, 1:])
+    block[:, :SMALL_WORDS] = heads
+    return block
+
+
+def _tail(name: bytes) -> bytes:
+    """The 128-bit key of the words after the eighth."""
+    return blake2b(name, digest_size=16, person=b"optest tail").digest()
+
+
 def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
     """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
     first, second = stream.tail()
     np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
+    _scramble(out, scratch, np.array(second, np.uint64))
+
+
+def _scramble(out: Array, scratch: Array, second: Array) -> None:
+    """Mix counters in place with the second half of their stream's key, one for all or one for each row."""
     np.right_shift(out, _SHIFTS[0], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _FIRST, out=out)
-    np.add(out, np.array(second, np.uint64), out=out)
+    np.add(out, second, out=out)
     np.right_shift(out, _SHIFTS[1], out=scratch)
     np.bitwise_xor(out, scratch, out=out)
     np.multiply(out, _SECOND, out=out)

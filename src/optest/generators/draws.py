@@ -19,6 +19,7 @@ __all__ = [
     "Draw",
     "booleans",
     "drawn",
+    "drawn_from_rows",
     "drawn_rows",
     "integers",
     "integers_by_bits",
@@ -80,6 +81,18 @@ def drawn_rows(draw: Draw, heads: Sequence[bytes], count: int) -> Array:
     block = np.frombuffer(b"".join([head[:size] for head in heads]), WORD)
     rows: Array = draw.of(block).reshape(len(heads), -1)
     return rows if rows.shape[1] == count else rows[:, :count]
+
+
+def drawn_from_rows(draw: Draw, rows: Array, count: int) -> Array:
+    """``count`` elements of each row of words: one row for each; the words may be destroyed."""
+    block = np.ascontiguousarray(rows).reshape(-1)
+    if draw.into is None or not block.flags.writeable:
+        made = draw.of(block)
+    else:
+        made = np.empty(block.size * (64 // draw.width), numpy_dtype(draw.dtype))
+        draw.into(block, made)
+    elements = made.reshape(len(rows), -1)
+    return elements if elements.shape[1] == count else elements[:, :count]
 
 
 def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces | None) -> Draw:

@@ -11,6 +11,7 @@ import errno
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -82,6 +83,17 @@ class JournalWriter:
     def result(self, result: CaseResult) -> None:
         self._append("result", result)
 
+    def results_at_once(self, results: Sequence[CaseResult]) -> None:
+        """Several at once; either all lines are there afterwards, or none.
+
+        Raises:
+            JournalError: if the system refuses.
+        """
+        lines = bytearray()
+        for result in results:
+            lines += self._encoded("result", result)
+        self._write(lines)
+
     def end(self, summary: RunSummary) -> None:
         if not os.fstat(self._file).st_nlink:
             raise JournalError(self.path, OSError(errno.ENOENT, "it was deleted while the run went on"))
@@ -106,11 +118,18 @@ class JournalWriter:
         Raises:
             JournalError: if the system refuses; the piece that was written is cut off again.
         """
-        if self._broken is not None:
-            raise JournalError(self.path, self._broken)
+        self._write(self._encoded(kind, noun))
+
+    def _encoded(self, kind: str, noun: RunInfo | CaseResult | RunSummary) -> bytearray:
+        """The line, in memory that is used again."""
         line = self._line
         codec.encode_after(_PREFIX[kind], noun, line)
         line += b"}\n"
+        return line
+
+    def _write(self, line: bytearray) -> None:
+        if self._broken is not None:
+            raise JournalError(self.path, self._broken)
         try:
             written = os.write(self._file, line)
             while written < len(line):

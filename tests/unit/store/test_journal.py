@@ -229,3 +229,13 @@ def test_a_nan_in_the_journal_is_strict_json(tmp_path: Path) -> None:
     json.loads((tmp_path / "j").read_text(), parse_constant=refuse)
     value = read_journal(tmp_path / "j").results[0].verdict.details["x"]
     assert value != value
+
+
+def test_results_at_once_are_lines_like_any_other(tmp_path: Path) -> None:
+    write(tmp_path / "j")
+    with JournalWriter(tmp_path / "k") as writer:
+        writer.start(INFO)
+        writer.results_at_once(RESULTS)
+        writer.results_at_once([])
+        writer.end(SUMMARY)
+    assert (tmp_path / "k").read_bytes() == (tmp_path / "j").read_bytes()

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optest.backends.c_library.manners import require_float_mode
+from optest.backends.c_library.manners import noted_changes, require_float_mode
 from optest.backends.c_library.places import WORKSPACE, Filling, Place
 from optest.ffi.float_control import FloatControl
 from optest.ffi.printed import Printed
 from optest.numerics import Array
+from optest.process.state import ProcessState
 from optest.spec import Check
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["BriefCall"]
 
 
 class BriefCall:
-    """Calls with other values of the same kinds in the same place; ``checks`` are those of every such call."""
+    """Calls with other values of the same kinds in the same place."""
 
     def __init__(
         self,
@@ -39,8 +40,9 @@ class BriefCall:
         outputs: Sequence[str],
         checks: tuple[Check, ...],
     ) -> None:
-        """``inputs`` and ``outputs`` are the operator's names, in the order in which arrays come and go."""
-        self.checks = checks
+        """``inputs`` and ``outputs`` are the operator's names, in the order in which arrays come and go; ``checks`` are
+        those of every such call."""
+        self._checks = checks
         self._memory, self._place, self._straight, self._printed = memory, place, straight, printed
         self._times_left = memory.times_left
         self._float = FloatControl()
@@ -86,12 +88,17 @@ class BriefCall:
             return None
         return BriefCall(memory, place, straight, printed, inputs=inputs, outputs=outputs, checks=checks)
 
-    def __call__(self, arrays: Sequence[Array]) -> list[Array] | None:
-        """The outputs; None where the long way has to be gone.
+    def __call__(
+        self, arrays: Sequence[Array], *, looks_at_process: bool = False
+    ) -> tuple[list[Array], tuple[Check, ...]] | None:
+        """The outputs and what was checked; None where the long way has to be gone.
+
+        ``looks_at_process`` compares what the process has one of before the call and after it.
 
         Raises:
             StatusError: if the library refuses.
-            Fault: for a write into what is not the library's to write, or another floating-point mode.
+            Fault: for a write into what is not the library's to write, another floating-point mode, or what became of
+                the process.
         """
         memory, straight, copyto = self._memory, self._straight, np.copyto
         if memory.times_left != self._times_left:  # nobody may have the place again, or someone else has it
@@ -103,6 +110,7 @@ class BriefCall:
             images.append(region.tobytes())
         for _, region, blank, _, _, _ in self._others:
             copyto(region, blank)
+        process = ProcessState() if looks_at_process else None
         self._float.renew()
         try:
             descriptor = straight.begin()
@@ -117,6 +125,7 @@ class BriefCall:
                 for words, word, _ in self._outputs:
                     if b"\1" in (words == word).tobytes():  # the long way asks with another poison
                         return None
+                noted = noted_changes(process) if process is not None else ()
                 outputs = [np.array(elements) for _, _, elements in self._outputs]
                 self._require_clean(arrays, images)
             finally:
@@ -124,7 +133,7 @@ class BriefCall:
         except BaseException:
             memory.leave()
             raise
-        return outputs
+        return outputs, (*noted, *self._checks) if noted else self._checks
 
     def _require_clean(self, arrays: Sequence[Array], images: Sequence[bytes]) -> None:
         """Give outputs and workspace what they held, and raise for the first byte that is not what it was.

@@ -15,6 +15,7 @@ from optest.spec import Check, Fault, Reason, TensorSpec, TestCase
 __all__ = ["CaseKind", "CaseKinds"]
 
 _MOST_KEPT = 4096
+_MOST_LATEST = 128
 _packed = msgspec.msgpack.Encoder().encode
 
 
@@ -73,21 +74,23 @@ class CaseKind:
 class CaseKinds:
     """Finds the kind of a case by value; a descriptor counts by identity, and is kept alive.
 
-    A case is looked up several times in a row, so the latest is remembered, for as long as its mappings hold what
-    they held.
+    A case is looked up several times, among others of its group, so the latest are remembered, each for as long as its
+    mappings hold what they held.
     """
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[Any, ...], CaseKind] = {}
-        self._latest: tuple[TestCase | None, Any, str, CaseKind | None] = (None, None, "", None)
+        self._latest: dict[int, tuple[TestCase, Any, str, CaseKind]] = {}
 
     def of(self, case: TestCase) -> CaseKind:
         section, attributes = _section_of(case), repr(case.attributes)
-        same, its_section, its_attributes, known = self._latest
-        if same is case and known is not None and its_section == section and its_attributes == attributes:
-            return known
+        known = self._latest.get(id(case))
+        if known is not None and known[0] is case and known[1] == section and known[2] == attributes:
+            return known[3]
         kind = self._found(case, section, attributes)
-        self._latest = (case, section, attributes, kind)
+        if len(self._latest) >= _MOST_LATEST:
+            self._latest.clear()
+        self._latest[id(case)] = (case, section, attributes, kind)
         return kind
 
     def _found(self, case: TestCase, section: Any, attributes: str) -> CaseKind:

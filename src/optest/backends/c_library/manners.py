@@ -17,7 +17,14 @@ from optest.ffi.printed import Printed
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
 
-__all__ = ["Manners", "nothing_to_say", "require_float_mode", "require_no_leak", "require_no_leak_of_refusals"]
+__all__ = [
+    "Manners",
+    "noted_changes",
+    "nothing_to_say",
+    "require_float_mode",
+    "require_no_leak",
+    "require_no_leak_of_refusals",
+]
 
 _OUTPUT = "standard output"
 _CYCLES = 8
@@ -75,20 +82,15 @@ class Manners:
         Raises:
             Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
-        changes = self._process.changes() if self._process is not None else []
-        harmful = [each.said for each in changes if each.is_harmful]
-        if harmful:
-            said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
-            raise Fault(Reason.STATE, said, details={"process": harmful})
+        noted = noted_changes(self._process) if self._process is not None else ()
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
-        noted = "; ".join(each.said for each in changes)
         if not noted and not self._text:
             return nothing_to_say()
         return (
-            *((Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()),
+            *noted,
             nothing_to_say()[0],
             Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
             if self._text
@@ -106,6 +108,21 @@ def require_float_mode(control: FloatControl) -> None:
     if left:
         said = f"the library left the processor in another mode: {left}; it was put back"
         raise Fault(Reason.STATE, said, details={"float_mode": left})
+
+
+def noted_changes(before: ProcessState) -> tuple[Check, ...]:
+    """A note of what the library changed of what all code of the process shares, where it does no harm.
+
+    Raises:
+        Fault: STATE where it does.
+    """
+    changes = before.changes()
+    harmful = [each.said for each in changes if each.is_harmful]
+    if harmful:
+        said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+        raise Fault(Reason.STATE, said, details={"process": harmful})
+    noted = "; ".join(each.said for each in changes)
+    return (Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()
 
 
 @cache
