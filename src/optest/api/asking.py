@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
-from optest.api.sourcing import said_to_be_from, source_documents
+from optest.api.sourcing import known_differences, said_to_be_from, source_documents
 from optest.api.torch_cases import compared_in_own_dtype, differentiated
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+def _as_judged(_: TestCase, verdict: Verdict) -> Verdict:
+    return verdict
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a command is about: the settings, the driver, and the cases that were selected.
@@ -49,7 +53,7 @@ class Asked:
     target: BackendTarget
     cases: list[TestCase]
     keep: bool = False
-    revise: Callable[[TestCase, Verdict], Verdict] = lambda _, verdict: verdict
+    revise: Callable[[TestCase, Verdict], Verdict] = _as_judged
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the report has to say about the choice of the cases."""
@@ -134,6 +138,7 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False) -> 
         driver=driver,
         target=target,
         cases=chosen,
+        revise=known_differences(driver) if sources else _as_judged,
         notes=(*notes, *(note for each in sources for note in each.notes)),
         problems=problems,
     )

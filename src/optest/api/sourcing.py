@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from optest.errors import NothingSelected, UsageError
+from optest.backends import BackendDriver
+from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.operators import operators
 from optest.plan import PlanDocument, parse_dtypes
+from optest.plan.expectations import read_expectations
 from optest.plan.from_samples import document_of
 from optest.settings import Settings
 from optest.sources import collected
-from optest.spec import TestCase
+from optest.spec import BAD_STATUSES, TestCase, Verdict
 
-__all__ = ["SourceDocument", "said_to_be_from", "source_documents"]
+__all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
 
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
@@ -57,3 +60,35 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
 def said_to_be_from(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
     """The cases with a word for where they are from in the place of a file and line."""
     return [dataclasses.replace(case, where=origin, base_dir="") for case in cases]
+
+
+Revise = Callable[[TestCase, Verdict], Verdict]
+
+
+def known_differences(driver: BackendDriver) -> Revise:
+    """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
+
+    A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. Of
+    gradients nothing is known.
+    """
+    path = driver.expectations_of_samples()
+    if path is None:
+        return lambda _, verdict: verdict
+    expectations = read_expectations(path, operators=operators, versions=driver.versions())
+
+    def revised(case: TestCase, verdict: Verdict) -> Verdict:
+        if verdict.status not in BAD_STATUSES or case.attributes.get("grad"):
+            return verdict
+        return expectations.excused(_plain(case), verdict)
+
+    return revised
+
+
+def _plain(case: TestCase) -> TestCase:
+    """The case as one of the function itself."""
+    parts = case.descriptor.name.split(".")
+    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
+    try:
+        return dataclasses.replace(case, descriptor=operators.get(f"torch.{last.strip('_')}"))
+    except UnknownName:
+        return case

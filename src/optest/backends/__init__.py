@@ -151,6 +151,10 @@ class BackendDriver:
         """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
         return None
 
+    def expectations_of_samples(self) -> str | None:
+        """The same for `optest run --source`, whose cases are calls of a framework; None for none."""
+        return None
+
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 

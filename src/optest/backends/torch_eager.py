@@ -256,6 +256,10 @@ class TorchBackend(BackendDriver):
     def expectations(self) -> str | None:
         return str(Path(__file__).with_name("torch_expectations.yaml")) if self._device.type == "cpu" else None
 
+    def expectations_of_samples(self) -> str | None:
+        is_plain = self._device.type == "cpu" and self._compiler is None
+        return str(Path(__file__).with_name("torch_call_expectations.yaml")) if is_plain else None
+
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]]:
         return declared(operators)
 

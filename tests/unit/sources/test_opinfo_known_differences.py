@@ -1,0 +1,85 @@
+"""What torch on the CPU is known to get wrong of its own samples is told as expected, with the reason, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from optest.api import cases  # noqa: E402
+from optest.api.sourcing import known_differences  # noqa: E402
+from optest.backends.torch_eager import TorchBackend  # noqa: E402
+from optest.core.runner import execute  # noqa: E402
+from optest.generators.opinfo import database  # noqa: E402
+from optest.operators import operators  # noqa: E402
+from optest.plan.expectations import Expectation, read_expectations  # noqa: E402
+from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.torch]
+
+
+def lines() -> tuple[Expectation, ...]:
+    path = TorchBackend().expectations_of_samples()
+    assert path is not None
+    return read_expectations(path, operators=operators, versions=TorchBackend().versions()).lines
+
+
+def verdicts(source: str, dtype: str, driver: TorchBackend | None = None, **more: Any) -> dict[str, Verdict]:
+    driver = driver or TorchBackend()
+    revised = known_differences(driver)
+    asked = [case for case in cases(source=source, dtype=dtype, **more) if case.skip is None]
+    return {case.id: revised(case, execute([case], driver).verdicts[0]) for case in asked}
+
+
+def test_a_known_difference_is_told_with_its_reason_in_every_form() -> None:
+    found = verdicts("opinfo:rsqrt", "bfloat16")
+    for ending in ("", ".method", ".inplace"):
+        one = found[f"opinfo::rsqrt::bfloat16::sample0{ending}"]
+        assert (one.status, one.reason) == (Status.XFAILED, Reason.VALUE)
+        assert one.message.endswith("(expected: the square root is rounded to 16 bits before the division)")
+
+
+class Zeros(TorchBackend):
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        return [np.zeros_like(each) for each in super().run(case, inputs)]
+
+
+@pytest.mark.parametrize("name", ["rsqrt", "softmax"])
+def test_an_answer_that_is_just_wrong_is_no_known_difference(name: str) -> None:
+    assert Status.XFAILED not in {each.status for each in verdicts(f"opinfo:{name}", "bfloat16", Zeros()).values()}
+
+
+def test_float32_has_none() -> None:
+    assert {each.status for each in verdicts("opinfo:rsqrt,softmax", "float32").values()} == {Status.PASSED}
+
+
+def test_gradients_are_not_excused() -> None:
+    found = verdicts("opinfo:rsqrt", "bfloat16", backward=True)
+    assert Status.XFAILED not in {each.status for each in found.values()}
+
+
+def test_a_compiler_and_another_device_have_none() -> None:
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "aot_eager"})
+    assert driver.expectations_of_samples() is None
+    driver.configure({})
+    assert driver.expectations_of_samples() is not None
+    driver._device = torch.device("meta")
+    assert driver.expectations_of_samples() is None
+
+
+@pytest.mark.parametrize("line", [pytest.param(each, id=each.name) for each in lines()])
+def test_every_line_is_needed(line: Expectation) -> None:
+    """On the processor that it was written on; another has other kernels, but these differences are in all of them."""
+    last = line.op.rpartition(".")[2]
+    names = [full for full, info in database().items() if last == info.name.rpartition(".")[2]]
+    found = verdicts(f"opinfo:{','.join(names)}", line.dtype, tag=("function",))
+    excused = [each for each in found.values() if str(each.details.get("expectation", "")).startswith(line.name)]
+    assert excused
+    assert line.at_most_ulp is None or all(
+        (measure.max_ulp_error or 0.0) <= line.at_most_ulp for each in excused for measure in each.measures
+    )
