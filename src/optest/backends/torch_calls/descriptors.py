@@ -45,6 +45,7 @@ ones scalar_tensor short tensor to type type_as zeros
 """
 """And what makes tensors of one number, which is converted."""
 _CONTRACTION = """
+addbmm addmm addmv addr baddbmm
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear
 matmul mm mv tensordot vdot
 """

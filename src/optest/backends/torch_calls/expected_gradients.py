@@ -20,6 +20,7 @@ from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import WIDE, on_cpu, widened
 from optest.backends.torch_calls.descriptors import SPREAD, descriptor_of
 from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names
+from optest.backends.torch_calls.multiples import with_power_of_factors
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.backends.torch_calls.upstream import upstream_of
 from optest.numerics import dtype_of
@@ -140,14 +141,15 @@ def _terms(
 ) -> list[Terms]:
     """Σ|t|, Σt² and the largest number of terms of each gradient: its own value for magnitudes, squares and ones."""
 
-    def made(change: Callable[[torch.Tensor], torch.Tensor]) -> list[Any]:
+    def made(change: Callable[[torch.Tensor], torch.Tensor], power: int) -> list[Any]:
         tensors = widened(inputs)
         if of_magnitudes:
             tensors = [change(each) if each.is_floating_point() or each.is_complex() else each for each in tensors]
         drawn = partial(_drawn_as, draw, found.leaves, change)
-        return [as_array(each.abs()) for each in in_float64(call, tensors, drawn).dense(tensors)]
+        found_for = in_float64(with_power_of_factors(call, power), tensors, drawn)
+        return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
-    absolute, squared, counts = made(torch.abs), made(_squared), made(_ones)
+    absolute, squared, counts = made(torch.abs, 1), made(_squared, 2), made(_ones, 0)
     return [
         Terms(one, two, int(np.max(count, initial=0.0)))
         for one, two, count in zip(absolute, squared, counts, strict=True)

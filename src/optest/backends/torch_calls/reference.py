@@ -14,6 +14,7 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, to_read, widened
 from optest.backends.torch_calls.descriptors import CLOSE, descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
+from optest.backends.torch_calls.multiples import with_power_of_factors
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
@@ -125,8 +126,9 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
     else:
         operands = [each.abs() for each in widened(inputs)]
-        absolute = _made(call, operands, dtypes=WIDE)
-        squared = _made(call, [each.square() for each in operands], dtypes=WIDE)
+        squares = [each.square() for each in operands]  # before a call in place adds into the operands
+        absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
+        squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
     count = _count(call, operands) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
 
@@ -134,16 +136,22 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
 _PRODUCTS = ("bmm", "dot", "inner", "linear", "matmul", "mm", "mv", "vdot")
 """Sums over the last dimension of the first operand."""
 
+_PRODUCTS_ADDED = ("addmm", "addmv", "baddbmm")
+"""An operand, and with it such sums of the second one."""
+
 
 def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
     """How many terms an element has at most: what the call yields for ones, where the shapes do not say so."""
-    name = call.call.function.rpartition(".")[2]
+    name = call.call.function.rpartition(".")[2].rstrip("_")
+    if name in _PRODUCTS_ADDED and len(call.call.args) == 3:
+        return int(tensors[call.call.tensors()[1]].shape[-1]) + 1
     if name in _PRODUCTS and tensors[0].dim():
         return int(tensors[0].shape[-1]) + (len(tensors) > 2)
     if name in ("conv1d", "conv2d", "conv3d"):
         return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
-    return int(_made(call, ones, dtypes=WIDE)[0].max())
+    ones = [each.clone() if index in call.mutates else each for index, each in enumerate(ones)]
+    return int(_made(with_power_of_factors(call, 0), ones, dtypes=WIDE)[0].max())
 
 
 def _made(

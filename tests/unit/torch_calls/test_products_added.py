@@ -1,0 +1,65 @@
+"""``addmm`` and its kin are sums of products and one operand more, which the rule for sums judges at any length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch_kit import case, element, tensor, verdict  # noqa: E402
+
+from optest.backends.torch_calls.reference import terms  # noqa: E402
+from optest.spec import Status  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "addmm": ((24,), (4, 512), (512, 24)),
+    "addmv": ((4,), (4, 512), (512,)),
+    "baddbmm": ((2, 4, 8), (2, 4, 512), (2, 512, 8)),
+    "addbmm": ((4, 8), (2, 4, 512), (2, 512, 8)),
+    "addr": ((4, 8), (4,), (8,)),
+}
+TERMS = {"addmm": 513, "addmv": 513, "baddbmm": 513, "addbmm": 1025, "addr": 2}
+FORMS = [
+    "torch.{}(input0, input1, input2)",
+    "torch.{}(input0, input1, input2, beta=-0.5, alpha=-0.125)",
+]
+
+
+def inputs(name: str) -> list[Any]:
+    return [tensor(shape) for shape in SHAPES[name]]
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("form", FORMS, ids=["plain", "multiples"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_torch_is_right_by_the_rule_for_sums(name: str, form: str, grad: bool) -> None:
+    found = verdict(case(form.format(name), *inputs(name), grad=grad))
+    assert found.status is Status.PASSED, found
+    assert "4·√k·u·Σ|terms|" in str(found.measures[0].rule)
+
+
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_in_place_and_of_the_dispatcher(name: str) -> None:
+    shapes = {"addmm": ((4, 24), (4, 512), (512, 24)), "baddbmm": SHAPES["baddbmm"]}[name]
+    given = [tensor(shape) for shape in shapes]
+    assert verdict(case(f"torch.Tensor.{name}_(input0, input1, input2, alpha=0.5)", *given)).status is Status.PASSED
+    assert verdict(case(f"torch.ops.aten.{name}.default(input0, input1, input2)", *given)).status is Status.PASSED
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["plain", "multiples"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_terms_are_counted_without_their_factors(name: str, form: str) -> None:
+    arrays = [torch.randn(shape).numpy() for shape in SHAPES[name]]
+    found = terms(arrays, {"call": form.format(name)})[0]
+    assert found.count == TERMS[name]
+    assert (found.absolute > 0).all()
+    factor = 1.0 if "alpha" not in form else 0.125
+    assert found.squared.max() < 1.5 * factor**2 * max(TERMS[name], 40) * (10 if name == "addr" else 1)
+
+
+def test_what_rounding_does_not_explain_is_found() -> None:
+    wrong = element(3, lambda value: value + 0.01)
+    assert verdict(case(FORMS[0].format("addmm"), *inputs("addmm")), wrong).status is Status.FAILED
