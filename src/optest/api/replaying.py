@@ -51,8 +51,8 @@ def replay(
     """
     bootstrap()
     settings = resolve(given)
-    found, notes = _found(Path(settings["runs_dir"]), run, wanted)
-    request = dataclasses.replace(_asked(found, given, settings), notes=notes)
+    found, before, notes = _found(Path(settings["runs_dir"]), run, wanted)
+    request = dataclasses.replace(_asked(found, given, before), notes=notes)
     if save_to is None and script is None:
         return run_cases(request, stream=stream)
     files = _Files.planned(found, save_to, script)
@@ -62,18 +62,27 @@ def replay(
     return outcome
 
 
-def _found(root: Path, run: str, wanted: Sequence[str]) -> tuple[list[CaseResult], tuple[str, ...]]:
-    """The results that are meant. If the latest run is a replay without them, they are sought in the run before it."""
+def _found(root: Path, run: str, wanted: Sequence[str]) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
+    """The results that are meant, the options of their run, and notes.
+
+    If the latest run is a replay without them, they are sought in the run before it.
+    """
     directory = RunDirectory.open(root, run)
     where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
+    journal = read_journal(directory.journal_path)
     try:
-        return find_results(read_journal(directory.journal_path), wanted, where), ()
+        return find_results(journal, wanted, where), _options_of(journal), ()
     except UsageError:
         origin = _before_replays(root, directory) if run == "latest" else None
         if origin is None:
             raise
-    found = find_results(read_journal(origin.journal_path), wanted, f"run {origin.id}{_HINT}")
-    return found, (f"of run {origin.id}, the latest that is no replay",)
+    journal = read_journal(origin.journal_path)
+    found = find_results(journal, wanted, f"run {origin.id}{_HINT}")
+    return found, _options_of(journal), (f"of run {origin.id}, the latest that is no replay",)
+
+
+def _options_of(journal: Journal) -> Mapping[str, Any]:
+    return journal.info.options if journal.info is not None else {}
 
 
 def _before_replays(root: Path, latest: RunDirectory) -> RunDirectory | None:
@@ -93,21 +102,34 @@ def _is_replay(directory: RunDirectory) -> bool:
     return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
-def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], settings: Settings) -> Asked:
+def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> Asked:
+    """``before`` are the options of the run that is replayed."""
+    settings = resolve(given)
     targets = {(each.backend, each.chip, each.device) for each in found}
     if len(targets) > 1 and not settings["backend"]:
         listed = ", ".join(sorted({each.target for each in found}))
         raise UsageError(f"these results come from {listed}; replay those of one backend at a time, or give --backend")
     first = found[0]
     driver = backend_manager.select(settings["backend"] or first.backend, settings["chip"] or first.chip)
-    if not settings["torch_device"] and first.device and driver.name == "torch":
-        settings = resolve({**given, "torch_device": first.device})
+    settings = _as_then(driver, first, given, settings, before)
     configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or first.chip)
     timeout_s = settings["timeout"] if settings.stated("timeout") else None
     cases = [case_from_wire(each.case, operators.get) for each in found]
     cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
     return Asked(settings=settings, document=None, driver=driver, target=target, cases=cases)
+
+
+def _as_then(
+    driver: BackendDriver, first: CaseResult, given: Mapping[str, Any], settings: Settings, before: Mapping[str, Any]
+) -> Settings:
+    """The options of the backend as the run had them, where its cases do not hold them and nobody states others."""
+    if driver.name != first.backend or type(driver).case_options is not BackendDriver.case_options:
+        return settings
+    then = {name: before[name] for name in driver.options if name in before and not settings.stated(name)}
+    if first.device and "torch_device" in driver.options and not settings.stated("torch_device"):
+        then["torch_device"] = first.device
+    return resolve({**given, **then}) if then else settings
 
 
 def find_results(journal: Journal, wanted: Sequence[str], where: str = "") -> list[CaseResult]:

@@ -11,7 +11,7 @@ from optest.cli.options import GroupedCommand, options
 __all__ = ["replay_command"]
 
 _OPTIONS = (
-    *("backend", "chip", "torch_device", "isolate", "timeout"),
+    *("backend", "chip", "torch_device", "compile_backend", "isolate", "timeout"),
     *("report", "report_path", "runs_dir", "no_color", "verbose", "quiet"),
 )
 

@@ -1,0 +1,64 @@
+"""What a compiler or a gradient got wrong is as wrong in a replay, and in a script without optest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from user_shell import Shell
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+COMPILERS = """\
+import torch._dynamo
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+def right(graph, _):
+    return make_boxed_func(graph)
+
+def half_as_much(graph, _):
+    return make_boxed_func(lambda *given: [each * 1.5 for each in graph(*given)])
+
+forward = aot_autograd(fw_compiler=half_as_much, bw_compiler=right)
+backward = aot_autograd(fw_compiler=right, bw_compiler=half_as_much)
+
+def wrong_forward(graph, example):
+    return forward(graph, example)
+
+def wrong_backward(graph, example):
+    return backward(graph, example)
+
+torch._dynamo.register_backend(wrong_forward, name="wrong_forward")
+torch._dynamo.register_backend(wrong_backward, name="wrong_backward")
+"""
+CASES = """\
+model: tiny
+defaults: {dtype: bf16, seed: 1}
+cases:
+  - {name: tanh, op: torch.tanh, inputs: [{tensor: {shape: [16, 16], stride: [1, 16], init: randn}}]}
+  - {name: gelu, op: torch.nn.functional.gelu, grad: true, inputs: [{tensor: {shape: [16, 16], init: randn}}]}
+  - {name: elu_, op: torch.nn.functional.elu_, grad: true, inputs: [{tensor: {shape: [16, 16], init: randn}}]}
+  - name: matmul
+    op: torch.matmul
+    grad: true
+    inputs: [{tensor: {shape: [4, 8], init: randn}}, {tensor: {shape: [8, 4], init: randn}}]
+"""
+PLUGIN = {"OPTEST_PLUGINS": "compilers"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "compilers.py").write_text(COMPILERS)
+    (tmp_path / "tiny.yaml").write_text(CASES)
+    return tmp_path
+
+
+def test_a_replay_asks_the_compiler_of_its_run(optest: Shell, folder: Path) -> None:
+    ended = optest("run", "--plan", "tiny.yaml", "-k", "tanh", "--compile-backend", "wrong_forward", env=PLUGIN)
+    assert ended.status == 1, ended.text
+    for _ in range(2):  # of a replay, too
+        assert optest("replay", "tiny::tanh", env=PLUGIN).status == 1
+    ended = optest("replay", "tiny::tanh", "--compile-backend", "eager", env=PLUGIN)
+    assert ended.status == 0, ended.text
