@@ -125,20 +125,6 @@ def test_the_gradient_has_the_shape_of_the_input_whatever_its_strides() -> None:
     assert [*shapes] == ["output0", "grad.exists", "grad.input0", "grad.input1"]
 
 
-@pytest.mark.parametrize(
-    "text", ["torch.argmax(input0)", "torch.detach(input0)", "torch.gt(input0, 0)", "torch.zeros_like(input0)"]
-)
-def test_what_has_no_gradient_is_said_and_not_passed(text: str) -> None:
-    found = verdict(case(text, tensor("float32", 3, 4)))
-    assert (found.status, found.reason) == (Status.SKIPPED, Reason.UNSUPPORTED)
-    assert "gives no gradient" in found.message
-
-
-def test_integers_alone_have_no_gradient() -> None:
-    found = verdict(case("torch.add(input0, input0)", tensor("int64", 3, fill="randint")))
-    assert found.reason is Reason.UNSUPPORTED
-
-
 class Changed(TorchBackend):
     """Torch with one output changed."""
 
@@ -336,11 +322,6 @@ def test_a_compiler_whose_backward_fails_is_told() -> None:
     found = verdict(case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7)), by("optest_backward_fails"))
     assert found.reason is Reason.COMPILE, found
     assert "no backward here" in found.message
-
-
-def test_what_torch_cannot_differentiate_is_said() -> None:
-    found = verdict(case("torch.special.zeta(input0, input1)", tensor("float32", 3), tensor("float32", 3)))
-    assert found.reason is Reason.UNSUPPORTED, found
 
 
 def test_gradients_depend_on_the_inputs_and_the_call() -> None:

@@ -12,7 +12,7 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.compiled import compiled, differentiated_by
 from optest.backends.torch_calls.cpu_tensors import copied
 from optest.backends.torch_calls.devices import kept_on_device, require_on_device
-from optest.backends.torch_calls.expected_gradients import gradients_from_above
+from optest.backends.torch_calls.expected_gradients import can_be_differentiated, gradients_from_above
 from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated
 from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
 from optest.backends.torch_calls.lint import require_legal_positions
@@ -72,7 +72,7 @@ def answer(
         if eager is not None:
             leaves = _asked_to_refuse(call, inputs, tensors, asked, eager)
         elif case.attributes.get("grad"):
-            leaves = with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
+            leaves = _with_gradients_if_any(call, inputs, tensors, asked)
             require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
             given = changeable(call, tensors)
@@ -110,6 +110,18 @@ def _asked_to_refuse(
         raise same from None
 
 
+def _with_gradients_if_any(
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
+) -> list[Any]:
+    """What the call yields, and its gradients unless torch on the CPU cannot differentiate it, either."""
+    try:
+        return with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, Fault):
+        if can_be_differentiated(call, inputs):
+            raise
+    return _results(call, changeable(call, tensors), asked, refuses=False)
+
+
 def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, asked: UnderTest) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
 
@@ -127,5 +139,5 @@ def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: D
 
 def outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], asked: UnderTest) -> list[Any]:
     """What the call yields, which inputs have a gradient, and the gradients."""
-    exists = torch.tensor(found.has_gradient(), device=asked.device)
+    exists = torch.tensor(found.has_gradient(), dtype=torch.bool, device=asked.device)
     return [*found.leaves, exists, *found.dense(tensors)]

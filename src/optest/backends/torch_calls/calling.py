@@ -28,6 +28,9 @@ class TorchCall:
     beside: tuple[int, ...] = ()
     """Those of them that are no result of it, such as running statistics."""
 
+    constant: tuple[int, ...] = ()
+    """Inputs that torch takes no gradient of though they are floating: running statistics."""
+
     @property
     def is_for_the_host(self) -> bool:
         """Whether the call itself puts its result on the CPU: by name, or as it has neither a device nor a tensor."""
@@ -73,7 +76,8 @@ def torch_call(text: str) -> TorchCall:
         changed.add(call.args[0].index)
     beside = _also_changed(call) - changed
     mutates = tuple(sorted((changed | beside) & set(call.tensors())))
-    return TorchCall(call, find(call.function), mutates, tuple(index for index in mutates if index in beside))
+    beside_results = tuple(index for index in mutates if index in beside)
+    return TorchCall(call, find(call.function), mutates, beside_results, _held_constant(call))
 
 
 _CHANGED_WHERE = {
@@ -102,6 +106,18 @@ def _also_changed(call: Call) -> set[int]:
     if given.get(asks, default) in (False, None):
         return set()
     return {given[name].index for name in names if isinstance(given.get(name), TensorRef)}
+
+
+def _held_constant(call: Call) -> tuple[int, ...]:
+    """The running statistics that the call reads, or changes without a gradient."""
+    _, _, names = _CHANGED_WHERE.get(_name_of(call.function), ("", None, ()))
+    if "running_mean" not in names:
+        return ()
+    try:
+        given = named_arguments(call)
+    except CannotBind:
+        return ()
+    return tuple(given[name].index for name in names if isinstance(given.get(name), TensorRef))
 
 
 def _name_of(function: str) -> str:

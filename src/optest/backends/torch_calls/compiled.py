@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.backends.torch_calls.compilation import watched
 from optest.backends.torch_calls.compiler_cache import keep_headers_in_cache, load_compiler
+from optest.backends.torch_calls.gradients import Differentiated
 from optest.backends.torch_calls.refusals import refusal_within
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
@@ -40,8 +41,8 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, r
 
 
 def differentiated_by(
-    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, differentiate: Callable[[Call], Answer]
-) -> Answer:
+    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, differentiate: Callable[[Call], Differentiated]
+) -> Differentiated:
     """What ``differentiate`` makes of the compiled call, whose way back is compiled too.
 
     Raises:
@@ -49,7 +50,8 @@ def differentiated_by(
     """
     answer = _answered(call, tensors, asked, differentiate, refuses=False)
     with asked.allowing():
-        if not asked.fallbacks and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+        is_gone_back = any(answer.has_gradient()) and not asked.fallbacks
+        if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
             raise Fault(
                 Reason.FALLBACK,
                 f"torch.compile, {asked.compiler}: it compiles no gradients, so eager torch went back through it",

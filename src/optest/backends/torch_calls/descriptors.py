@@ -154,13 +154,19 @@ class Alternatives:
 
 
 def _number_of_results(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> int:
-    """How many outputs are the call's own; behind them stand which inputs have a gradient, and the gradients."""
+    """How many outputs are the call's own; behind them stand which inputs have a gradient, and the gradients.
+
+    Where torch differentiates nothing, there are no others.
+    """
     if not attributes.get("grad"):
         return len(actual)
     entry_of = load_object("optest.numerics:dtype_of")
     named = set(parse_call(attributes["call"]).tensors())
     floating: int = sum(entry_of(inputs[index].dtype).is_inexact for index in named)
-    return len(actual) - 1 - floating
+    place = len(actual) - 1 - floating
+    exists = actual[place] if place >= 0 else None
+    has_gradients = exists is not None and exists.dtype == bool and exists.shape == (floating,)
+    return place if has_gradients else len(actual)
 
 
 def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Any:

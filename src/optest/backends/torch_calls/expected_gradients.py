@@ -27,7 +27,7 @@ from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
 
-__all__ = ["expected_gradients", "gradients_from_above", "in_float64"]
+__all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "in_float64"]
 
 _CPU = torch.device("cpu")
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -59,7 +59,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     In float64, or where torch cannot, in the dtype of the case, which a note says.
 
     Raises:
-        Fault: UNSUPPORTED if there is nothing to differentiate, or torch cannot.
+        Fault: UNSUPPORTED if torch cannot differentiate the call.
     """
     draw = gradients_from_above(call, inputs)
     notes: list[Any] = []
@@ -73,10 +73,12 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
             in_own_dtype = True
             said = str(error).strip().partition("\n")[0]
             notes.append(ReferenceNote(f"gradients on the CPU in the case's own dtype, not in float64: {said}"))
-    arrays = [as_array(each) for each in found.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
     dtypes = [dtype_of(inputs[index].dtype) for index in found.gradients]
     judged = [(_CLOSE, None)] * len(dtypes) if notes else _judged(call, inputs, found, draw, dtypes)
-    exists = NamedOutput(gradient_names(found)[0], np.array(found.has_gradient()), rule=_EXACT)
+    if not any(found.has_gradient()):
+        notes.append(ReferenceNote(f"{call.call.function} gives no gradient: none of its outputs depends on an input"))
+    arrays = [as_array(each) for each in found.dense(on_cpu(inputs) if in_own_dtype else widened(inputs))]
+    exists = NamedOutput(gradient_names(found)[0], np.array(found.has_gradient(), dtype=bool), rule=_EXACT)
     return [
         exists,
         *(
@@ -85,6 +87,15 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
         ),
         *notes,
     ]
+
+
+def can_be_differentiated(call: TorchCall, inputs: Sequence[Any]) -> bool:
+    """Whether torch on the CPU differentiates the call, in float64 or as it is."""
+    try:
+        expected_gradients(call, inputs, in_own_dtype=False)
+    except Fault:
+        return False
+    return True
 
 
 def in_float64(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> Differentiated:
@@ -114,6 +125,8 @@ def _judged(
 ) -> _Judged:
     """The rule of each gradient, with its terms."""
     kind = _kind(call)
+    if not any(found.has_gradient()):
+        return [(_EXACT, None)] * len(dtypes)
     if kind is RuleClass.ACCUMULATE:
         return [(_SUM, each) for each in _terms(call, inputs, found, draw, of_magnitudes=True)]
     if kind in _MOVED:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from optest.backends.torch_calls.calling import TorchCall
-from optest.spec import Fault, Reason
 
 __all__ = ["Differentiated", "Draw", "changeable", "differentiated", "gradient_names"]
 
@@ -44,15 +43,15 @@ def gradient_names(found: Differentiated) -> list[str]:
 def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor], upstream: Draw) -> Differentiated:
     """Make the call on the tensors and go back from all its floating outputs; ``make`` may be compiled.
 
+    Where no output depends on a floating input in a way that torch differentiates, there is no gradient of any.
+
     ``make`` has to copy what the call changes (:func:`changeable`), since torch changes no leaf in place; in a model,
     too, it is an intermediate result that is changed.
-
-    Raises:
-        Fault: UNSUPPORTED if no output depends on a floating input in a way that torch differentiates.
     """
     wanted = [index for index in sorted(set(call.call.tensors())) if _is_floating(tensors[index])]
     given = [each.detach() for each in tensors]
-    for index in wanted:
+    differentiable = [index for index in wanted if index not in call.constant]
+    for index in differentiable:
         given[index].requires_grad_()
     with torch.enable_grad():
         leaves = make(*given)
@@ -61,20 +60,20 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
             for number, leaf in enumerate(leaves)
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad and _is_floating(leaf)
         ]
-        if not sources:
-            raise Fault(
-                Reason.UNSUPPORTED,
-                f"{call.call.function} gives no gradient: none of its outputs depends on a floating input in a way "
-                "that torch differentiates; ask for its results alone",
+        found = (
+            ()
+            if not sources
+            else torch.autograd.grad(
+                [leaf for _, leaf in sources],
+                [given[index] for index in differentiable],
+                [upstream(number, leaf.detach()) for number, leaf in sources],
+                allow_unused=True,
             )
-        found = torch.autograd.grad(
-            [leaf for _, leaf in sources],
-            [given[index] for index in wanted],
-            [upstream(number, leaf.detach()) for number, leaf in sources],
-            allow_unused=True,
         )
     plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    return Differentiated(plain, dict(zip(wanted, found, strict=True)))
+    gradients: dict[int, torch.Tensor | None] = dict.fromkeys(wanted)
+    gradients.update(zip(differentiable, found, strict=bool(sources)))
+    return Differentiated(plain, gradients)
 
 
 def changeable(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

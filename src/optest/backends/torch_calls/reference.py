@@ -31,7 +31,7 @@ def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     With ``grad`` the gradients follow. A note says so where torch cannot make the call in float64.
 
     Raises:
-        Fault: UNSUPPORTED for a call whose result is drawn at random, or that nothing can be differentiated of.
+        Fault: UNSUPPORTED for a call whose result is drawn at random.
     """
     return _expected(inputs, attributes, in_own_dtype=False)
 
@@ -45,9 +45,17 @@ def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dt
     call = torch_call(attributes["call"])
     rule = descriptor_of(call.call.function).rule
     found = _results(call, rule, inputs, in_own_dtype)
-    if attributes.get("grad"):
-        found += expected_gradients(call, inputs, in_own_dtype=in_own_dtype)
-    return found
+    return [*found, *_gradients(call, inputs, in_own_dtype)] if attributes.get("grad") else found
+
+
+def _gradients(call: TorchCall, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
+    """The gradients; where torch has none, its results are judged all the same, and a note says why."""
+    try:
+        return expected_gradients(call, inputs, in_own_dtype=in_own_dtype)
+    except Fault as fault:
+        if fault.reason is not Reason.UNSUPPORTED:
+            raise
+        return [ReferenceNote(f"no gradients: {fault.message}")]
 
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:

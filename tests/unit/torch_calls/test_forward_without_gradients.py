@@ -1,0 +1,105 @@
+"""Asked for gradients, a call that has none is judged by its results all the same, and a note says that it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch_kit import Wrong, by, case, tensor, verdict
+
+from optest.backends.torch_calls.calling import torch_call
+from optest.backends.torch_eager import TorchBackend
+from optest.spec import Reason, Status, TestCase, Verdict
+
+pytestmark = pytest.mark.torch
+
+ROWS = tensor((6, 5))
+STATISTIC = tensor(5, fill="uniform", low=0.5, high=2.0)
+NORM = "torch.nn.functional.batch_norm(input0, input1, input2, input3, input4, training={})"
+CALLS = {
+    "argmax": case("torch.argmax(input0, 1)", ROWS, grad=True),
+    "eq": case("torch.eq(input0, input1)", ROWS, ROWS, grad=True),
+    "integers": case("torch.add(input0, input0)", tensor(3, "int64", "randint"), grad=True),
+    "zeta": case("torch.special.zeta(input0, input0)", tensor(3, fill="uniform", low=1.5, high=3.0), grad=True),
+    "detach": case("torch.detach(input0)", ROWS, grad=True),
+}
+NORMS = {
+    mode: case(NORM.format(mode), ROWS, STATISTIC, STATISTIC, STATISTIC, STATISTIC, grad=True)
+    for mode in ("True", "False")
+}
+
+
+def first_wrong(outputs: list[Any]) -> list[Any]:
+    first = outputs[0]
+    return [~first if first.dtype == bool else first + first.dtype.type(1), *outputs[1:]]
+
+
+def notes(found: Verdict) -> str:
+    return " ".join(check.detail for check in found.checks)
+
+
+@pytest.mark.parametrize("name", [*CALLS])
+def test_results_without_a_gradient_are_judged(name: str) -> None:
+    found = verdict(CALLS[name])
+    assert found.status is Status.PASSED, found
+    assert "gives no gradient" in notes(found) or "cannot differentiate" in notes(found)
+    assert verdict(CALLS[name], Wrong(first_wrong)).reason is Reason.VALUE
+
+
+@pytest.mark.filterwarnings("ignore:Error detected in SpecialZetaBackward")  # torch says so while it compiles
+@pytest.mark.parametrize("name", ["argmax", "eq", "zeta"])
+def test_compiled_results_without_a_gradient_are_judged(name: str) -> None:
+    found = verdict(CALLS[name], by("aot_eager"))
+    assert found.status is Status.PASSED, found
+
+
+@pytest.mark.parametrize("mode", [*NORMS])
+def test_a_norm_with_running_statistics_is_differentiated_by_its_other_inputs(mode: str) -> None:
+    found = verdict(NORMS[mode])
+    assert found.status is Status.PASSED, found
+    assert torch_call(NORMS[mode].attributes["call"]).constant == (1, 2)
+    assert [each.output for each in found.measures][-5:] == [f"grad.input{index}" for index in range(5)]
+    assert verdict(NORMS[mode], Wrong(first_wrong)).reason is Reason.VALUE
+    for place, name in ((-1, "grad.input4"), (-2, "grad.input3"), (-5, "grad.input0")):
+        wrong = verdict(NORMS[mode], Wrong(lambda outputs, place=place: _scaled(outputs, place)))
+        assert (wrong.reason, wrong.message.partition(":")[0]) == (Reason.VALUE, name)
+
+
+def _scaled(outputs: list[Any], place: int) -> list[Any]:
+    outputs[place] = outputs[place] * outputs[place].dtype.type(1.01)
+    return outputs
+
+
+class Detached(TorchBackend):
+    """A device whose results depend on nothing."""
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        outputs = super().run(case, inputs)
+        return [outputs[0], torch.zeros(1, dtype=torch.bool).numpy(), 0 * outputs[-1]]
+
+
+def test_a_device_that_forgets_what_its_results_depend_on_is_found() -> None:
+    asked = case("torch.nn.functional.silu(input0)", ROWS, grad=True)
+    assert verdict(asked).status is Status.PASSED
+    found = verdict(asked, Detached())
+    assert (found.reason, found.message.partition(":")[0]) == (Reason.VALUE, "grad.exists")
+
+
+def test_a_gradient_where_torch_has_none_is_wrong() -> None:
+    def invents(outputs: list[Any]) -> list[Any]:
+        return [outputs[0], ~outputs[1], *outputs[2:]]
+
+    assert verdict(CALLS["argmax"], Wrong(invents)).reason is Reason.VALUE
+
+
+def test_a_way_back_that_fails_is_no_call_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch on the CPU can: so the device has to."""
+    asked = case("torch.nn.functional.silu(input0)", ROWS, grad=True)
+
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("no way back here")
+
+    monkeypatch.setattr("optest.backends.torch_calls.answering.differentiated", fails)
+    found = verdict(asked)
+    assert (found.reason, "no way back here" in found.message) == (Reason.RAISED, True)
