@@ -59,7 +59,8 @@ def _gradients(call: TorchCall, inputs: Sequence[Any], in_own_dtype: bool) -> li
 
 
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
-    if (rule is not None and rule.kind in _AS_THEY_ARE) or _compares(call):
+    is_moved = rule is not None and rule.kind in _AS_THEY_ARE
+    if (is_moved and not call.beside) or _compares(call):
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
     kinds = _kinds(call, inputs)
     leaves: list[Any] | None = None
@@ -70,7 +71,14 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
         leaves = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in leaves]
     found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)]
-    return [*_beside(call, found), *notes]
+    return [*(_changed_first(call, found) if is_moved else _beside(call, found)), *notes]
+
+
+def _changed_first(call: TorchCall, found: list[Any]) -> list[Any]:
+    """What moves elements that it has changed before, as ``embedding`` does with ``max_norm``: neither is exact."""
+    results = len(found) - len(call.beside)
+    moved = [NamedOutput(f"output{number}", each, rule=CLOSE) for number, each in enumerate(found[:results])]
+    return [*moved, *_beside(call, found)[results:]]
 
 
 def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
