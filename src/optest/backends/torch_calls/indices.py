@@ -11,7 +11,7 @@ from typing import Any
 from optest.spec import Interval, TensorSpec
 from optest.spec.calls import Call, TensorRef, parse_call
 
-__all__ = ["Positions", "domain", "positions_of"]
+__all__ = ["Literal", "Positions", "domain", "literals_of", "positions_of"]
 
 Shapes = Sequence[TensorSpec]
 
@@ -49,6 +49,28 @@ def positions_of(text: str, specs: Shapes) -> list[Positions]:
         return []  # a call with other arguments than it should have: torch says which
 
 
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A position that is written out in the call, and how far it may reach."""
+
+    value: int
+    low: int
+    high: int
+    what: str
+
+
+def literals_of(text: str, specs: Shapes) -> list[Literal]:
+    """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
+    call = _parsed(text)
+    find = {"getitem": _in_subscripts, "setitem": _in_subscripts, "select": _selected}.get(_last(call.function))
+    if find is None:
+        return []
+    try:
+        return list(find(call, specs))
+    except (IndexError, KeyError, TypeError, AttributeError):
+        return []  # a call with other arguments than it should have: torch says which
+
+
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Call:
     return parse_call(text)
@@ -57,7 +79,7 @@ def _parsed(text: str) -> Call:
 def _last(name: str) -> str:
     parts = name.split(".")
     last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return last.rstrip("_")
+    return last.strip("_") if last.startswith("__") else last.rstrip("_")
 
 
 def _argument(call: Call, place: int, name: str) -> Any:
@@ -114,21 +136,63 @@ def _bags(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 
 def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
+    owner = call.args[0]
+    for dim, part in _parts(call, specs):
+        if isinstance(part, TensorRef) and specs[part.index].dtype.is_integer:
+            yield _within(part, owner, specs, dim, low=-specs[owner.index].shape[dim])
+
+
+def _in_subscripts(call: Call, specs: Shapes) -> Iterator[Literal]:
+    for dim, part in _parts(call, specs):
+        for value in _integers(part):
+            yield _literal(value, call.args[0], specs, dim)
+
+
+def _selected(call: Call, specs: Shapes) -> Iterator[Literal]:
+    owner, value = _argument(call, 0, "input"), _argument(call, 2, "index")
+    if type(value) is int:
+        yield _literal(value, owner, specs, _argument(call, 1, "dim"))
+
+
+def _literal(value: int, owner: TensorRef, specs: Shapes, dim: int) -> Literal:
+    reach = _within(owner, owner, specs, dim, low=-specs[owner.index].shape[dim])
+    return Literal(value, reach.low, reach.high, reach.what)
+
+
+def _integers(part: Any) -> Iterator[int]:
+    if isinstance(part, (list, tuple)):
+        for each in part:
+            yield from _integers(each)
+    elif type(part) is int:
+        yield part
+
+
+def _parts(call: Call, specs: Shapes) -> Iterator[tuple[int, Any]]:
+    """What stands in a subscript of a tensor, each with the dimension that it takes; nothing where a bool does."""
     owner, key = call.args[0], call.args[1]
     if not isinstance(owner, TensorRef):
         return
-    shape = specs[owner.index].shape
-    parts = list(key) if isinstance(key, (tuple, list)) else [key]
+    rank = len(specs[owner.index].shape)
+    is_one_list = isinstance(key, list) and len([*_integers(key)]) == len([*_leaves(key)])  # x[[0, 2]] is of one dim
+    parts = list(key) if isinstance(key, (tuple, list)) and not is_one_list else [key]
+    if any(isinstance(each, bool) for each in _leaves(parts)):
+        return
     taken = sum(_dimensions_of(part, specs) for part in parts)
     dim = 0
     for part in parts:
         if part is Ellipsis:
-            dim += len(shape) - taken
-        elif isinstance(part, TensorRef) and specs[part.index].dtype.is_integer:
-            yield _within(part, owner, specs, dim, low=-shape[dim])
-            dim += 1
+            dim += rank - taken
         else:
+            yield dim, part
             dim += _dimensions_of(part, specs)
+
+
+def _leaves(part: Any) -> Iterator[Any]:
+    if isinstance(part, (list, tuple)):
+        for each in part:
+            yield from _leaves(each)
+    else:
+        yield part
 
 
 def _dimensions_of(part: Any, specs: Shapes) -> int:

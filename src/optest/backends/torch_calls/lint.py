@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.backends.torch_calls.indices import Positions, positions_of
+from optest.backends.torch_calls.indices import Positions, literals_of, positions_of
 from optest.spec import Argument, Fault, Reason, TestCase
 
 __all__ = ["require_legal_positions"]
 
 
 def require_legal_positions(case: TestCase) -> None:
-    """Raise where a fill states positions past the end of what they are positions in.
+    """Raise where a fill, or the call itself, states positions past the end of what they are positions in.
 
     Raises:
         Fault: BAD_CASE.
     """
-    if case.expects_error is not None or case.generator is not None:
+    if case.expects_error is not None:
+        return
+    for literal in literals_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
+        if not literal.low <= literal.value <= literal.high:
+            raise Fault(
+                Reason.BAD_CASE,
+                f"the call states the position {literal.value} in {literal.what}; "
+                f"state {literal.low} to {literal.high}, or expects_error if it should be refused",
+            )
+    if case.generator is not None:
         return
     for each in positions_of(case.attributes["call"], [argument.spec for argument in case.inputs]):
         _require_places(each, case.inputs[each.index])
