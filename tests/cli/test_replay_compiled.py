@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,36 @@ def test_a_replay_asks_the_compiler_of_its_run(optest: Shell, folder: Path) -> N
         assert optest("replay", "tiny::tanh", env=PLUGIN).status == 1
     ended = optest("replay", "tiny::tanh", "--compile-backend", "eager", env=PLUGIN)
     assert ended.status == 0, ended.text
+
+
+@pytest.mark.parametrize("compiler", ["wrong_forward", "wrong_backward"])
+def test_a_script_shows_what_compiled_calls_and_gradients_got_wrong(optest: Shell, folder: Path, compiler: str) -> None:
+    ran = optest("run", "--plan", "tiny.yaml", "--compile-backend", compiler, env=PLUGIN)
+    assert ran.status == 1, ran.text
+    ended = optest("replay", "--script", "scripts", env=PLUGIN)
+    scripts = sorted((folder / "scripts").glob("*.py"))
+    assert len(scripts) == (4 if compiler == "wrong_forward" else 3), ended.text
+    for script in scripts:
+        text = script.read_text()
+        assert len(text.splitlines()) <= 30
+        assert "optest" not in text.partition("import numpy")[2]
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 1, text
+        assert done.stderr.rstrip().endswith("AssertionError"), done.stderr
+        assert ": got " in done.stdout
+
+
+def test_a_script_of_right_gradients_passes(optest: Shell, folder: Path) -> None:
+    assert optest("run", "--plan", "tiny.yaml").status == 0
+    for name in ("gelu", "elu_", "matmul"):
+        ended = optest("replay", f"tiny::{name}", "--script", f"{name}.py")
+        assert "needs no optest" in ended.out, ended.text
+        done = subprocess.run([sys.executable, str(folder / f"{name}.py")], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

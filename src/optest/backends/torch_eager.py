@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.scripted import scripted
 from optest.backends.torch_calls.timed import ReadyCall, ready_call
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.backends.torch_operators import TORCH_OPERATORS
@@ -184,10 +186,12 @@ class TorchBackend(BackendDriver):
         """
         if reason := self.unsupported(case):
             return reason
-        if case.attributes.get("grad"):
-            return "gradients are not written as torch calls; without grad the call itself is"
         try:
             tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
+            if case.descriptor.category == CATEGORY and (self._compiler is not None or case.attributes.get("grad")):
+                return self._with_vendor(
+                    scripted(case, inputs, tensors, self._under_test(case), self._loaded_in_script)
+                )
             recording = Recording(
                 {each.name: tensor for each, tensor in zip(inputs, tensors, strict=True)}, self._device
             )
@@ -202,6 +206,13 @@ class TorchBackend(BackendDriver):
             )
         except (Inexpressible, Unwritable) as error:
             return f"it cannot be written as torch calls: {error}"
+        except Fault as fault:
+            return fault.message
+
+    def _with_vendor(self, script: Script) -> Script:
+        vendor = self._vendor_modules()
+        imports = (*script.imports, *(f"import {name}" for name in vendor))
+        return replace(script, imports=imports, needs=(*script.needs, *vendor))
 
     def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
         """What the operator yields, None if it raises; the call that raises is in the recording."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
+from optest.backends import Script, ScriptInput
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.memory import bytes_needed
 from optest.backends.torch_eager import TorchBackend
@@ -360,7 +361,14 @@ def test_a_gradient_is_timed_with_its_call() -> None:
 
 def test_no_script_leaves_the_gradients_out() -> None:
     asked = case("torch.nn.functional.silu(input0)", tensor("float32", 12, 16))
-    assert "gradients are not written" in str(TorchBackend().script(asked, [], may_run=True))
+    values = np.ones((12, 16), np.float32)
+    given = ScriptInput(name="input0", source='saved["input0"]', spec=asked.inputs[0].spec, array=values)
+    for may_run in (True, False):  # without values where a call may crash
+        script = TorchBackend().script(asked, [given], may_run=may_run)
+        assert isinstance(script, Script)
+        assert "torch.autograd.grad([outputs[0]], [input0], above" in "\n".join(script.lines)
+        assert list(script.outputs)[2:] == ["gradients[0]"]
+        assert script.arrays["above0"].shape == (12, 16)
 
 
 def test_gradients_need_more_memory() -> None:
