@@ -86,3 +86,24 @@ def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     assert by_blocks.count == whole.count == 17
     np.testing.assert_allclose(by_blocks.absolute, whole.absolute, rtol=1e-14)
     np.testing.assert_allclose(by_blocks.squared, whole.squared, rtol=1e-14)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_torch_has_as_many_threads_as_before() -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            inputs = drawn([(3, 16), (50, 16)])
+            text = "torch.nn.functional.linear(input0, input1)"
+            found = in_blocks(torch_call(text), inputs, [torch.Tensor.abs_])
+            assert found is not None
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_a_block_raises_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        in_blocks(torch_call("torch.mm(input0, input1)"), drawn([(3, 16), (17, 70)]), [torch.Tensor.abs_])

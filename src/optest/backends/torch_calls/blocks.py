@@ -6,6 +6,7 @@ What is cut is never summed over: a block of the result is the call itself on so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,17 +53,33 @@ def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) ->
         return None
     uncut = [None if index in cut.of_operand else each for index, each in enumerate(tensors)]
     whole = [[None if each is None else each.clone() for each in turn] for turn in _in_turns(uncut, shown)]
-    made: list[list[torch.Tensor]] = [[] for _ in shown]
-    with torch.no_grad():
-        for start, length in _steps(cut, tensors):
-            parts = [
-                each.narrow(cut.of_operand[index], start, length) if index in cut.of_operand else None
-                for index, each in enumerate(tensors)
-            ]
+
+    def block(step: tuple[int, int]) -> list[torch.Tensor]:
+        parts = [
+            each.narrow(cut.of_operand[index], *step) if index in cut.of_operand else None
+            for index, each in enumerate(tensors)
+        ]
+        made = []
+        with torch.no_grad():
             for place, own in enumerate(_in_turns(parts, shown)):
                 given = [kept if part is None else part for kept, part in zip(whole[place], own, strict=True)]
-                made[place] += call.on([each for each in given if each is not None], _CPU, dtypes=WIDE)()
-    return [torch.cat(each, dim=cut.of_result) for each in made]
+                made += call.on([each for each in given if each is not None], _CPU, dtypes=WIDE)()
+        return made
+
+    blocks = _side_by_side(block, list(_steps(cut, tensors)))
+    return [torch.cat(each, dim=cut.of_result) for each in zip(*blocks, strict=True)]
+
+
+def _side_by_side(block: Callable[[tuple[int, int]], list[torch.Tensor]], steps: list[Any]) -> list[Any]:
+    """Each block by one thread: threads that share a block wait for each other many times in it, and count as busy."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return [block(step) for step in steps]
+    try:
+        with ThreadPoolExecutor(min(threads, len(steps)), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(block, steps))
+    finally:
+        torch.set_num_threads(threads)  # not all of what this sets belongs to one thread
 
 
 _REAL = (torch.float16, torch.bfloat16, torch.float32)
@@ -70,7 +87,10 @@ _REAL = (torch.float16, torch.bfloat16, torch.float32)
 
 def _in_turns(tensors: Sequence[torch.Tensor | None], shown: Sequence[Shown]) -> Iterator[list[torch.Tensor | None]]:
     """The tensors in float64 as each of ``shown`` makes them of what the last one left, in one memory."""
-    wide = [None if each is None else each.to(torch.float64, memory_format=torch.contiguous_format) for each in tensors]
+    wide = [
+        None if each is None else each.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
+        for each in tensors
+    ]
     for show in shown:
         wide = [None if each is None else show(each) for each in wide]
         yield wide

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -188,15 +189,30 @@ def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...]
     the input on the CPU, and empty where they are not asked for.
     """
     tensors = [to_read(array) for array in inputs]
+    if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
+        with suppress(*_HAS_NOT):
+            return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
         leaves = call.on(meta, _META)()
-        is_known = len(leaves) == 1 or not call.call.function.startswith("torch.ops.")
+        is_known = len(leaves) == 1 or not _is_native(call.call.function)
         if is_known and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         pass  # the values decide
     return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
+
+
+_QUICKLY_MADE = 1 << 22
+"""Elements up to which the call itself takes less than torch does to say what it would yield."""
+
+_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
+"""What torch says where it has no such kernel."""
+
+
+def _is_native(function: str) -> bool:
+    """Whether a name is that of a kernel: ``torch.ops.aten.sort``, ``torch.native_layer_norm``."""
+    return function.startswith("torch.ops.") or function.rpartition(".")[2].startswith(("native_", "_native_"))
 
 
 def _shape(leaf: Any) -> tuple[int, ...]:
