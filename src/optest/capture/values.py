@@ -1,8 +1,8 @@
 """Tensors and other arguments of a call as entries of the dialect.
 
-Of a floating tensor only sign and magnitude are kept: other values of that kind ask the same of an operator, and
-zeros or ones, which parameters often are, would ask less. Of integers and masks the values decide what a call does,
-so small ones are written out and of the others their bounds.
+Of a floating tensor only sign and magnitude are kept, and whether it counts: other values of that kind ask the same of
+an operator, and zeros or ones, which parameters often are, would ask less. Of integers and masks the values decide what
+a call does, so small ones are written out and of the others their bounds.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "m
 _STRUCTURED = ("cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex")
 """Where a matrix has to be positive definite, which a drawn one is not."""
 
+_ASCENDING = {"bucketize": 1, "searchsorted": 0}
+"""The argument whose elements have to ascend, so that there is one place for a value."""
+
+_ATTENTION = "scaled_dot_product_attention"
+"""Where a mask that is drawn may hide every key from a query."""
+
 
 @dataclass(slots=True)
 class Described:
@@ -58,8 +64,12 @@ def described(call: NamedCall) -> Described:
     writer = _Writer(made, subscripts=last in ("getitem", "setitem"), is_structured=last in _STRUCTURED)
     for index, value in enumerate(call.args):
         writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
+        writer.hides = last == _ATTENTION and index == 3
+        writer.is_ascending = index == _ASCENDING.get(last)
         made.inputs.append(writer.entry(value))
     for name, value in call.kwargs.items():
+        writer.hides = last == _ATTENTION and name == "attn_mask"
+        writer.is_ascending = last in _ASCENDING and name in ("boundaries", "sorted_sequence")
         entry = writer.entry(value)
         made.kwmap[name] = entry.get("value", entry)
     if len({id(each) for each in made.tensors}) < len(made.tensors):
@@ -85,6 +95,8 @@ class _Writer:
     subscripts: bool
     is_structured: bool
     is_decided_by_count: bool = False
+    is_ascending: bool = False
+    hides: bool = False
 
     def entry(self, value: Any) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
@@ -109,9 +121,9 @@ class _Writer:
         if offset:
             found["storage_offset"] = offset
         try:
-            if self.is_structured:
+            if self.is_structured or self.is_ascending:
                 return {**found, **_whole(tensor.detach())}
-            fill, note = _fill(tensor.detach(), is_decided_by_count=self.is_decided_by_count)
+            fill, note = _fill(tensor.detach(), must_fit=self.is_decided_by_count, hides=self.hides)
         except (RuntimeError, NotImplementedError, TypeError):
             raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
         if note:
@@ -119,12 +131,12 @@ class _Writer:
         return {**found, **fill}
 
 
-def _fill(tensor: torch.Tensor, *, is_decided_by_count: bool) -> tuple[dict[str, Any], str]:
+def _fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
     """init and init_args, and what is to be said of the values."""
     if tensor.numel() == 0 or tensor.device.type == "meta":
         return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
     if tensor.dtype is torch.bool:
-        return _mask(tensor, must_fit=is_decided_by_count)
+        return _mask(tensor, must_fit=must_fit, hides=hides)
     if tensor.dtype.is_complex:
         return {"init": "randn"}, ""
     if not tensor.dtype.is_floating_point:
@@ -138,9 +150,11 @@ def _whole(tensor: torch.Tensor) -> dict[str, Any]:
     return _data(tensor.to(torch.float64))
 
 
-def _mask(tensor: torch.Tensor, *, must_fit: bool) -> tuple[dict[str, Any], str]:
+def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
     count, elements = int(tensor.sum()), tensor.numel()
-    if elements <= (_MOST_DECIDING if must_fit else MOST_LITERAL):
+    if must_fit and not count:
+        raise NoCase("choose no element, so nothing would be compared")
+    if count and elements <= (_MOST_DECIDING if must_fit or hides else MOST_LITERAL):
         return _data(tensor.int()), f"is the model's own mask, {count:,} of {elements:,} true"
     if must_fit:
         raise NoCase(f"take a mask of {elements:,} elements, too many to be written, and need one of that count")
@@ -149,10 +163,10 @@ def _mask(tensor: torch.Tensor, *, must_fit: bool) -> tuple[dict[str, Any], str]
 
 def _integers(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     if tensor.numel() <= MOST_LITERAL:
-        return _data(tensor), "holds the model's own integers"
+        return _data(tensor), f"holds the model's own {'whole numbers' if tensor.is_floating_point() else 'integers'}"
     low, high = int(tensor.min()), int(tensor.max())
     return {"init": "randint", "init_args": {"low": low, "high": high + 1}}, (
-        f"is drawn from the model's range, {low} to {high}"
+        f"is drawn from the model's {'whole numbers' if tensor.is_floating_point() else 'range'}, {low} to {high}"
     )
 
 
@@ -160,12 +174,26 @@ def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     low, high = [float(each) for each in (tensor.float() if tensor.element_size() == 1 else tensor).aminmax()]
     if not (low > -_HUGE and high < _HUGE):  # NaN is neither
         return _unusual(tensor.to(torch.float64))
+    if low < high and max(-low, high) <= _MOST_COUNTED and _counts(tensor):
+        return _integers(tensor.to(torch.float64))
     is_signed = low < 0 or high == 0
     largest = max(-low, high)
     if largest <= _WIDE_AT:
         return {"init": "randn" if is_signed else "rand"}, ""
     bound = 2.0 ** math.ceil(math.log2(largest))
     return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
+
+
+_MOST_COUNTED = 2.0**24
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether all elements are whole numbers, as of counts, steps, levels of a quantisation, masks of 0 and 1."""
+    row = tensor[(0,) * (tensor.dim() - 1)]
+    if not all(value.is_integer() for value in row[:64].tolist()):
+        return False
+    known = tensor.float() if tensor.element_size() == 1 else tensor
+    return bool(torch.equal(known.round(), known))
 
 
 def _unusual(values: torch.Tensor) -> tuple[dict[str, Any], str]:
@@ -219,8 +247,17 @@ def _known(value: Any) -> Any:
     return value
 
 
+_DTYPES_OF_PYTHON = {
+    bool: TorchName("torch.bool"),
+    int: TorchName("torch.int64"),
+    float: TorchName("torch.float64"),
+    complex: TorchName("torch.complex128"),
+}
+"""torch takes a type of Python's for the dtype of that name."""
+
 _CHANGES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ((bool, str), lambda value: value),
+    (type, lambda value: _DTYPES_OF_PYTHON.get(value, value)),
     ((torch.dtype, torch.memory_format, torch.layout), lambda value: TorchName(str(value))),
     (torch.device, lambda value: Device(str(value))),
     (tuple, lambda value: tuple([_known(each) for each in value])),

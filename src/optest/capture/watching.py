@@ -22,6 +22,8 @@ RANDOM = "draw random numbers, so no result is the right one"
 INITIALISATION = "make, initialise or load parameters"
 VACUOUS = "return no finite number, so a pass would prove little"
 
+EMPTY = "return no elements, so nothing can be compared"
+
 
 @contextmanager
 def watched(recorder: Recorder, level: str) -> Iterator[None]:
@@ -49,6 +51,8 @@ class _Watch:
             self._recorder.leave_out(made.op, RANDOM)
         elif next(tensors_of(returned), None) is None and not made.op.endswith("setitem"):
             pass  # a question: its size, whether it is true
+        elif _is_empty(returned):
+            self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):
             self._recorder.leave_out(made.op, VACUOUS)
         else:
@@ -71,6 +75,11 @@ class _Watch:
 
 def _holds_number(returned: Any) -> bool:
     return any(not each.is_floating_point() or bool(each.isfinite().any()) for each in tensors_of(returned))
+
+
+def _is_empty(returned: Any) -> bool:
+    found = list(tensors_of(returned))
+    return bool(found) and all(each.numel() == 0 for each in found)
 
 
 def _shown(function: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from capture_kit import entry_of, recorded  # noqa: E402
+from capture_kit import entries_of, entry_of, recorded  # noqa: E402
 
 from optest.capture.naming import NamedCall  # noqa: E402
 from optest.capture.values import described  # noqa: E402
@@ -48,12 +48,12 @@ def test_the_layout_is_that_of_the_model(make: Callable[[], Any], layout: dict[s
 @pytest.mark.parametrize(
     ("tensor", "fill"),
     [
-        (torch.tensor([-1.0, 2.0]), {"init": "randn"}),
+        (torch.tensor([-1.5, 2.0]), {"init": "randn"}),
         (torch.zeros(3), {"init": "randn"}),  # a bias that was initialised; zeros would hide it
         (torch.ones(3), {"init": "rand"}),
-        (torch.tensor([0.0, 3.0]), {"init": "rand"}),
-        (torch.tensor([0.0, 1000.0]), {"init": "uniform", "init_args": {"low": 0.0, "high": 1024.0}}),
-        (torch.tensor([-9.0, 1.0]), {"init": "uniform", "init_args": {"low": -16.0, "high": 16.0}}),
+        (torch.tensor([0.0, 3.5]), {"init": "rand"}),
+        (torch.tensor([0.5, 1000.0]), {"init": "uniform", "init_args": {"low": 0.0, "high": 1024.0}}),
+        (torch.tensor([-9.0, 1.5]), {"init": "uniform", "init_args": {"low": -16.0, "high": 16.0}}),
         (torch.tensor([0.0, float("-inf")]), {"init": "data", "init_args": [0.0, "-inf"]}),
         (torch.tensor([0.0, torch.finfo(torch.float32).min]),
          {"init": "data", "init_args": [0.0, -3.4028234663852886e38]}),
@@ -64,7 +64,11 @@ def test_the_layout_is_that_of_the_model(make: Callable[[], Any], layout: dict[s
         (torch.tensor([3, -1]), {"init": "data", "init_args": [3, -1]}),
         (torch.tensor(7), {"init": "data", "init_args": 7}),
         (torch.arange(2, 102), {"init": "randint", "init_args": {"low": 2, "high": 102}}),
-        (torch.rand(0, 3), {"init": "randn"}),
+        (torch.tensor([5.0, 0.0, 3.0]), {"init": "data", "init_args": [5.0, 0.0, 3.0]}),  # counts, not magnitudes
+        (torch.arange(100.0) % 2, {"init": "randint", "init_args": {"low": 0, "high": 2}}),
+        (torch.arange(-50.0, 50).to(torch.float8_e4m3fn),
+         {"init": "randint", "init_args": {"low": -48, "high": 49}}),
+        (torch.tensor([2.0**40, 0.0]), {"init": "uniform", "init_args": {"low": 0.0, "high": 2.0**40}}),
     ],
 )  # fmt: skip
 def test_what_is_kept_of_the_values(tensor: Any, fill: dict[str, Any]) -> None:
@@ -94,6 +98,67 @@ def test_a_mask_whose_count_decides_is_written_out_or_left_out() -> None:
     ((name, reason),) = recorder.left_out
     assert name == "torch.Tensor.__getitem__"
     assert "a mask of 5,000 elements, too many to be written" in reason
+
+
+def test_a_sum_of_counts_stays_a_sum_of_counts() -> None:
+    """Drawn below one they are all 0 as int32, and so is every sum: a pass would prove nothing."""
+    counts = torch.tensor([5.0, 8.0, 6.0])
+    entry = entry_of(lambda: torch.cumsum(counts, 0, dtype=torch.int32))
+    assert entry["inputs"][0]["tensor"]["init_args"] == [5.0, 8.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [
+        (lambda: torch.bucketize(torch.rand(5), EDGES), 1),
+        (lambda: torch.searchsorted(EDGES, torch.rand(5)), 0),
+    ],
+)
+def test_edges_ascend_as_those_of_the_model(function: Callable[[], object], place: int) -> None:
+    case = entries_of(function)[-1]
+    assert case["inputs"][place]["tensor"]["init_args"] == [0.25, 0.5, 0.75]
+    assert case["inputs"][1 - place]["tensor"]["init"] == "rand"
+
+
+EMPTY = torch.rand(0)
+EDGES = torch.tensor([0.25, 0.5, 0.75])
+
+
+def test_a_mask_that_is_false_everywhere_is_drawn_or_left_out() -> None:
+    """What changes nothing is refused when it is run."""
+    x, none = torch.rand(4), torch.zeros(4, dtype=torch.bool)
+    (case,) = recorded(lambda: x.masked_fill(none, 1.0)).cases()
+    assert "init" not in case["inputs"][1]["tensor"]
+    assert "in the model 0 of 4 are true" in case["description"]
+    recorder = recorded(lambda: (x[none], x.__setitem__(none, 1.0)))  # type: ignore[func-returns-value]
+    assert recorder.cases() == []
+    assert all("choose no element" in reason for _, reason in recorder.left_out)
+
+
+def test_a_mask_of_attention_is_that_of_the_model() -> None:
+    """One that is drawn may hide every key from a query."""
+    q = torch.rand(1, 1, 40, 4)
+    mask = torch.ones(40, 40, dtype=torch.bool).tril()
+    (case,) = recorded(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=mask)).cases()
+    assert case["kwmap"]["attn_mask"]["tensor"]["init_args"][1][:3] == [1, 1, 0]
+
+
+def test_an_empty_tensor_beside_others_has_a_fill() -> None:
+    (first, _) = entry_of(lambda: torch.cat([EMPTY, EDGES]))["inputs"][0]["tensor_list"]
+    assert (first["shape"], first["init"]) == ([0], "randn")
+
+
+def test_what_has_no_elements_is_left_out() -> None:
+    x = torch.rand(3, 4)
+    recorder = recorded(lambda: x[:, 4:])
+    assert recorder.cases() == []
+    ((_, reason),) = recorder.left_out
+    assert "return no elements" in reason
+
+
+@pytest.mark.parametrize(("kind", "name"), [(bool, "torch.bool"), (int, "torch.int64"), (float, "torch.float64")])
+def test_a_type_of_python_is_a_dtype(kind: type, name: str) -> None:
+    assert entry_of(lambda: torch.ones(2, dtype=kind))["kwmap"] == {"dtype": name}
 
 
 def test_a_matrix_that_cannot_be_drawn_is_written_out() -> None:
