@@ -114,6 +114,14 @@ def test_a_tensor_of_one_number_has_one_right_answer(text: str) -> None:
     assert verdict(case(text, [])).status is Status.PASSED
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_the_largest_numbers_are_those_of_the_dtype(kind: str) -> None:
+    """In float64 they would be others."""
+    infinite = [((3,), Fill(kind="data", parameters={"values": ["inf", "-inf", 0.5]}))]
+    found = verdict(case("torch.nan_to_num(input0, nan=0.1)", infinite, kind))
+    assert found.status is Status.PASSED, found.message
+
+
 class Zeros(TorchBackend):
     def run(self, case: TestCase, inputs: Any) -> Any:
         return [np.zeros_like(each) for each in super().run(case, inputs)]

@@ -99,4 +99,29 @@ def test_now_the_one_reading_and_now_the_other_fails(text: str, kind: str) -> No
     ],
 )
 def test_where_there_is_another_reading(text: str, of: Any, narrow: str | None) -> None:
-    assert with_narrow_numbers(text, [np.ones(3, of)]) == narrow
+    found = with_narrow_numbers(text, [np.ones(3, of)])
+    assert (found and found[0]) == narrow
+
+
+def test_tensors_without_dimensions_are_numbers_too() -> None:
+    x, number = np.ones(3, np.float16), np.asarray(0.3, np.float32)
+    found = with_narrow_numbers("torch.add(input0, input1)", [x, number])
+    assert found is not None
+    assert found[1][0] is x
+    assert (found[1][1].dtype, float(found[1][1])) == (np.float32, 0.300048828125)
+    assert with_narrow_numbers("torch.add(input0, input1)", [x, x]) is None
+    assert with_narrow_numbers("torch.add(input0, input1)", [x, np.ones(3, np.float32)]) is None
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_torch_itself_rounds_a_tensor_without_dimensions(kind: str) -> None:
+    fill = Fill(kind="uniform", parameters={"low": 0.01, "high": 0.19})
+    asked = TestCase(
+        descriptor=operators.get("torch.add"),
+        inputs=tuple(
+            Argument(name=name, path=name, spec=TensorSpec(dtype=dtype(of), shape=shape), fill=fill)
+            for name, of, shape in (("input0", kind, (999,)), ("input1", "float32", ()))
+        ),
+        attributes={"call": "torch.add(input0, input1)"},
+    )
+    assert execute([asked], TorchBackend()).verdicts[0].status is Status.PASSED

@@ -40,10 +40,10 @@ take_along_dim tensor_split tile transpose tril triu unbind unflatten unfold uns
 where
 """
 _CONVERSION = """
-_to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long new_full new_ones new_zeros
-ones scalar_tensor short tensor to type type_as zeros
+_to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long nan_to_num new_full
+new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
 """
-"""And what makes tensors of one number, which is converted."""
+"""And what makes tensors of one number, which is converted, or puts the largest numbers of the dtype somewhere."""
 _CONTRACTION = """
 addbmm addmm addmv addr baddbmm
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear

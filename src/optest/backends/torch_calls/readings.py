@@ -31,17 +31,25 @@ iadd isub imod ipow __add__ __radd__ __sub__ __rsub__ __mod__ __rmod__ __pow__ _
 Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
 
-def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> str | None:
-    """The call with its numbers rounded to the dtype of its tensors; None where that is none of 16 bits, or changes
-    nothing."""
+def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
+    """The call and its inputs with numbers rounded to the dtype of its tensors, among them tensors without dimensions.
+
+    None where that dtype is none of 16 bits, or rounding changes nothing.
+    """
     call = torch_call(text).call
-    kinds = {entry.name for entry in (dtype_of(array.dtype) for array in inputs) if entry.is_inexact}
+    entries = [dtype_of(array.dtype) for array in inputs]
+    kinds = {entry.name for entry, array in zip(entries, inputs, strict=True) if entry.is_inexact and array.ndim}
     if _name(call) not in _ROUND_NUMBERS.split() or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
         return None
     kind = dtype(kinds.pop())
     args, kwargs = call.mapped(lambda value: _rounded(value, kind))
     narrow = call_text(dataclasses.replace(call, args=tuple(args), kwargs={**kwargs, **_kept(call)}))
-    return narrow if narrow != call_text(call) else None
+    arrays = [
+        array if array.ndim or not entry.is_float else widen(round_to(array, kind)).astype(array.dtype)
+        for entry, array in zip(entries, inputs, strict=True)
+    ]
+    is_same = narrow == call_text(call) and all(map(np.array_equal, arrays, inputs))
+    return None if is_same else (narrow, arrays)
 
 
 def _kept(call: Call) -> dict[str, Any]:
@@ -71,9 +79,10 @@ def as_with_narrow_numbers(
     narrow = with_narrow_numbers(text, inputs)
     if narrow is None:
         return nothing
+    call, arrays = narrow
     try:
-        wanted = expected(inputs, {"call": narrow})[: len(actual)]
-        others = nothing if known is None else list(known(inputs, {"call": narrow}, actual))
+        wanted = expected(arrays, {"call": call})[: len(actual)]
+        others = nothing if known is None else list(known(arrays, {"call": call}, actual))
     except (Fault, ValueError):
         return nothing
     masks = [_within(np.asarray(got), value, ulps) for got, value in zip(actual, wanted, strict=True)]
