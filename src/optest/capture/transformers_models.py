@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
+from optest.capture.transformers_inputs import inputs_of
 from optest.errors import Unavailable, UsageError, nearest
 from optest.registry import load_object
 
 __all__ = ["opened"]
 
-_TOKENS = (1, 16)
 _REMEDY = "pip install optest[models]; or capture a script of your own: optest capture model.py:forward"
 
 
 def opened(name: str, config: Mapping[str, Any]) -> Callable[[], object]:
-    """The forward of a model of that class on inputs of its kind: token ids, or pixels.
+    """The forward of a model of that class on inputs of its kind: token ids, pixels, or sound.
 
     Raises:
         Unavailable: if transformers is not installed.
@@ -32,13 +32,13 @@ def opened(name: str, config: Mapping[str, Any]) -> Callable[[], object]:
         hint = f"; did you mean hf:{near}?" if near else ""
         raise UsageError(f"transformers has no model {name}{hint}")
     stated = configuration()
-    for key, value in config.items():
+    for key in config:
         if not hasattr(stated, key):
             near = nearest(key, list(vars(stated)))
             raise UsageError(f"{configuration.__name__} has no {key}" + (f"; did you mean {near}?" if near else ""))
-        setattr(stated, key, value)
+    stated = configuration(**config)  # not set one by one: some follow from others, as the width of a head does
     model = kind(stated).eval()
-    given = _inputs(model, stated, name)
+    given = inputs_of(model, stated, name)
 
     def forward() -> object:
         with torch.no_grad():
@@ -53,17 +53,3 @@ def _library() -> Any:
     except (UsageError, Unavailable):
         raise Unavailable("transformers, which hf: needs,", _REMEDY) from None
     return sys.modules["transformers"]
-
-
-def _inputs(model: Any, config: Any, name: str) -> dict[str, torch.Tensor]:
-    kind = getattr(model, "main_input_name", "input_ids")
-    if kind == "input_ids" and hasattr(config, "vocab_size"):
-        return {"input_ids": torch.randint(config.vocab_size, _TOKENS)}
-    if kind == "pixel_values" and hasattr(config, "image_size"):
-        size = config.image_size
-        height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        return {"pixel_values": torch.randn(1, getattr(config, "num_channels", 3), height, width)}
-    raise UsageError(
-        f"{name} takes {kind}, which hf: cannot make up\n"
-        "  write a script that does, and capture that: optest capture model.py:forward -o model.yaml"
-    )

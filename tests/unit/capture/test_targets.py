@@ -202,8 +202,9 @@ def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
 
 
 class Config:
-    def __init__(self) -> None:
-        self.vocab_size, self.width = 50, 4
+    def __init__(self, vocab_size: int = 50, width: int = 4, head: int | None = None, **more: Any) -> None:
+        self.vocab_size, self.width, self.head = vocab_size, width, head or width // 2
+        vars(self).update(more)
 
 
 class TinyModel(torch.nn.Module):  # type: ignore[misc]
@@ -221,6 +222,16 @@ class PixelModel(TinyModel):
     main_input_name = "input_values"
 
 
+def _kind(main: str, forward: Any, **stated: Any) -> type:
+    """A class of models with that first input, and a configuration that states so much."""
+
+    class Stated(Config):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**{**stated, **given})
+
+    return type("AnyModel", (TinyModel,), {"config_class": Stated, "main_input_name": main, "forward": forward})
+
+
 @pytest.fixture
 def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of that name with two models: the real one is not wanted for a test of what is asked of it."""
@@ -236,6 +247,45 @@ def test_a_class_of_transformers_with_its_configuration(transformers: None) -> N
     assert found.cases[0]["inputs"][1]["tensor"]["shape"] == [50, 6]
     assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [1, 16]
     assert found.stem == "TinyModel"
+
+
+def test_what_follows_from_a_stated_key_follows(transformers: None) -> None:
+    """Half of the width, as the configuration works it out, not half of the width that it has by default."""
+
+    class Heads(TinyModel):
+        def __init__(self, config: Config) -> None:
+            super().__init__(config)
+            self.head = torch.nn.Parameter(torch.rand(config.head))
+
+        def forward(self, input_ids: Any) -> Any:
+            return self.head.abs()
+
+    sys.modules["transformers"].AnyModel = Heads  # type: ignore[attr-defined]
+    found = captured("hf:AnyModel", asked=Asked(), config={"width": 12})
+    assert found.cases[0]["inputs"][0]["tensor"]["shape"] == [6]
+
+
+@pytest.mark.parametrize(
+    ("main", "stated", "forward", "shapes"),
+    [
+        ("pixel_values", {"image_size": 32}, lambda self, pixel_values: pixel_values.abs(), [[1, 3, 32, 32]]),
+        ("pixel_values", {"num_channels": 1}, lambda self, pixel_values: pixel_values.abs(), [[1, 1, 64, 64]]),
+        ("input_values", {"conv_kernel": (10, 3)}, lambda self, input_values: input_values.abs(), [[1, 4000]]),
+        ("input_features", {"num_mel_bins": 80, "max_source_positions": 30},
+         lambda self, input_features: input_features.abs(), [[1, 80, 60]]),
+        ("input_ids", {"is_encoder_decoder": True},
+         lambda self, input_ids, decoder_input_ids: (input_ids.abs(), decoder_input_ids.neg()), [[1, 16], [1, 16]]),
+        ("input_ids", {"vision_config": types.SimpleNamespace(image_size=[8, 16])},
+         lambda self, input_ids, pixel_values: (input_ids.abs(), pixel_values.abs()), [[1, 16], [1, 3, 8, 16]]),
+    ],
+    ids=["pixels", "pixels-of-any-size", "sound", "spectrum", "encoder-decoder", "text-and-image"],
+)  # fmt: skip
+def test_inputs_are_made_up_as_the_forward_takes_them(
+    transformers: None, main: str, stated: dict[str, Any], forward: Any, shapes: list[list[int]]
+) -> None:
+    sys.modules["transformers"].AnyModel = _kind(main, forward, **stated)  # type: ignore[attr-defined]
+    found = captured("hf:AnyModel", asked=Asked())
+    assert [case["inputs"][0]["tensor"]["shape"] for case in found.cases] == shapes
 
 
 @pytest.mark.parametrize(
