@@ -11,7 +11,7 @@ from typing import Any
 from optest.errors import UsageError
 from optest.reporting import require_report
 from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
-from optest.reporting.from_journal import report_from_journal
+from optest.reporting.from_journal import exit_status_of, report_from_journal
 from optest.reporting.page import wants_color
 from optest.settings import environment, resolve
 from optest.store import RunDirectory, check_writable, read_journal, write_atomically
@@ -60,8 +60,8 @@ def _file_name(form: str) -> str:
     return FILE_FORMATS[form].file_name if form in FILE_FORMATS else f"report.{form}"
 
 
-def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) -> str:
-    """Return the report of a run as text, and write it to ``output`` if that is given.
+def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the report of a run as text, written to ``output`` if that is given, and the run's exit status.
 
     Raises:
         UnknownName: if there is no such run.
@@ -76,7 +76,7 @@ def report(run: str, form: str, output: str | None, given: Mapping[str, Any]) ->
     text = report_from_journal(journal, form, verbosity=settings["verbose"] - settings["quiet"], color=color)
     if output is not None:
         write_atomically(Path(output), text.encode())
-    return text
+    return text, exit_status_of(journal)
 
 
 def schema(what: str) -> str:

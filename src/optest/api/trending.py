@@ -18,8 +18,10 @@ _MOST_RUNS = 20
 _FORMATS = ("terminal", "json")
 
 
-def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> str:
+def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str, Any]) -> tuple[str, int]:
     """What changed between these runs; without any, between the latest one and those of the same plan and target.
+
+    The number is 1 if something got worse, else 0.
 
     Raises:
         UnknownName: if there is no such run, or no such form of a trend.
@@ -48,7 +50,7 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
         text = "\n".join(trend_lines(found_trend)) + "\n"
     if output is not None:
         write_atomically(Path(output), text.encode())
-    return text
+    return text, int(found_trend.got_worse)
 
 
 def _like_latest(root: Path) -> list[Journal]:
@@ -71,4 +73,12 @@ def _like_latest(root: Path) -> list[Journal]:
 def _asked(journal: Journal) -> tuple[object, ...]:
     assert journal.info is not None
     options = journal.info.options
-    return (journal.info.plan, journal.info.target, options.get("command"), options.get("source"))
+    return (journal.info.plan, journal.info.target, *(_plain(options.get(name)) for name in _WHAT_IS_ASKED))
+
+
+_WHAT_IS_ASKED = ("command", "source", "compile_backend", "backward", "reference_dtype")
+
+
+def _plain(option: object) -> object:
+    """What was not stated is what is stated to be off."""
+    return None if option in ("", "eager", False) else option

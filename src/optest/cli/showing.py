@@ -22,25 +22,29 @@ __all__ = ["doctor_command", "report_command", "schema_command"]
     help="As for `run --report`. [terminal]",
 )
 @click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
+@click.option("--exit-code", is_flag=True, help="End as the run did; with --trend with 1 if something got worse.")
 @options(("runs_dir", "no_color", "verbose", "quiet"))
-def report_command(journals: tuple[str, ...], trend: bool, form: str, output: str | None, **given: object) -> int:
+def report_command(
+    journals: tuple[str, ...], trend: bool, form: str, output: str | None, exit_code: bool, **given: object
+) -> int:
     """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself.
 
-    With --trend, two runs or more are compared.
+    With --trend, two runs or more are compared. The exit status is 0 if the report was made, whatever it says, unless
+    --exit-code asks for that of the run.
     """
     if trend:
         from optest.api.trending import trend as trend_of
 
-        text = trend_of(journals, form, output, given)
+        text, status = trend_of(journals, form, output, given)
     elif len(journals) > 1:
         raise click.UsageError(f"a report is of one run, but {len(journals)} are named; --trend compares them")
     else:
         from optest.api.reports import report
 
-        text = report(journals[0] if journals else "latest", form, output, given)
+        text, status = report(journals[0] if journals else "latest", form, output, given)
     if output is None:
         click.echo(text, nl=False)
-    return 0
+    return status if exit_code else 0
 
 
 @click.command("schema", short_help="Print a JSON Schema, for editors.")

@@ -16,7 +16,7 @@ from optest.reporting.terminal import TerminalReporter
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import Journal
 
-__all__ = ["FORMATS", "report_from_journal"]
+__all__ = ["FORMATS", "exit_status_of", "report_from_journal"]
 
 FORMATS = ("terminal", *FILE_FORMATS)
 
@@ -58,6 +58,11 @@ def report_from_journal(
         reporter.on_case_result(result, index, info.total)
     reporter.on_complete(summary)
     return stream.getvalue()
+
+
+def exit_status_of(journal: Journal) -> int:
+    """The exit status that the run ended with; of one that did not end that of an interrupted one."""
+    return _summary(journal).exit_status
 
 
 def _info(journal: Journal) -> RunInfo:

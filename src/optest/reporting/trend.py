@@ -20,6 +20,8 @@ from optest.store import Journal
 __all__ = ["Change", "Kind", "Trend", "trend_data", "trend_lines", "trend_of"]
 
 _MOST_LINES = 50
+_SELECTING = ("keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed", "tier", "case_set")
+"""The options that choose among the cases of a plan."""
 _NOTHING_SHOWN = frozenset({Status.SKIPPED, Status.UNCHECKED})
 
 
@@ -53,6 +55,19 @@ class _Run:
     is_complete: bool
     tally: Tally
 
+    def has_all_of(self, other: _Run) -> bool:
+        """Whether it would have the cases of another run, if its plan still had them.
+
+        pytest chooses for itself: such a run names a file, but has no plan.
+        """
+        mine, theirs = self.info.options, other.info.options
+        chosen_by_a_face = any(run.info.options.get("plan") and not run.info.plan for run in (self, other))
+        return (
+            self.is_complete
+            and not chosen_by_a_face
+            and all((mine.get(name) or None) == (theirs.get(name) or None) for name in _SELECTING)
+        )
+
     def word(self, case: str) -> str:
         """How a case ended here: the worst of its rounds, "-" for one that this run does not have."""
         each = self.results.get(case, ())
@@ -82,6 +97,11 @@ class Trend:
 
     def of(self, kind: Kind) -> list[Change]:
         return [each for each in self.changes if each.kind is kind]
+
+    @property
+    def got_worse(self) -> bool:
+        """Whether something fails, wavers or is left out that was well before; to fail as before is no change."""
+        return any(each.kind in (Kind.NEW_FAILURE, Kind.FLAKY, Kind.LEFT_OUT) for each in self.changes)
 
 
 def trend_of(journals: Sequence[Journal]) -> Trend:
@@ -130,7 +150,7 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         return Change(kind=kind, case=case, words=words, **more)
 
     if case not in last.results:
-        went = last.is_complete and case in earlier[-1].results
+        went = case in earlier[-1].results and last.has_all_of(earlier[-1])
         return change(Kind.REMOVED, since=last.info.run_id) if went else None
     keys = [{result.key for result in run.results[case]} for run in runs if case in run.results]
     if len(keys) > 1 and keys[-1] != keys[-2]:
@@ -143,7 +163,7 @@ def _change(case: str, runs: Sequence[_Run]) -> Change | None:
         return change(Kind.LEFT_OUT, since=last.info.run_id, gist=_why(last, case)) if known else None
     before = known[-2][1] if len(known) > 1 else None
     if before is None:
-        if not any(case in run.results for run in earlier) and earlier[-1].is_complete and not last.is_bad(case):
+        if not any(case in run.results for run in earlier) and earlier[-1].has_all_of(last) and not last.is_bad(case):
             return change(Kind.NEW, since=last.info.run_id)
         return change(Kind.NEW_FAILURE, since=last.info.run_id, gist=_why(last, case)) if last.is_bad(case) else None
     if last.is_bad(case) and not before:
@@ -178,6 +198,9 @@ def _notes(runs: Sequence[_Run]) -> Iterator[str]:
     for run in runs:
         if not run.is_complete:
             yield f"run {run.info.run_id} did not come to its end; cases that it lacks are not told as removed"
+    *_, before, last = runs
+    if before.is_complete and last.is_complete and not (last.has_all_of(before) and before.has_all_of(last)):
+        yield "the last two runs chose their cases differently; those that only one has are not told"
 
 
 def trend_lines(trend: Trend) -> list[str]:

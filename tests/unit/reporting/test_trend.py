@@ -15,7 +15,9 @@ Make = Callable[..., CaseResult]
 P, F, S = "passed", "failed", "skipped"
 
 
-def journal(number: int, results: list[CaseResult], *, same: bool = False, total: int | None = None) -> Journal:
+def journal(
+    number: int, results: list[CaseResult], *, same: bool = False, total: int | None = None, **options: Any
+) -> Journal:
     info = RunInfo(
         run_id=f"r{number}",
         started_at=f"2026-01-0{number}T00:00:00Z",
@@ -23,6 +25,8 @@ def journal(number: int, results: list[CaseResult], *, same: bool = False, total
         target="torch:cpu",
         seed=7,
         fingerprint={"plan": "same" if same else f"p{number}"},
+        plan=options.pop("file", ""),
+        options=options,
     )
     summary = RunSummary.of(results, total=len(results) if total is None else total, duration_s=1.0)
     return Journal(info=info, results=tuple(results), summary=summary)
@@ -126,3 +130,29 @@ def test_words_and_data(case: Make, result: Make) -> None:
 def test_a_single_run_has_no_trend(case: Make) -> None:
     with pytest.raises(ValueError, match="two runs"):
         trend_of([journal(1, [case(P)]), journal(1, [case(P)])])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({}, {"keyword": "a"}), ({"shard": "1/2"}, {"shard": "2/2"}), ({"plan": "x.yaml"}, {"plan": "x.yaml"})],
+)
+def test_cases_that_were_not_chosen_are_neither_removed_nor_new(
+    result: Make, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    one, two = result(id="one"), result(id="two")
+    trend = trend_of([journal(1, [one, two], **before), journal(2, [one], **after)])
+    assert trend.changes == ()
+    assert "chose their cases differently" in trend.notes[0]
+    assert trend_of([journal(1, [one], **after), journal(2, [one, two], **before)]).changes == ()
+    same = {"plan": "x.yaml", "file": "x.yaml", "keyword": "a"}
+    trend = trend_of([journal(1, [one, two], **same), journal(2, [one], **same)])
+    assert [each.kind for each in trend.changes] == [Kind.REMOVED]
+    assert trend.notes == ()
+
+
+def test_what_got_worse(case: Make) -> None:
+    def worse(*words: str) -> bool:
+        return trend_of([journal(number, [case(word)]) for number, word in enumerate(words, 1)]).got_worse
+
+    assert [worse(P, F), worse(P, S), worse(P, F, P)] == [True, True, True]
+    assert [worse(P, P), worse(F, F), worse(F, P), worse(S, P)] == [False] * 4
