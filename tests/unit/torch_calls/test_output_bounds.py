@@ -29,9 +29,13 @@ KNOWN = {
         (1, 4, 9, 8),
         (1, 4, 9, 16),
     ],
+    "torch.matmul(input0, input1)": [(2, 1, 3, 4), (5, 4, 7)],
+    "torch.bmm(input0, input1)": [(2, 3, 4), (2, 4, 7)],
+    "torch.nn.functional.linear(input0, input1, input2)": [(2, 3, 4), (7, 4), (7,)],
 }
 NOT_KNOWN = {
-    "torch.matmul(input0, input1)": [(3, 4), (4, 5)],
+    "torch.einsum('ij,jk->ik', input0, input1)": [(3, 4), (4, 5)],
+    "torch.matmul(input0, input1)": [(3, 0), (0, 5)],
     "torch.repeat(input0, 1000, 1000)": [(3, 4)],
     "torch.zeros(100000, 100000)": [],
     "torch.Tensor.expand(input0, 1000, 3, 4)": [(3, 4)],

@@ -30,26 +30,25 @@ def why_too_large(case: TestCase, most: int | None) -> str | None:
     """Why the case is left out, None if it fits."""
     if most is None:
         return None
-    if _fits_plainly(case, most):
+    specs = tuple(argument.spec for argument in case.inputs)
+    elements = elements_at_most(case.attributes["call"], specs)
+    if elements is not None and _with_outputs(case, elements * _MOST_BYTES_OF_OUTPUTS) <= most:
         return None
-    needed = bytes_needed(case)
+    if elements is not None and _with_outputs(case, 0) > most:
+        widest = max(spec.dtype.itemsize_bytes for spec in specs)
+        needed = _with_outputs(case, elements * (2 * widest + _wide_bytes(case)))
+    else:
+        needed = bytes_needed(case)
     if needed <= most:
         return None
     return f"it needs about {_shown(needed)} of memory, but --max-bytes is {_shown(most)}"
 
 
-def _fits_plainly(case: TestCase, most: int) -> bool:
-    """Whether the case fits for any outputs that a call of its kind may have; False is "not known".
-
-    To ask torch for their shapes takes longer than most calls, and a second for the first of a process.
-    """
-    specs = tuple(argument.spec for argument in case.inputs)
-    elements = elements_at_most(case.attributes["call"], specs)
-    return elements is not None and _with_outputs(case, elements * _MOST_BYTES_OF_OUTPUTS) <= most
-
-
 _MOST_BYTES_OF_OUTPUTS = 3 * (2 * 16 + 3 * _WIDE_BYTES)
-"""Of an element in as many outputs of the widest dtype, with error terms, as such a call has."""
+"""Of an element in as many outputs of the widest dtype, with error terms, as a call has whose outputs are bounded.
+
+Torch is asked for their shapes only where that decides: it takes longer than most calls, and a second at first.
+"""
 
 
 def bytes_needed(case: TestCase) -> int:

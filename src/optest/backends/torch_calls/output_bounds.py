@@ -32,6 +32,8 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
         return sum(spec.elements for spec in specs)
     if name == "scaled_dot_product_attention":
         return _of_attention(call, specs)
+    if name in _PRODUCTS:
+        return _of_product(name, call, specs)
     if not _is_element_by_element(name):
         return None
     try:
@@ -55,6 +57,20 @@ def _is_element_by_element(name: str) -> bool:
         return False
     overloads = [getattr(packet, each) for each in packet.overloads()]
     return any({torch.Tag.pointwise, torch.Tag.reduction} & set(each.tags) for each in overloads)
+
+
+_PRODUCTS = ("linear", "matmul", "mm", "bmm", "embedding")
+
+
+def _of_product(name: str, call: Call, specs: Sequence[TensorSpec]) -> int | None:
+    """One element for every row of the one operand and column of the other, as if each batch met each other one."""
+    if len(call.args) < 2 or not all(isinstance(each, TensorRef) for each in call.args[:2]):
+        return None
+    first, second = (specs[each.index] for each in call.args[:2] if isinstance(each, TensorRef))
+    if name == "embedding":
+        return first.elements * second.shape[-1] if second.shape else None
+    summed = first.shape[-1] if first.shape else 0
+    return first.elements // summed * (second.elements // summed) if summed else None
 
 
 def _of_attention(call: Call, specs: Sequence[TensorSpec]) -> int | None:
