@@ -45,6 +45,7 @@ from optest.compare.verdict import judge
 from optest.core.executors import Executor, InProcess, WorkerOptions, WorkerProcess
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
+from optest.core.outputs import in_order
 from optest.core.session import Policy, Session
 from optest.operators import operators
 from optest.reporting import ReportManager
@@ -146,7 +147,7 @@ def large(library: Path, megabytes: int, repeats: int) -> tuple[float, float, fl
             began = time.process_time()
             outputs = driver.run(case, inputs)
             watched = time.process_time()
-            verdict = judge(case, list(outputs.values()), expected, numerics=driver.numerics, inputs=inputs)
+            verdict = judge(case, in_order(case, outputs), expected, numerics=driver.numerics, inputs=inputs)
             judged = time.process_time()
             prepared.call()
             called = time.process_time()
@@ -200,7 +201,7 @@ class Kept:
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
-        if isinstance(executor, InProcess):
+        if isinstance(executor, (InProcess, WorkerProcess)):
             self.execute_together, self.takes_with_others = executor.execute_together, executor.takes_with_others
         self.looks_ahead = getattr(executor, "looks_ahead", False)
 
@@ -220,7 +221,8 @@ def thousand(library: Path, count: int, repeats: int, folder: Path) -> dict[str,
     bare = BareLoop(library)
     driver = backend_manager.get("ffi")
     here = Kept(InProcess(driver))
-    worker = WorkerProcess(WorkerOptions(driver="ffi", scratch=folder, environment=environment()), "warm")
+    options = WorkerOptions(driver="ffi", scratch=folder, environment=environment(), answers_stay=driver.answers_stay)
+    worker = WorkerProcess(options, "warm")
     sides: dict[str, Callable[[], None]] = {}
     for probes in PROBES:
         cases = many_cases(library, count, probes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import io
 import itertools
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -378,7 +379,9 @@ def test_the_short_way_looks_at_the_process_too(objects: list[str], fault: Any) 
     fault("right")
     assert execute([replace(template, seed=next(SEEDS))], DRIVER).verdicts[0].status is Status.PASSED
     fault("adds_variable")
+    os.unsetenv("TANH_WAS_HERE")
     noted = execute([looked_at[1]], DRIVER).verdicts[0]
+    os.unsetenv("TANH_WAS_HERE")
     assert noted.status is Status.PASSED, noted.message
     assert any(
         check.name == "state of the process" and "TANH_WAS_HERE is new" in check.detail for check in noted.checks

@@ -266,6 +266,7 @@ class _Lanes:
             else Patience(bench_s=bench_s),
             keep=keep,
             bench=bench,
+            answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
         )
         first = WorkerProcess(options, "worker-0")
         try:

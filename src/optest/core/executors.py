@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -17,7 +17,17 @@ from optest.core.benchmarking import BenchOptions
 from optest.core.expectations import excused
 from optest.core.keeping import execute_and_keep
 from optest.core.last_words import LastWords, last_words
-from optest.core.messages import Asked, Broken, Hello, Ran, Ready, decode_for_parent, encode
+from optest.core.messages import (
+    Asked,
+    AskedTogether,
+    Broken,
+    Hello,
+    Ran,
+    RanTogether,
+    Ready,
+    decode_for_parent,
+    encode,
+)
 from optest.core.phase_page import PhasePage
 from optest.core.runner import Phase
 from optest.core.wire import case_to_wire
@@ -163,6 +173,19 @@ class WorkerOptions:
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
     """How every case that passes is timed, if at all."""
+    answers_stay: bool = False
+    """Whether the driver is optest's own and its answers stay as they are while it is asked for others."""
+
+
+Groups: TypeAlias = Sequence[Sequence[TestCase]]
+"""The cases of several executions."""
+
+
+class _Question(NamedTuple):
+    """What a worker is asked at once, and the object by which it is known when it was asked ahead."""
+
+    known_by: object
+    groups: Groups
 
 
 class WorkerProcess:
@@ -181,7 +204,7 @@ class WorkerProcess:
         self._started = 0
         self._asked = 0
         self._waited_for = 0
-        self._ahead: Sequence[TestCase] | None = None
+        self._ahead: object | None = None
         self._closed = False
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None = None) -> runner.Execution:
@@ -194,53 +217,93 @@ class WorkerProcess:
         Raises:
             Unavailable, UsageError: if the worker cannot load the driver at all.
         """
+        ahead = None if following is None else _Question(following, (following,))
         with self._busy:
-            return self._execute(cases, following)
+            return self._execute(_Question(cases, (cases,)), ahead)[0]
 
-    def _execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None) -> runner.Execution:
-        if self._ahead is not None and self._ahead is not cases and self._running is not None:
+    def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
+        """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
+        library's."""
+        options = self._options
+        return (
+            options.answers_stay
+            and not options.fresh
+            and options.keep is None
+            and options.bench is None
+            and not _brings_code(cases[0])
+            and _is_small(cases[0])
+        )
+
+    def execute_together(self, groups: Groups, following: Groups | None = None) -> list[runner.Execution]:
+        """:meth:`execute` for each, part by part, of cases that it :meth:`takes_with_others`, or for a single one.
+
+        The worker says whose part it is at, so that a death ends that execution alone; the others, none of which has an
+        answer, are asked for again, one by one. ``following`` are the groups of the next call, if that is certain.
+        """
+        ahead = None if following is None else _Question(following, following)
+        with self._busy:
+            return self._execute(_Question(groups, groups), ahead)
+
+    def _execute(self, question: _Question, following: _Question | None) -> list[runner.Execution]:
+        if self._ahead is not None and self._ahead is not question.known_by and self._running is not None:
             self._give_up(*self._running)  # it is at work on what nobody waits for
         child, page = self.start()
         began = time.monotonic()
+        groups = question.groups
         if self._ahead is None:
             page.write(Phase.IDLE)
             try:
-                child.send(self._question(cases))
+                child.send(self._encoded(groups))
             except BrokenPipeError:
-                return self._died(child, page, cases, began)
+                return self._died(child, page, groups, began)
         self._waited_for += 1
         self._ahead = self._asked_ahead(child, following)
         while True:
             try:
-                answer = child.receive(_until_next_look(page, cases[0], self._options.patience))
+                answer = child.receive(_until_next_look(page, groups, self._options.patience))
             except TimeoutError:
                 phase, since = page.read()
-                if time.monotonic() < since + self._options.patience.allowance_s(phase, cases[0]):
+                case = groups[_place(page, groups)][0]
+                if time.monotonic() < since + self._options.patience.allowance_s(phase, case):
                     continue
-                return self._ended_by_deadline(child, page, cases)
+                return self._ended_by_deadline(child, page, groups)
             if answer is None:
-                return self._died(child, page, cases, began)
+                return self._died(child, page, groups, began)
             try:
-                execution = _as_execution(self._answer_to_this(answer), cases)
+                message = self._answer_to_this(answer)
+                executions = _as_executions(message, groups)
             except NotAnAnswer as error:
-                return self._spoilt(child, page, cases, str(error))
-            if any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts):
-                self._give_up(child, page)  # what it still holds of the device is broken
-            return execution
+                return self._spoilt(child, page, groups, str(error))
+            if executions is None:  # one of them cannot be built
+                return [self._alone(cases) for cases in groups]
+            lost = next((place for place, each in enumerate(executions) if _has_lost_its_device(each)), None)
+            if lost is None:
+                return executions
+            self._give_up(child, page)  # what it still holds of the device is broken
+            return executions[: lost + 1] + [self._alone(cases) for cases in groups[lost + 1 :]]
 
-    def _question(self, cases: Sequence[TestCase]) -> bytes:
+    def _alone(self, cases: Sequence[TestCase]) -> runner.Execution:
+        """One execution of a group that was asked for in vain."""
+        return self._execute(_Question(cases, (cases,)), None)[0]
+
+    def _encoded(self, groups: Groups) -> bytes:
         self._asked += 1
-        return encode(Asked(self._asked, [case.key for case in cases], [case_to_wire(case) for case in cases]))
+        keys = [[case.key for case in cases] for cases in groups]
+        wires = [[case_to_wire(case) for case in cases] for cases in groups]
+        if len(groups) == 1:
+            return encode(Asked(self._asked, keys[0], wires[0]))
+        common, own = _split(wires)
+        return encode(AskedTogether(self._asked, keys, common, own))
 
-    def _asked_ahead(self, child: Child, following: Sequence[TestCase] | None) -> Sequence[TestCase] | None:
-        """Send the next question before the answer to this one; return its cases, None if it has to wait.
+    def _asked_ahead(self, child: Child, following: _Question | None) -> object | None:
+        """Send the next question before the answer to this one; return what it is known by, None if it has to wait.
 
         A worker that is gone may have answered this one before. A long question could fill the pipe while the
         worker waits for its long answer to be read.
         """
         if following is None:
             return None
-        question = self._question(following)
+        question = self._encoded(following.groups)
         if len(question) > _MOST_BYTES_AHEAD:
             self._asked -= 1
             return None
@@ -249,9 +312,9 @@ class WorkerProcess:
         except BrokenPipeError:
             self._asked -= 1
             return None
-        return following
+        return following.known_by
 
-    def _answer_to_this(self, answer: bytes) -> Ran | Broken:
+    def _answer_to_this(self, answer: bytes) -> Ran | RanTogether | Broken:
         try:
             message = decode_for_parent(answer)
         except (ValueError, RecursionError) as error:
@@ -260,7 +323,7 @@ class WorkerProcess:
             raise NotAnAnswer("it answers another question")
         return message
 
-    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> runner.Execution:
+    def _spoilt(self, child: Child, page: PhasePage, groups: Groups, how: str) -> list[runner.Execution]:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
         verdict = Verdict(
@@ -270,7 +333,7 @@ class WorkerProcess:
             "the backend wrote into pipes that are not its own, or a copy of the worker answered",
             details={"stderr_tail": child.stderr_tail()},
         )
-        return self._gone(child, page, cases, verdict, Phase.IDLE, 0.0)
+        return self._gone(child, page, groups, verdict, Phase.IDLE, 0.0)
 
     def start(self) -> tuple[Child, PhasePage]:
         """Return the running worker and its phase page, started if need be.
@@ -345,20 +408,21 @@ class WorkerProcess:
             bench=self._options.bench,
         )
 
-    def _ended_by_deadline(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
+    def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups) -> list[runner.Execution]:
         phase, since = page.read()
         ran_s = time.monotonic() - since
         child.write_traceback()
         child.kill()
-        verdict = _overtime(phase, self._options.patience.allowance_s(phase, cases[0]), child.stderr_tail())
-        return self._gone(child, page, cases, verdict, phase, ran_s)
+        allowed_s = self._options.patience.allowance_s(phase, groups[_place(page, groups)][0])
+        verdict = _overtime(phase, allowed_s, child.stderr_tail())
+        return self._gone(child, page, groups, verdict, phase, ran_s)
 
-    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
+    def _died(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
         returncode, signal = child.wait()
         phase, _ = page.read()
         told = last_words(child.stderr_tail(_REPORT_BYTES))
         verdict = _death(phase, returncode, signal, child.stderr_tail(), told)
-        return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
+        return self._gone(child, page, groups, verdict, phase, time.monotonic() - began)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
@@ -368,26 +432,53 @@ class WorkerProcess:
         page.close()
 
     def _gone(
-        self,
-        child: Child,
-        page: PhasePage,
-        cases: Sequence[TestCase],
-        verdict: Verdict,
-        phase: Phase,
-        ran_s: float,
-    ) -> runner.Execution:
-        """The same verdict for every case, and a clean place for the next worker."""
+        self, child: Child, page: PhasePage, groups: Groups, verdict: Verdict, phase: Phase, ran_s: float
+    ) -> list[runner.Execution]:
+        """The verdict for every case of the execution that the worker was at, a clean place for the next worker, and
+        the others again, each alone."""
+        ended = _place(page, groups)
         self._give_up(child, page)
         timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
-        return runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+        return [
+            runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+            if place == ended
+            else self._alone(cases)
+            for place, cases in enumerate(groups)
+        ]
 
 
-def _until_next_look(page: PhasePage, case: TestCase, patience: Patience) -> float:
+def _place(page: PhasePage, groups: Groups) -> int:
+    """Which execution the worker is at; it may have begun the next question already."""
+    return min(page.place(), len(groups) - 1)
+
+
+_OWN = frozenset({"name", "seed", "inputs", "outputs"})
+"""What differs from case to case, so that nobody asks whether it is the same."""
+
+
+def _split(wires: Sequence[Sequence[dict[str, Any]]]) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+    """What all wire forms share, and what each has beside it; equal is what has the same bytes: 1 is not 1.0."""
+    every = [wire for group in wires for wire in group]
+    common = {}
+    for name, value in every[0].items():
+        if name in _OWN:
+            continue
+        told = encode(value)
+        if all(name in wire and (wire[name] is value or encode(wire[name]) == told) for wire in every):
+            common[name] = value
+    return common, [[{name: wire[name] for name in wire if name not in common} for wire in group] for group in wires]
+
+
+def _has_lost_its_device(execution: runner.Execution) -> bool:
+    return any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
+
+
+def _until_next_look(page: PhasePage, groups: Groups, patience: Patience) -> float:
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
     phase, since = page.read()
-    left = since + patience.allowance_s(phase, case) - time.monotonic()
-    if phase is not Phase.RUN and case.timeout_s is not None:
-        left = min(left, case.timeout_s)
+    left = since + patience.allowance_s(phase, groups[_place(page, groups)][0]) - time.monotonic()
+    if phase is not Phase.RUN or len(groups) > 1:
+        left = min([left, *[cases[0].timeout_s for cases in groups if cases[0].timeout_s is not None]])
     return max(left, 0.001)
 
 
@@ -464,6 +555,25 @@ class NotAnAnswer(Exception):
 
 class NotInWorker(UsageError):
     """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+
+
+def _as_executions(answer: Ran | RanTogether | Broken, groups: Groups) -> list[runner.Execution] | None:
+    """In the order of the groups; None if one of several cannot be built.
+
+    Raises:
+        NotAnAnswer: if they are not as many.
+    """
+    match answer:
+        case RanTogether(_, parts):
+            if len(parts) != len(groups):
+                raise NotAnAnswer("it answers another question")
+            return [runner.Execution(tuple(each.verdicts), each.timings) for each in parts]
+        case Broken() if len(groups) > 1:
+            return None
+        case Ran() if len(groups) > 1:
+            raise NotAnAnswer("it answers another question")
+        case _:
+            return [_as_execution(answer, groups[0])]
 
 
 def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:

@@ -11,9 +11,12 @@ from optest.spec import Benchmark, Timings, Verdict
 
 __all__ = [
     "Asked",
+    "AskedTogether",
     "Broken",
     "Hello",
+    "Part",
     "Ran",
+    "RanTogether",
     "Ready",
     "ToParent",
     "ToWorker",
@@ -47,6 +50,15 @@ class Asked(msgspec.Struct, tag="asked", frozen=True):
     cases: list[dict[str, Any]]
 
 
+class AskedTogether(msgspec.Struct, tag="asked together", frozen=True):
+    """Run these executions together. ``common`` is what the wire forms of all their cases share."""
+
+    number: int
+    keys: list[list[str]]
+    common: dict[str, Any]
+    cases: list[list[dict[str, Any]]]
+
+
 class Ready(msgspec.Struct, tag="ready", frozen=True):
     """The driver is loaded."""
 
@@ -60,6 +72,20 @@ class Ran(msgspec.Struct, tag="ran", frozen=True):
     benchmark: Benchmark | None = None
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """One of several executions: its verdicts in the order of the cases."""
+
+    verdicts: list[Verdict]
+    timings: Timings
+
+
+class RanTogether(msgspec.Struct, tag="ran together", frozen=True):
+    """The executions in the order in which they were asked for."""
+
+    number: int
+    parts: list[Part]
+
+
 class Broken(msgspec.Struct, tag="broken", frozen=True):
     """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``.
 
@@ -71,8 +97,8 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
     message: str
 
 
-ToWorker = Hello | Asked
-ToParent = Ready | Ran | Broken
+ToWorker = Hello | Asked | AskedTogether
+ToParent = Ready | Ran | RanTogether | Broken
 
 _encoder = msgspec.msgpack.Encoder()
 _for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -140,15 +141,19 @@ def execute_together(
     groups: Sequence[Sequence[TestCase]],
     driver: BackendDriver,
     *,
+    announce: Callable[[Phase, int], None] | None = None,
     every_measure: bool = False,
     interrupted: Callable[[], bool] | None = None,
 ) -> list[Execution]:
     """:func:`execute` for several executions of a driver whose :attr:`~BackendDriver.answers_stay`, part by part.
 
     All are prepared, then the backend is asked for one after the other, then all are judged: what the processor has in
-    its nearest caches serves many times, not once.
+    its nearest caches serves many times, not once. ``announce`` is told each phase and whose it is, by its place.
     """
-    runs = [_Run(cases, driver, None, interrupted) for cases in groups]
+    announcers = [None if announce is None else partial(_announced, announce, place) for place in range(len(groups))]
+    runs = [_Run(cases, driver, announcer, interrupted) for cases, announcer in zip(groups, announcers, strict=True)]
+    if announce is not None:
+        announce(_GENERATE, 0)
     began = perf_counter()
     drawn = make_inputs_together([cases[0] for cases in groups])
     share_s = (perf_counter() - began) / len(runs)
@@ -159,10 +164,16 @@ def execute_together(
         for run in runs:
             run.ask(further_at_once=True)
             run.pause()
+    if announce is not None:
+        announce(_COMPARE, 0)
     began = perf_counter()
     verdicts = [None] * len(runs) if every_measure else _judged_together(runs)
     share_s = (perf_counter() - began) / len(runs)
     return [run.judged(every_measure, None, verdict, share_s) for run, verdict in zip(runs, verdicts, strict=True)]
+
+
+def _announced(announce: Callable[[Phase, int], None], place: int, phase: Phase) -> None:
+    announce(phase, place)
 
 
 def _judged_together(runs: Sequence[_Run]) -> list[Verdict | None]:

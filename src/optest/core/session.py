@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from types import FrameType
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -105,6 +105,14 @@ class Interruption:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Group(NamedTuple):
+    """Executions that are run at once, or a single one, which may have to be refused."""
+
+    executions: list[Execution]
+    refusal: Verdict | None
+    asked: list[Sequence[TestCase]]
 
 
 @dataclass(slots=True)
@@ -211,22 +219,48 @@ class Session:
 
         As many as take no more than that, one at first: whatever ends this process takes no more with it.
         """
+        looks_ahead = getattr(executor, "looks_ahead", False)
         place, most = 0, 1
-        while place < len(remaining):
-            first = remaining[place]
-            refusal = self._refusal(first)
-            group = [first]
-            if refusal is None and self._is_tried_once(first) and executor.takes_with_others(first.cases):
-                group += self._joining(remaining[place + 1 : place + most], executor)
+        group = self._group(remaining, place, most, executor)
+        while group is not None:
+            place += len(group.executions)
+            following = self._group(remaining, place, most, executor) if looks_ahead else None
             began = time.perf_counter()
-            if len(group) == 1:
-                self._report(first, *self._run_one(first, executor, refusal))
-            else:
-                outcomes = executor.execute_together([each.cases for each in group])
-                self._report_together([(*each, 1) for each in zip(group, outcomes, strict=True)])
-            place += len(group)
-            each_s = (time.perf_counter() - began) / len(group)
+            self._run_group(group, following, executor)
+            each_s = (time.perf_counter() - began) / len(group.executions)
             most = max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
+            group = following if looks_ahead else self._group(remaining, place, most, executor)
+
+    def _group(self, remaining: Sequence[Execution], place: int, most: int, executor: Any) -> _Group | None:
+        """What is run at once from ``place`` on; None at the end."""
+        if place == len(remaining):
+            return None
+        first = remaining[place]
+        refusal = self._refusal(first)
+        group = [first]
+        if refusal is None and self._is_tried_once(first) and executor.takes_with_others(first.cases):
+            group += self._joining(remaining[place + 1 : place + most], executor)
+        return _Group(group, refusal, [each.cases for each in group])
+
+    def _run_group(self, group: _Group, following: _Group | None, executor: Any) -> None:
+        """Run and report it, and tell a worker what certainly comes next."""
+        first = group.executions[0]
+        ahead = following.asked if following is not None and self._is_run_once(following) else None
+        if not self._is_run_once(group):
+            self._report(first, *self._run_one(first, executor, group.refusal))
+            return
+        if ahead is not None:
+            outcomes = executor.execute_together(group.asked, ahead)
+        elif len(group.executions) == 1 and not getattr(executor, "looks_ahead", False):
+            self._report(first, *self._run_one(first, executor, group.refusal))
+            return
+        else:
+            outcomes = executor.execute_together(group.asked)
+        self._report_together([(*each, 1) for each in zip(group.executions, outcomes, strict=True)])
+
+    def _is_run_once(self, group: _Group) -> bool:
+        """Whether it is run at all, and certainly not once more."""
+        return group.refusal is None and self._is_tried_once(group.executions[0])
 
     def _joining(self, candidates: Sequence[Execution], executor: Any) -> list[Execution]:
         """Those of the next executions that go on with what the first of a group begins, up to the first that does

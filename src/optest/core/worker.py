@@ -18,9 +18,21 @@ from typing import NoReturn
 from optest.backends import BackendDriver, backend_manager
 from optest.core.extensions import load_extensions
 from optest.core.keeping import execute_and_keep
-from optest.core.messages import Asked, Broken, Hello, Ran, Ready, ToParent, decode_for_worker, encode
+from optest.core.messages import (
+    Asked,
+    AskedTogether,
+    Broken,
+    Hello,
+    Part,
+    Ran,
+    RanTogether,
+    Ready,
+    ToParent,
+    decode_for_worker,
+    encode,
+)
 from optest.core.phase_page import PhasePage
-from optest.core.runner import execute
+from optest.core.runner import Phase, execute, execute_together
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
@@ -55,6 +67,7 @@ def main(arguments: list[str]) -> None:
             else:
                 answer = _answer(message, hello, driver, phases)
                 channel.send(encode(answer))
+                phases.write(Phase.IDLE)
                 if _is_last(answer):
                     _wait_to_be_ended()
 
@@ -92,6 +105,8 @@ def _broken(number: int, error: OptestError) -> Broken:
 
 def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
     asked = decode_for_worker(message)
+    if isinstance(asked, AskedTogether):
+        return _answer_together(asked, hello, driver, phases)
     assert isinstance(asked, Asked)
     try:
         cases = [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
@@ -101,6 +116,20 @@ def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePa
     with directory_kept():
         execution = run(cases, driver, announce=phases.write, every_measure=hello.every_measure, bench=hello.bench)
     return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark)
+
+
+def _answer_together(asked: AskedTogether, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
+    common = asked.common
+    try:
+        groups = [
+            [case_from_wire({**common, **wire}, operators.get, key) for wire, key in zip(cases, keys, strict=True)]
+            for cases, keys in zip(asked.cases, asked.keys, strict=True)
+        ]
+    except OptestError as error:
+        return _broken(asked.number, error)
+    with directory_kept():
+        executions = execute_together(groups, driver, announce=phases.write, every_measure=hello.every_measure)
+    return RanTogether(asked.number, [Part(list(each.verdicts), each.timings) for each in executions])
 
 
 def _answer_in_fresh_process(
@@ -126,7 +155,8 @@ def _answer_in_fresh_process(
 
 def _is_last(answer: ToParent) -> bool:
     """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
-    return isinstance(answer, Ran) and any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
+    parts = [answer] if isinstance(answer, Ran) else answer.parts if isinstance(answer, RanTogether) else []
+    return any(verdict.reason is Reason.DEVICE_LOST for part in parts for verdict in part.verdicts)
 
 
 def _wait_to_be_ended() -> NoReturn:
