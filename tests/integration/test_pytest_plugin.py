@@ -22,7 +22,7 @@ cases:
   - name: mul_ok
     op: torch.mul
     inputs: [{tensor: {shape: [1, 64]}}, {tensor: {shape: [1, 64]}}]
-  - name: add_ok
+  - name: add.ok
     op: torch.add
     mark: paddedtensor
     inputs: [{tensor: {shape: [1, 64]}}, {tensor: {shape: [1, 1]}}]
@@ -81,8 +81,9 @@ def test_an_item_is_selected_by_its_id_by_model_word_and_mark(project: Path) -> 
     assert f"{name} PASSED" in run(project, "-v", name).stdout
     done = run(project, "-v", "--model", "granite4h", "-k", "torch.mul and not left_out")
     assert ("1 passed, 7 deselected" in done.stdout, "granite4h::mul_ok PASSED" in done.stdout) == (True, True)
-    done = run(project, "-m", "paddedtensor and model_gpt_oss")
+    done = run(project, "-v", "-m", "paddedtensor and model_gpt_oss")
     assert "1 passed, 7 deselected" in done.stdout
+    assert "models/gpt-oss.yaml::gpt-oss::add.ok PASSED" in done.stdout  # as it is given back, dots and all
 
 
 def test_an_unknown_model_is_told_with_those_that_there_are(project: Path) -> None:
@@ -95,7 +96,7 @@ def test_lists_need_no_torch(project: Path, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')\n")
     done = run(project, "--list-cases", path=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "gpt-oss::add_ok::torch.add  (" in done.stdout
+    assert "gpt-oss::add.ok::torch.add  (" in done.stdout
     assert len(done.stdout.splitlines()) == 8
     assert run(project, "--list-models", path=tmp_path).stdout.split() == ["gpt-oss", "granite4h"]
 
@@ -252,7 +253,7 @@ def test_a_test_that_is_named_runs_alone(fresh: Path) -> None:
     """What the ini states is for runs that say nothing, or name a model."""
     (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
     assert "1 passed" in run(fresh, "test_own.py").stdout
-    assert "2 passed, 7 deselected" in run(fresh, "test_own.py", "--model", "gpt-oss", "-k", "own or add_ok").stdout
+    assert "2 passed, 7 deselected" in run(fresh, "test_own.py", "--model", "gpt-oss", "-k", "own or add.ok").stdout
 
 
 def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:

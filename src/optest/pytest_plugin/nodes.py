@@ -118,4 +118,5 @@ class CaseItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         line = self.case.where.rpartition(":")[2]
-        return self.path, int(line) - 1 if line.isdigit() else None, self.case.id
+        # The operator stands behind the name, since pytest writes "::" for the dots of a name that ends a node id.
+        return self.path, int(line) - 1 if line.isdigit() else None, f"{self.case.id} ({self.case.descriptor.name})"

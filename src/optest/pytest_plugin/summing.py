@@ -13,6 +13,6 @@ __all__ = ["summed_up"]
 def summed_up(config: pytest.Config) -> list[str]:
     """The lines for the terminal, none with ``-q`` or if no case was run."""
     directories = config.stash.get(DIRECTORIES, [])
-    if not directories or config.get_verbosity() < 0:
+    if not directories or config.option.verbose < 0:
         return []
     return collecting.figures(directories)
