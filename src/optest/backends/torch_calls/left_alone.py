@@ -79,8 +79,8 @@ def require_memory_as_on_cpu(
 
     Raises:
         Fault: STATE for a call in place that returns another tensor than the one it changed, and for a result that is
-            an input's memory though it should have its own: who changes one of them later changes both. SHAPE for a
-            result of ``contiguous`` that is not.
+            an input's or another result's memory though it should have its own, or a copy of an input though it should
+            be a view: who changes one of them later changes both. SHAPE for a result of ``contiguous`` that is not.
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
     _require_contiguous(call, returned)
@@ -92,17 +92,64 @@ def require_memory_as_on_cpu(
                 Reason.STATE, f"the call changes input{changed}, but returns another tensor than the one it changed"
             )
     questionable = {pair for pair in shared if pair[1] not in call.mutates}
-    if not questionable:
+    together = _shared_among(returned)
+    if not questionable and not together and not (_promises_views(call) and _is_copied(returned, shared)):
         return
     tensors = on_cpu(inputs)
     with torch.no_grad():
-        questionable -= _shared(call.on(tensors, _CPU)(), tensors)
-    for number, index in sorted(questionable):
+        of_cpu = call.on(tensors, _CPU)()[: len(returned)]
+    shared_on_cpu = _shared(of_cpu, tensors)
+    for number, index in sorted(questionable - shared_on_cpu):
         raise Fault(
             Reason.STATE,
             f"output{number} is the memory of input{index}, but should have memory of its own: what is written into "
             "one of them changes both",
         )
+    for one, other in sorted(together - _shared_among(of_cpu)):
+        raise Fault(
+            Reason.STATE,
+            f"output{one} and output{other} are the same memory, but should have memory of their own: what is written "
+            "into one of them changes both",
+        )
+    for number, index in sorted(shared_on_cpu - shared if _promises_views(call) else ()):
+        raise Fault(
+            Reason.STATE,
+            f"output{number} should be a view of input{index}, but is a copy: what is written into one of them does "
+            "not change the other",
+        )
+
+
+_VIEWS = frozenset(
+    """
+    as_strided broadcast_to chunk detach diagonal dsplit expand expand_as getitem hsplit moveaxis movedim narrow permute
+    select slice split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold
+    unsqueeze view view_as vsplit
+    """.split()  # noqa: SIM905 - words as in the other modules
+)
+"""What torch promises to be a view wherever it is one on the CPU; ``reshape`` and ``contiguous`` may copy."""
+
+
+def _promises_views(call: TorchCall) -> bool:
+    parts = call.call.function.split(".")
+    return (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).strip("_") in _VIEWS
+
+
+def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
+    """Whether some result with elements lies in the memory of no input."""
+    views = {number for number, _ in shared}
+    return any(isinstance(each, torch.Tensor) and each.numel() and n not in views for n, each in enumerate(returned))
+
+
+def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
+    """Pairs of results that lie in one memory, the first of them with every other one."""
+    first: dict[int, int] = {}
+    found = set()
+    for number, each in enumerate(returned):
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and _storage(each):
+            if _storage(each) in first:
+                found.add((first[_storage(each)], number))
+            first.setdefault(_storage(each), number)
+    return found
 
 
 def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
