@@ -220,8 +220,10 @@ def _shape(leaf: Any) -> tuple[int, ...]:
 
 
 def _dtype_of(leaf: Any) -> Any:
-    empty = torch.empty((0,), dtype=leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf
-    return dtype_of(as_array(empty).dtype)
+    if isinstance(leaf, torch.Tensor):
+        kind = torch.float32 if leaf.is_quantized else leaf.dtype  # which is what as_array makes of levels
+        leaf = torch.empty((0,), dtype=kind)
+    return dtype_of(as_array(leaf).dtype)
 
 
 def _unrounded(leaf: Any, kind: Any) -> Any:
