@@ -196,6 +196,8 @@ def _unknown_hint(path: Path, known_keys: Callable[[Path], Collection[str]]) -> 
         return f"it is a key of the plan: write {name}: at the left margin, outside of cases"
     if owner and owner[0] == "cases" and re.fullmatch(r"(input|output)[0-9]+", name):
         return f"it is a tensor: indent it below shapes:, or write shapes: {{{name}: 2x3}}"
+    if owner and owner[0] == "cases" and name in ("inputs", "kwmap", "attrs"):
+        return "it is a key of model cases: write model: NAME above cases, which makes this a file of them"
     if name in ("rtol", "atol"):
         return f"write tolerance: {{{name}: ...}}"
     near = nearest_key(name, known)

@@ -97,6 +97,7 @@ def test_shapes_in_balanced_brackets_are_read() -> None:
         ),
         ("config: {}", "unknown key 'config' of a case\n    did you mean backend_config?"),
         ("shapes.x: {}", "unknown key 'shapes.x' of a case\n    did you mean shapes?"),
+        ("inputs: []", "unknown key 'inputs' of a case\n    it is a key of model cases: write model: NAME above cases"),
     ],
 )
 def test_keys_of_a_case(case: str, message: str) -> None:
