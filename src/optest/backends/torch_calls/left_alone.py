@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from optest.backends.torch_calls.calling import TorchCall
-from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.cpu_tensors import on_cpu, to_read
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.numerics import Array
 from optest.spec import Fault, Reason
@@ -95,7 +95,7 @@ def require_memory_as_on_cpu(
     together = _shared_among(returned)
     if not questionable and not together and not (_promises_views(call) and _is_copied(returned, shared)):
         return
-    tensors = on_cpu(inputs)
+    tensors = on_cpu(inputs) if call.mutates else [to_read(array) for array in inputs]
     with torch.no_grad():
         of_cpu = call.on(tensors, _CPU)()[: len(returned)]
     shared_on_cpu = _shared(of_cpu, tensors)
