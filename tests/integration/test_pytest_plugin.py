@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
@@ -231,6 +233,38 @@ def test_a_real_crash_fails_its_item_and_the_run_goes_on(tmp_path: Path) -> None
     assert outcomes == [("before", "PASSED"), ("dies", "FAILED"), ("after", "PASSED")], done.stdout + done.stderr
     assert "SIGSEGV" in done.stdout
     assert "Fatal Python error" not in done.stderr
+
+
+def test_ctrl_c_ends_the_case_that_is_running(tmp_path: Path) -> None:
+    asleep = "pathlib.Path('asleep').touch(); time.sleep(200)"
+    plugin = PLUGIN.replace("ctypes.string_at(0)", asleep).replace("import torch\n", "import pathlib, time, torch\n", 1)
+    (tmp_path / "shaky_op.py").write_text(plugin)
+    (tmp_path / "shaky.yaml").write_text(SHAKY)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "optest.pytest_plugin", "shaky.yaml"],
+        cwd=tmp_path,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONPATH": str(tmp_path),
+            "OPTEST_PLUGINS": "shaky_op",
+            "TEST_COMPILE_BACKEND": "eager",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    ends = time.monotonic() + 120
+    while not any(tmp_path.rglob("asleep")) and time.monotonic() < ends:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert process.returncode == 2, told
+    [journal] = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
+    kept = read_journal(journal)
+    assert [each.status for each in kept.results] == ["passed"]
+    assert kept.summary is not None
+    assert kept.summary.interrupted
 
 
 def test_without_the_line_nothing_of_optest_is_there(tmp_path: Path) -> None:

@@ -90,10 +90,12 @@ def run_cases(
     reporters: Sequence[Reporter] = (),
     terminal: Reporter | None = None,
     choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None,
+    interruption: Interruption | None = None,
 ) -> RunOutcome:
     """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal.
 
-    ``choose`` says one by one which execution is next (:class:`optest.core.session.Session`).
+    ``choose`` says one by one which execution is next (:class:`optest.core.session.Session`); ``interruption`` ends
+    the run from another thread.
     """
     settings = request.settings
     if not request.cases:
@@ -110,7 +112,17 @@ def run_cases(
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         earlier = _earlier(directory, prints) if settings["resume"] else {}
         shown = terminal or _terminal(request, stream or sys.stdout)
-        return _run_in(directory, request, writer, prints, report_files, earlier, (shown, *reporters), choose)
+        return _run_in(
+            directory,
+            request,
+            writer,
+            prints,
+            report_files,
+            earlier,
+            (shown, *reporters),
+            choose,
+            interruption or Interruption(),
+        )
 
 
 def _run_in(
@@ -122,9 +134,9 @@ def _run_in(
     earlier: Mapping[object, CaseResult],
     reporters: Sequence[Reporter],
     choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None,
+    interruption: Interruption,
 ) -> RunOutcome:
     settings = request.settings
-    interruption = Interruption()
     lanes = _Lanes.choose(request, directory, interruption)
     info = _info(request, directory, lanes, prints)
     directory.write_info(info)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from optest.api.asking import Asked
 from optest.api.running import run_cases
 from optest.core.schedule import Execution, executions
-from optest.core.session import Turn
+from optest.core.session import Interruption, Turn
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
@@ -31,6 +31,7 @@ class CaseStream:
         self._is_over = False
         self._error: OptestError | None = None
         self._thread: threading.Thread | None = None
+        self._interruption = Interruption()
         self.info: RunInfo | None = None
         """What the run says of itself, None before it began."""
 
@@ -64,17 +65,22 @@ class CaseStream:
         """What is known so far."""
         return list(self._results.values())
 
-    def close(self) -> None:
-        """End the run where it stands; its journal is complete as far as it goes."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End the run where it stands; its journal is complete as far as it goes.
+
+        What is being executed is waited for, but ``at_once``, which is what Ctrl-C means.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+        if at_once:
+            self._interruption.now()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            run_cases(self._request, terminal=_Listener(self), choose=self._turns)
+            run_cases(self._request, terminal=_Listener(self), choose=self._turns, interruption=self._interruption)
         except OptestError as error:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever

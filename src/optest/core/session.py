@@ -84,9 +84,17 @@ class Interruption:
     """Whether the user pressed Ctrl-C or the process was asked to terminate."""
 
     happened: bool = False
+    running: list[Executor] = field(default_factory=list)
+    """What :meth:`now` ends."""
 
     def __call__(self) -> bool:
         return self.happened
+
+    def now(self) -> None:
+        """End a run in another thread: its workers are killed, and what they were doing has no result."""
+        self.happened = True
+        for executor in self.running:
+            executor.close()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -189,6 +197,7 @@ class Session:
             self._run_side_by_side(remaining)
             return
         executor = self.make_executor(0)
+        self.interruption.running.append(executor)
         try:
             if self.choose is not None:
                 self._run_in_turn(self.choose(remaining), executor)

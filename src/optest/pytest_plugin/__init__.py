@@ -124,7 +124,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the run, also one that was not asked to its end, as after ``-x``; nothing but skips is no success."""
     results = session.stash.get(RESULTS, None)
     if results is not None:
-        results.close()
+        results.close(at_once=session.exitstatus == pytest.ExitCode.INTERRUPTED)
         sharing.hand_over(session.config, results.directories())
     if not hasattr(session.config, "workerinput"):
         session.exitstatus = session.config.stash[VERIFIED].exit_status(int(session.exitstatus))
@@ -139,6 +139,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - xdi
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What the cases of each model add up to, and where the journal lies."""
     if lines := summed_up(config):
+        terminalreporter.ensure_newline()
         terminalreporter.section("operator cases")
         for line in lines:
             terminalreporter.write_line(line)

@@ -40,9 +40,10 @@ class Results:
         """Where the runs that were begun keep their journals."""
         return [Path(stream.info.directory) for stream, _ in self._streams if stream.info is not None]
 
-    def close(self) -> None:
+    def close(self, *, at_once: bool) -> None:
+        """End every run; ``at_once`` without waiting for what is being executed."""
         for stream, _ in self._streams:
-            stream.close()
+            stream.close(at_once=at_once)
 
 
 RESULTS = pytest.StashKey[Results]()
