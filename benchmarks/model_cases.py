@@ -4,8 +4,8 @@
 
 - collected: 10,000 cases in ten files against the C loader of YAML over the same files; listing them, which imports no
   torch, and making cases of them.
-- in pytest: what a case costs beyond its call and its reference: the slope between two numbers of cases, less the
-  mean of the two times that the journal has.
+- in pytest: what a case costs beyond its call and its reference: the slope between two numbers of cases, less what
+  these two take in a process of their own, by the processor's clock: that of the wall has in it who else is at work.
 - whole files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
   shapes, strides and dtypes with torch's own generator and makes the same calls in their dtype and in float64; once
   more with what the rule for sums needs beside these, Σ|terms| and Σterms², which are two further calls in float64.
@@ -62,10 +62,14 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="fewer cases")
     parser.add_argument("--models", nargs="*", type=Path, default=[], help="files of model cases for the last row")
     parser.add_argument("--bare", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--terms", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bare:
         bare_loop(*options.bare, with_terms=options.terms)
+        return 0
+    if options.own:
+        own_parts(options.own)
         return 0
     print(f"load average {os.getloadavg()[0]:.1f} at the start, {len(os.sched_getaffinity(0))} cores\n")
     print("| what | wall s | processor s | ratio (processor) | to reach |\n|---|---:|---:|---:|---:|")
@@ -130,11 +134,8 @@ def collected(folder: Path, count: int) -> None:
 
 
 def in_pytest(folder: Path, counts: tuple[int, int]) -> None:
-    from optest.store import read_journal
-
     spent: list[Seconds] = []
     empty: list[Seconds] = []
-    journals: list[Path] = []
     for count in counts:
         place = folder / str(count)
         place.mkdir(parents=True)
@@ -145,9 +146,8 @@ def in_pytest(folder: Path, counts: tuple[int, int]) -> None:
         spent.append(min((run((*command, *options), place) for _ in range(2)), key=lambda each: each[1]))
         (place / "test_empty.py").write_text(EMPTY.format(count=count))
         empty.append(run((sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_empty.py"), place))
-        journals += sorted(place.glob(".optest/runs/*/journal.jsonl"))[-1:]
-    results = read_journal(journals[-1]).results[counts[0] :]  # the first case imports half of torch
-    own = sum((each.timings.run_s or 0) + (each.timings.reference_s or 0) for each in results) / len(results)
+    command = (sys.executable, str(Path(__file__).resolve()), "--own", str(folder / str(counts[1]) / "m.yaml"))
+    own = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     more = counts[1] - counts[0]
     wall, processor = ((spent[1][which] - spent[0][which]) / more for which in (0, 1))
     row(
@@ -157,6 +157,19 @@ def in_pytest(folder: Path, counts: tuple[int, int]) -> None:
     row("a case in pytest, ms", (wall * 1e3, processor * 1e3))
     row("of it the call and its reference, ms", (own * 1e3, own * 1e3))
     row("overhead, ms", ((wall - own) * 1e3, (processor - own) * 1e3), "", "≤ 1 ms")
+
+
+def own_parts(plan: Path) -> None:
+    """Print the processor seconds of a call with its reference, in the mean of all but the first cases."""
+    from optest.api import cases
+    from optest.backends import backend_manager
+    from optest.core import runner
+
+    runner.perf_counter = time.process_time
+    driver = backend_manager.get("torch")
+    driver.configure({})
+    done = [runner.execute([case], driver).timings for case in cases(plan=str(plan))][100:]  # torch imports at first
+    print(sum((each.run_s or 0.0) + (each.reference_s or 0.0) for each in done) / len(done))
 
 
 def whole_files(folder: Path, models: list[Path], layers: int) -> None:
