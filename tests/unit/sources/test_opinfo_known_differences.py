@@ -72,6 +72,7 @@ def test_a_compiler_and_another_device_have_none() -> None:
     assert driver.expectations_of_samples() is None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("line", [pytest.param(each, id=each.name) for each in lines()])
 def test_every_line_is_needed(line: Expectation) -> None:
     """On the processor that it was written on; another has other kernels, but these differences are in all of them."""
