@@ -31,6 +31,9 @@ Turn: TypeAlias = tuple[Execution, "Execution | None"]
 """What is run now, and what certainly is run after it, None where nobody knows."""
 
 _MOST_TOGETHER = 64
+_MOST_SHARED = 8.0
+"""A group may take so many times as long on the wall as its work takes the processor, which others use, too."""
+
 _TOGETHER_S = 0.02
 """What may be lost of the journal when a library ends this process: in a worker it would be one case."""
 
@@ -234,10 +237,10 @@ class Session:
         while group is not None:
             place += len(group.executions)
             following = self._group(remaining, place, most, executor) if looks_ahead else None
-            began = time.perf_counter()
+            began, used_s = time.perf_counter(), time.process_time()
             self._run_group(group, following, executor)
-            each_s = (time.perf_counter() - began) / len(group.executions)
-            most = max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
+            passed_s, used_s = time.perf_counter() - began, time.process_time() - used_s
+            most = _next_size(most, len(group.executions), passed_s, used_s)
             group = following if looks_ahead else self._group(remaining, place, most, executor)
 
     def _group(self, remaining: Sequence[Execution], place: int, most: int, executor: Any) -> _Group | None:
@@ -384,6 +387,17 @@ class Session:
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail
+
+
+def _next_size(most: int, count: int, passed_s: float, used_s: float) -> int:
+    """How many executions are run at once after ``count`` that took so long on the wall and of the processor.
+
+    Time that other programs have taken shall not make groups small; one execution of that length is run alone.
+    """
+    if passed_s / count >= _TOGETHER_S:
+        return 1
+    each_s = max(used_s, passed_s / _MOST_SHARED) / count
+    return max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
 
 
 def resume_key(case: TestCase, round_index: int) -> object:

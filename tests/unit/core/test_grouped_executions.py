@@ -216,3 +216,21 @@ def test_only_drivers_of_ones_own_say_that_their_answers_stay() -> None:
     assert not BackendDriver.answers_stay
     assert FfiBackend.answers_stay
     assert FfiBackend.__module__.startswith("optest.")
+
+
+@pytest.mark.parametrize(
+    ("most", "count", "passed_s", "used_s", "following"),
+    [
+        (1, 1, 0.0001, 0.0001, 2),
+        (64, 64, 0.008, 0.008, 64),  # no more than that
+        (64, 64, 0.06, 0.008, 64),  # others had the processor
+        (64, 64, 0.32, 0.008, 32),  # nobody has it for so long, so the library waits
+        (16, 16, 0.02, 0.02, 16),
+        (16, 16, 0.04, 0.04, 8),
+        (8, 8, 0.2, 0.001, 1),
+    ],
+)
+def test_a_group_is_as_large_as_its_work_allows(
+    most: int, count: int, passed_s: float, used_s: float, following: int
+) -> None:
+    assert session._next_size(most, count, passed_s, used_s) == following
