@@ -43,6 +43,7 @@ _FINE = 1.0 / 64.0
 """Of a rounding: what is smooth changes by so much less, in the same direction."""
 
 _NOT_SMOOTH = 4.0
+_DOUBLE, _AROUND_ZERO, _MOST_NOISE = 2.0**-52, 2.0**-40, 2.0**-10
 _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 
 
@@ -62,6 +63,9 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
         apart = _agree(asked.moved(0, 0.0, takes_apart=True), true, _FINE * asked.step)
         coarse = [asked.moved(time, sign, takes_apart=apart) for time, sign in _TIMES]
         fine = [asked.moved(time, sign * _FINE, takes_apart=apart) for time, sign in _TIMES]
+        is_asked = attributes.get("grad") and asked.step and any(map(_may_be_zero, true))
+        slightest = _DOUBLE / asked.step if is_asked else 0.0
+        double = [asked.moved(time, sign * slightest, takes_apart=apart) for time, sign in _TIMES * bool(slightest)]
     except _FAILS:
         if attributes.get("grad"):  # nothing is differentiated, and there are results alone
             return as_close_as_inputs_allow(inputs, {**attributes, "grad": None}, actual)
@@ -69,7 +73,8 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
     if len(true) != len(actual):
         return [None] * len(actual)
     return [
-        _mask(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+        _beside_zero(np.asarray(got), true[place], [each[place] for each in double])
+        or _mask(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
         for place, got in enumerate(actual)
     ]
 
@@ -150,6 +155,34 @@ def _mask(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
             is_near |= np.abs(wide - each) <= beside
         is_within = is_near | (error <= _FACTOR * spread + last)
     return AsRight(is_within, _doubt(is_within & ~is_near, is_within, true, radius))
+
+
+def _may_be_zero(values: Array) -> bool:
+    return values.dtype.kind in "fc" and 0.0 < _largest(values) <= _FACTOR * _AROUND_ZERO
+
+
+def _beside_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | None:
+    """Gradients that should be zero, of which float64 has its own noise: those of a norm over one element.
+
+    ``others`` are off by one rounding of float64. Where that changes some element by 2⁻⁴⁰ at most, but by an eighth of
+    the largest and more, ``true`` is noise around zero. The same steps in a dtype with the unit roundoff u leave u/2⁻⁵²
+    times as much. What comes from above is 2 at most, so that 8 roundings of it, and never less than 2⁻¹⁰, are the most
+    that is taken for noise.
+    """
+    entry = dtype_of(got.dtype)
+    if (
+        not others
+        or not entry.is_inexact
+        or got.shape != true.shape
+        or any(each.shape != true.shape for each in others)
+    ):
+        return None
+    with np.errstate(all="ignore"):
+        noise = float(np.max(_spread(others, true), initial=0.0))
+        if not 0.0 < noise <= _AROUND_ZERO or not bool((np.abs(true) <= _FACTOR * noise).all()):
+            return None
+        most = min(_FACTOR * noise * entry.unit_roundoff / _DOUBLE, max(_MOST_NOISE, 16.0 * entry.unit_roundoff))
+        return AsRight(np.asarray(np.abs(widen(got) - true) <= most), "")
 
 
 def _spread(others: Sequence[Array], true: Array) -> Array:
