@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from optest.backends.torch_calls.multiples import with_power_of_factors
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
+from optest.spec.calls import call_text
 
 __all__ = ["expected", "expected_in_own_dtype", "terms"]
 
@@ -32,7 +33,7 @@ def expected(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     With ``grad`` the gradients follow. A note says so where torch cannot make the call in float64.
 
     Raises:
-        Fault: UNSUPPORTED for a call whose result is drawn at random.
+        Fault: UNSUPPORTED for a call whose result is drawn at random, BAD_CASE for one that torch on the CPU refuses.
     """
     return _expected(inputs, attributes, in_own_dtype=False)
 
@@ -62,17 +63,45 @@ def _gradients(call: TorchCall, inputs: Sequence[Any], in_own_dtype: bool) -> li
 def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_dtype: bool) -> list[Any]:
     is_moved = rule is not None and rule.kind in _AS_THEY_ARE
     if (is_moved and not call.beside) or _compares(call):
-        return [_unrounded(leaf, _dtype_of(leaf)) for leaf in _made(call, on_cpu(inputs))]
-    kinds = _kinds(call, inputs)
-    leaves: list[Any] | None = None
+        with _refusal_told(call):
+            leaves = _made(call, on_cpu(inputs))
+        return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
+    with _refusal_told(call):
+        kinds = _kinds(call, inputs)
+    wide: list[Any] | None = None
     notes: list[Any] = []
     if not in_own_dtype:
-        leaves, notes = _in_float64(call, inputs, [shape for shape, _ in kinds])
-    if leaves is None:
-        leaves = _made(call, on_cpu(inputs))
-        kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in leaves]
-    found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(leaves, kinds, strict=True)]
+        wide, notes = _in_float64(call, inputs, [shape for shape, _ in kinds])
+    if wide is None:
+        with _refusal_told(call):
+            wide = _made(call, on_cpu(inputs))
+        kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in wide]
+    found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(wide, kinds, strict=True)]
     return [*(_changed_first(call, found) if is_moved else _beside(call, found)), *notes]
+
+
+@contextmanager
+def _refusal_told(call: TorchCall) -> Iterator[None]:
+    """While inside, torch's refusal of the call as the case writes it is the case's fault; a kernel that the CPU has
+    not got is not.
+
+    Raises:
+        Fault: BAD_CASE, in torch's words.
+    """
+    try:
+        yield
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        text = str(error).strip()
+        if isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS):
+            raise
+        said = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {text}"
+        raise Fault(
+            Reason.BAD_CASE, f"{said}; correct the call, or state expects_error if it should be refused"
+        ) from None
+
+
+_LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
+"""What torch says of kernels and of memory that it has not got."""
 
 
 def _changed_first(call: TorchCall, found: list[Any]) -> list[Any]:

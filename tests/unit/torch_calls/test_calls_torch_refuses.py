@@ -1,0 +1,31 @@
+"""A call that torch itself refuses is the case's fault, and is told in torch's words."""
+
+from __future__ import annotations
+
+import pytest
+from torch_kit import case, tensor, verdict
+
+from optest.spec import Reason
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("torch.matmul(input0, input1)", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
+        ("torch.relu(input0, foo=3)", "TypeError: relu() got an unexpected keyword argument 'foo'"),
+        ("torch.sum(input0, dim=7)", "IndexError: Dimension out of range"),
+        ("torch.reshape(input0, [4])", "RuntimeError: shape '[4]' is invalid for input of size 6"),
+    ],
+)
+def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
+    found = verdict(case(text, tensor((2, 3)), tensor((2, 3))))
+    assert found.reason is Reason.BAD_CASE
+    assert f"torch on the CPU refuses {text}: {words}" in found.message
+    assert "traceback_tail" not in found.details
+
+
+def test_a_kernel_that_the_cpu_has_not_got_is_no_fault_of_the_case() -> None:
+    found = verdict(case("torch.linalg.cholesky(input0)", tensor((2, 2), "float16")))
+    assert found.reason is Reason.REFERENCE_FAILED
