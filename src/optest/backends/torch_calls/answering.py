@@ -12,7 +12,11 @@ from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.compiled import compiled, differentiated_by
 from optest.backends.torch_calls.cpu_tensors import copied
 from optest.backends.torch_calls.devices import kept_on_device, require_on_device
-from optest.backends.torch_calls.expected_gradients import can_be_differentiated, gradients_from_above
+from optest.backends.torch_calls.expected_gradients import (
+    can_be_differentiated,
+    gradients_from_above,
+    has_floating_input,
+)
 from optest.backends.torch_calls.gradients import Differentiated, Draw, changeable, differentiated
 from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
 from optest.backends.torch_calls.lint import require_legal_positions
@@ -114,6 +118,8 @@ def _with_gradients_if_any(
     call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
 ) -> list[Any]:
     """What the call yields, and its gradients unless torch on the CPU cannot differentiate it, either."""
+    if not has_floating_input(call, inputs):
+        return _results(call, changeable(call, tensors), asked, refuses=False)
     try:
         return with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
     except (RuntimeError, NotImplementedError, TypeError, ValueError, Fault):

@@ -27,7 +27,7 @@ from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
 
-__all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "in_float64"]
+__all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "has_floating_input", "in_float64"]
 
 _CPU = torch.device("cpu")
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -61,6 +61,8 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     Raises:
         Fault: UNSUPPORTED if torch cannot differentiate the call.
     """
+    if not has_floating_input(call, inputs):
+        raise Fault(Reason.UNSUPPORTED, f"{call.call.function} is given nothing that it could be differentiated by")
     draw = gradients_from_above(call, inputs)
     notes: list[Any] = []
     if in_own_dtype:
@@ -87,6 +89,11 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
         ),
         *notes,
     ]
+
+
+def has_floating_input(call: TorchCall, inputs: Sequence[Any]) -> bool:
+    """Whether there is an input that could have a gradient: ``linspace(0, 1, 5)`` has none."""
+    return any(dtype_of(inputs[index].dtype).is_inexact for index in call.call.tensors())
 
 
 def can_be_differentiated(call: TorchCall, inputs: Sequence[Any]) -> bool:
