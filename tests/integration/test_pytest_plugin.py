@@ -297,10 +297,19 @@ def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     late = fresh / "late.yaml"
     late.write_text("# " + "long " * 2000 + "\ncases:\n" + CASES.partition("cases:\n")[2] + "model: late\n")
     assert run(fresh, "--list-models").stdout.split() == ["late", "gpt-oss", "granite4h"]
+    (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = models\n")
+    assert run(fresh, "--list-models").stdout.split() == ["gpt-oss", "granite4h"]
+    assert "4/12 tests collected" in run(fresh, "--collect-only", "-q", ".", "-k", "late").stdout
+    assert "no tests collected" in run(fresh, "--collect-only", "-q", "-k", "late").stdout
     (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = nowhere\n")
     done = run(fresh)
     assert done.returncode == 4
     assert re.search(r"pytest.ini: optest_models names \S+nowhere, which is not there", done.stderr + done.stdout)
+
+
+def test_other_options_of_a_run_are_stated_by_their_variables(fresh: Path) -> None:
+    done = run(fresh, "-k", "mul_ok and model_gpt_oss", "-rs", OPTEST_MAX_BYTES="10")
+    assert re.search(r"SKIPPED.*--max-bytes", done.stdout), done.stdout
 
 
 def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Path) -> None:

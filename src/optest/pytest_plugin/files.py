@@ -15,6 +15,7 @@ __all__ = ["add_stated", "files_of", "is_taken"]
 
 _SUFFIXES = (".yaml", ".yml")
 _STATED = pytest.StashKey[list[Path]]()
+_ONLY_STATED = pytest.StashKey[bool]()
 
 
 def add_stated(config: pytest.Config) -> None:
@@ -25,6 +26,7 @@ def add_stated(config: pytest.Config) -> None:
     """
     stated = config.stash[_STATED] = list(config.getini("optest_models"))
     is_said = config.args_source is pytest.Config.ArgsSource.ARGS
+    config.stash[_ONLY_STATED] = bool(stated) and not is_said
     names_files = any(each.partition("::")[0].endswith(_SUFFIXES) for each in config.args)
     if names_files or (is_said and not _asks_for_models(config)):
         return
@@ -39,15 +41,17 @@ def _asks_for_models(config: pytest.Config) -> bool:
 
 
 def is_taken(path: Path, config: pytest.Config) -> bool:
-    """Whether this file is one of cases: by its name on the command line, else by its keys."""
+    """Whether this file is one of cases: by its name on the command line, else by its keys.
+
+    Where the ini says which files are, and the command line names none, no others are.
+    """
     if path.suffix not in _SUFFIXES:
         return False
     if any(path == _path(each, config) for each in config.args):
         return True
-    keys = collecting.top_keys(path)
     if any(path.is_relative_to(folder) for folder in config.stash[_STATED]):
-        return not keys.isdisjoint(("model", "cases"))
-    return keys.issuperset(("model", "cases"))
+        return not collecting.top_keys(path).isdisjoint(("model", "cases"))
+    return not config.stash[_ONLY_STATED] and collecting.top_keys(path).issuperset(("model", "cases"))
 
 
 def files_of(config: pytest.Config) -> Iterator[Path]:
