@@ -44,7 +44,7 @@ def notes(found: Verdict) -> str:
 def test_results_without_a_gradient_are_judged(name: str) -> None:
     found = verdict(CALLS[name])
     assert found.status is Status.PASSED, found
-    assert re.search("no gradients: .*(gives no gradient|cannot differentiate|is given nothing)", notes(found))
+    assert re.search("gives no gradient|cannot differentiate|is given nothing", notes(found))
     assert verdict(CALLS[name], Wrong(first_wrong)).reason is Reason.VALUE
 
 
