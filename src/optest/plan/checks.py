@@ -27,7 +27,7 @@ __all__ = [
     "require_tolerance",
 ]
 
-RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env", "library", "mapping")
+RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env", "library", "mapping", "profile")
 """Keys of a backend's options that start programs, change what they start, or say which C is loaded and called."""
 
 

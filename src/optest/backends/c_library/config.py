@@ -20,7 +20,7 @@ from optest.spec import Numerics, TensorSpec, TestCase
 __all__ = ["FfiConfig", "is_shared_object", "read_ffi_config"]
 
 _KEYS = (
-    *("library", "headers", "mapping", "device", "outputs"),
+    *("library", "headers", "mapping", "profile", "device", "outputs"),
     *("call", "guard", "threads", "sanitizer", "invariant", "probes"),
 )
 _GUARDS = ("heap", "pages")
@@ -175,7 +175,13 @@ class _Reader(SectionReader):
         return tuple(map(self._absolute, listed))
 
     def _mapping(self) -> tuple[Path, LibraryMapping | None]:
-        stated = self.section.get("mapping")
+        stated = self.section.get("mapping", self.section.get("profile"))
+        if stated != self.section.get("profile", stated):
+            said = (
+                f"is {self.section['profile']!r}, but mapping is {stated!r}: they are two names of one thing; state one"
+            )
+            self.say("profile", said)
+            return Path(), None
         if not isinstance(stated, str) or not stated:
             said = "is missing; it" if stated is None else f"is {stated!r}, but"
             self.say("mapping", f"{said} should be infiniop, or a file.yaml of yours (--mapping)")
