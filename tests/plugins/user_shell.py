@@ -25,6 +25,6 @@ Shell = Callable[..., Ended]
 
 
 def user_environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPTEST_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPTEST_", "TORCHINDUCTOR_"))}
     plugins = str(ROOT / "tests" / "plugins")
     return {**kept, "PYTHONPATH": plugins, "COLUMNS": "120", **more}
