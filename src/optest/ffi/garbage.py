@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,9 @@ __all__ = ["HeapGarbage"]
 _M_PERTURB = -6
 _SIZES = (*range(24, 264, 16), *range(24, 264, 16), *range(264, 1033, 16))
 """Usable sizes of the blocks that a thread keeps: several of the small ones, of which descriptors are made."""
+
+_WANTED = list(_SIZES)
+_MOST_ROUNDS = 64
 
 
 class HeapGarbage:
@@ -28,25 +32,81 @@ class HeapGarbage:
     @staticmethod
     def scribble(byte: int) -> None:
         """From now on it is ``byte``, also in the blocks that are free already."""
-        functions = _malloc()
-        if functions is None:
+        malloc = _malloc()
+        if malloc is None:
             return
-        mallopt, take, copy, write, free = functions
-        mallopt(_M_PERTURB, byte ^ 0xFF or 1)  # fresh blocks get the complement; 0 would end it
-        if byte:  # a copy of a text takes and writes in one call
-            for block in [copy(text) for text in _texts(byte)]:
-                free(block)
-            return
-        for block, size in [(take(size), size) for size in _SIZES]:
-            write(block, byte, size)
-            free(block)
+        malloc.mallopt(_M_PERTURB, byte ^ 0xFF or 1)  # fresh blocks get the complement; 0 would end it
+        blocks = _written_with(malloc, byte)
+        sizes = [malloc.usable_size(block) for block in blocks]
+        if sizes != _WANTED:
+            _write(malloc, byte, blocks)
+        _free(malloc, blocks)
+        again = [malloc.malloc(size) for size in _SIZES]
+        if sizes != _WANTED or again != blocks:
+            _write(malloc, byte, again)
+        _free(malloc, again)
+        found = zip(_SIZES, sizes, blocks, again, strict=True)
+        for size in {size for size, usable, block, taken in found if usable != size or block != taken}:
+            _write_next(malloc, byte, size)
 
     @staticmethod
     def end() -> None:
         """Fresh blocks hold what they hold again."""
-        functions = _malloc()
-        if functions is not None:
-            functions[0](_M_PERTURB, 0)
+        malloc = _malloc()
+        if malloc is not None:
+            malloc.mallopt(_M_PERTURB, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Malloc:
+    """Functions of glibc."""
+
+    mallopt: Any
+    malloc: Any
+    strdup: Any
+    memset: Any
+    free: Any
+    usable_size: Any
+
+
+def _written_with(malloc: _Malloc, byte: int) -> list[int]:
+    """One block for each of the sizes."""
+    if byte:  # a copy of a text takes and writes in one call
+        return [malloc.strdup(text) for text in _texts(byte)]
+    blocks = [malloc.malloc(size) for size in _SIZES]
+    for block, size in zip(blocks, _SIZES, strict=True):
+        malloc.memset(block, byte, size)
+    return blocks
+
+
+def _write(malloc: _Malloc, byte: int, blocks: list[int]) -> None:
+    """To the very end, which a block of another size has elsewhere."""
+    for block in blocks:
+        malloc.memset(block, byte, malloc.usable_size(block))
+
+
+def _free(malloc: _Malloc, blocks: list[int]) -> None:
+    """So that they are taken again in the same order."""
+    for block in reversed(blocks):
+        malloc.free(block)
+
+
+def _write_next(malloc: _Malloc, byte: int, size: int) -> None:
+    """Take, write and free blocks of a size until those that come first are written.
+
+    malloc gives one that is larger than asked for where what would be left over is too small to be a block, and free
+    puts that elsewhere; and it moves other free blocks to the thread's own, which are full before ours come back.
+    """
+    count = _SIZES.count(size)
+    written: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        blocks = [malloc.malloc(size) for _ in range(count)]
+        others = [block for block in blocks if block not in written]
+        _write(malloc, byte, others)
+        written.update(block for block in others if malloc.usable_size(block) == size)
+        _free(malloc, blocks)
+        if not others:
+            return
 
 
 @cache
@@ -56,18 +116,20 @@ def _texts(byte: int) -> tuple[ctypes.c_char_p, ...]:
 
 
 @cache
-def _malloc() -> tuple[Any, Any, Any, Any, Any] | None:
-    """mallopt, malloc, strdup, memset and free of glibc; None under another malloc, a sanitizer's among them."""
+def _malloc() -> _Malloc | None:
+    """None under another malloc, a sanitizer's among them."""
     if sys.platform != "linux":
         return None
     process = ctypes.PyDLL(None)
     if not hasattr(process, "gnu_get_libc_version") or hasattr(process, "__sanitizer_get_current_allocated_bytes"):
         return None
-    mallopt, take, copy = process.mallopt, process.malloc, process.strdup
-    write, free = process.memset, process.free
-    mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
-    take.argtypes, take.restype = (ctypes.c_size_t,), ctypes.c_void_p
-    copy.argtypes, copy.restype = (ctypes.c_char_p,), ctypes.c_void_p
-    write.argtypes, write.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), None
-    free.argtypes, free.restype = (ctypes.c_void_p,), None
-    return mallopt, take, copy, write, free
+    found = _Malloc(
+        process.mallopt, process.malloc, process.strdup, process.memset, process.free, process.malloc_usable_size
+    )
+    found.usable_size.argtypes, found.usable_size.restype = (ctypes.c_void_p,), ctypes.c_size_t
+    found.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    found.malloc.argtypes, found.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+    found.strdup.argtypes, found.strdup.restype = (ctypes.c_char_p,), ctypes.c_void_p
+    found.memset.argtypes, found.memset.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), None
+    found.free.argtypes, found.free.restype = (ctypes.c_void_p,), None
+    return found

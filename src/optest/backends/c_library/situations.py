@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -64,12 +65,26 @@ def garbage(situation: Situation) -> Iterator[Callable[[], int]]:
         yield lambda: 0
         return
     before = heap_bytes() or 0
-    HeapGarbage.scribble(situation.garbage)
-    grown = (heap_bytes() or 0) - before
+    with _no_collector():
+        HeapGarbage.scribble(situation.garbage)
+        grown = (heap_bytes() or 0) - before
+        try:
+            yield lambda: grown
+        finally:
+            HeapGarbage.end()
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """While inside, Python's collector of cycles frees nothing: a library would be given those blocks first."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
     try:
-        yield lambda: grown
+        yield
     finally:
-        HeapGarbage.end()
+        gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,7 @@ OF_HEAP = Suspect(
     what="what fresh or freed heap memory held",
 )
 SUSPECTS = (
+    OF_HEAP,
     Suspect(situation=_with(outputs=Poison.X5A), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(situation=_with(outputs=Poison.FF), reason=Reason.UNWRITTEN, what=_OUTPUTS),
     Suspect(situation=_with(workspace=0x00), reason=Reason.WORKSPACE, what=_WORKSPACE),
@@ -110,5 +126,4 @@ SUSPECTS = (
         reason=Reason.STATE,
         what="which other descriptors are alive, or what became of destroyed ones",
     ),
-    OF_HEAP,
 )

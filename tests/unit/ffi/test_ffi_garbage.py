@@ -1,0 +1,92 @@
+"""Whatever the heap looks like, the blocks that malloc gives next hold what was asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from optest.ffi.garbage import HeapGarbage
+
+pytestmark = pytest.mark.skipif(not HeapGarbage.is_possible(), reason="needs glibc's malloc")
+
+process = ctypes.PyDLL(None)
+process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    HeapGarbage.end()
+
+
+def taken(*sizes: int) -> list[int]:
+    return [process.malloc(size) for size in sizes]
+
+
+def freed(blocks: list[int]) -> None:
+    for block in blocks:
+        process.free(block)
+
+
+def held(block: int, size: int) -> bytes:
+    """What a block of usable size holds behind malloc's own two words; the last byte is a text's end."""
+    return ctypes.string_at(block, size - 1)[16:]
+
+
+def is_all(byte: int, content: bytes) -> bool:
+    """What malloc cuts out of another block is written by ``M_PERTURB``, which cannot write 0xFF but 0xFE."""
+    return set(content) in ({byte}, {0xFE if byte == 0xFF else byte})
+
+
+@contextmanager
+def free_blocks(size: int, seed: int) -> Iterator[None]:
+    """Free blocks of the size and of the next one, more than a thread keeps, with taken ones between them."""
+    choice = random.Random(seed)
+    blocks = taken(*(size + choice.choice((0, 0, 16)) for _ in range(choice.randrange(80))))
+    for block in blocks:
+        ctypes.memset(block, 0x33, size)
+    kept, others = blocks[::2], blocks[1::2]
+    choice.shuffle(others)
+    freed(others)
+    kept += taken(*([size] * choice.randrange(9)))
+    yield
+    freed(kept)
+
+
+@pytest.mark.parametrize("byte", [0x00, 0x5A, 0xFF])
+@pytest.mark.parametrize("size", [24, 40, 88, 120, 248])
+def test_the_next_blocks_hold_the_byte(byte: int, size: int) -> None:
+    for seed in range(200):
+        with free_blocks(size, seed):
+            HeapGarbage.scribble(byte)
+            blocks = taken(size, size)
+            contents = [held(block, size) for block in blocks]
+            HeapGarbage.end()
+        freed(blocks)
+        assert all(is_all(byte, each) for each in contents), seed
+
+
+@pytest.mark.parametrize("size", [280, 520, 776])
+def test_so_does_one_larger_block(size: int) -> None:
+    for seed in range(200):
+        with free_blocks(size, seed):
+            HeapGarbage.scribble(0xFF)
+            (block,) = taken(size)
+            content = held(block, size)
+            HeapGarbage.end()
+        freed([block])
+        assert is_all(0xFF, content), seed
+
+
+def test_at_the_end_fresh_blocks_are_left_alone() -> None:
+    HeapGarbage.scribble(0xFF)
+    HeapGarbage.end()
+    (block,) = taken(3_000_000)  # fresh from the kernel
+    content = ctypes.string_at(block, 4096)
+    freed([block])
+    assert content == bytes(4096)
