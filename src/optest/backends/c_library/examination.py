@@ -10,9 +10,11 @@ from typing import Any
 from optest.backends.c_library.brief import BriefCall
 from optest.backends.c_library.config import FfiConfig
 from optest.backends.c_library.described import DescribedCase
+from optest.backends.c_library.examined import ONE_CALL_ASKED, Examined, checks_of_one_call
 from optest.backends.c_library.manners import Manners, nothing_to_say, require_no_leak_of_refusals
 from optest.backends.c_library.memory import CaseMemory
-from optest.backends.c_library.probes import ONE_CALL_ASKED, Examined, Policy, Probe, checks_of_one_call
+from optest.backends.c_library.policy import Policy
+from optest.backends.c_library.probes import Probe
 from optest.backends.c_library.session import opened
 from optest.backends.c_library.subject import Subject
 from optest.backends.c_library.threads import ThreadCounts
