@@ -14,12 +14,19 @@ _RUNAWAY = """
 import os, signal, sys, time
 mark, ways, first_parent = sys.argv[1], sys.argv[2].split(","), sys.argv[3]
 is_first = True
+arrival, on_the_way = os.pipe()  # neither outlives a "clear"
 for way in ways:
     if way == "fork":
+        parent = os.getpid()
         if os.fork():
             if is_first:
-                time.sleep(600 if first_parent == "stay" else 0.3)
+                os.close(on_the_way)
+                os.read(arrival, 1)
+                if first_parent == "stay":
+                    time.sleep(600)
             os._exit(0)
+        while not is_first and os.getppid() == parent:
+            time.sleep(0.001)
         is_first = False
     elif way == "setsid":
         os.setsid()
@@ -28,14 +35,19 @@ for way in ways:
             signal.signal(number, signal.SIG_IGN)
     elif way == "clear":
         os.execve(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", mark], {})
+os.close(on_the_way)
 time.sleep(600)
 """
+
+DEADLINES_S = (0.6, 6.0, 60.0)
+"""Of commands that do not end: on a busy machine the first may be too short for what has to happen before it."""
 
 
 def runaway(ways: str, *, parent: str = "stay") -> tuple[list[str], str]:
     """A command that goes through ``ways`` (fork, setsid, ignore, clear) and sleeps, and the mark in its argv.
 
-    After every fork the child goes on and its parent ends, but the first parent, which may ``stay`` or ``exit`` later.
+    After every fork the child goes on and its parent ends, but the first parent, which may ``stay``, or ``exit`` when
+    the last child has gone all ways and the others are gone.
     """
     mark = f"mark-{uuid.uuid4().hex}"
     return [sys.executable, "-c", _RUNAWAY, mark, ways, parent], mark
@@ -56,7 +68,7 @@ def alive(mark: str) -> list[int]:
     return found
 
 
-def gone(mark: str, within_s: float = 5.0) -> bool:
+def gone(mark: str, within_s: float = 60.0) -> bool:
     """Whether no marked process is left, at the latest after ``within_s``."""
     deadline = time.monotonic() + within_s
     while alive(mark):
@@ -66,7 +78,7 @@ def gone(mark: str, within_s: float = 5.0) -> bool:
     return True
 
 
-def wait_until_alive(mark: str, count: int = 1, within_s: float = 10.0) -> None:
+def wait_until_alive(mark: str, count: int = 1, within_s: float = 60.0) -> None:
     deadline = time.monotonic() + within_s
     while len(alive(mark)) < count:
         assert time.monotonic() < deadline, f"{mark} never ran"
