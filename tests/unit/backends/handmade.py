@@ -34,7 +34,7 @@ def command_case(
     """``add`` of two 2x3 tensors with the configuration ``config``."""
     config = fields.pop("config", {})
     fields.setdefault("outputs", (spec(kind, 2, 3),))
-    fields.setdefault("timeout_s", 20.0)
+    fields.setdefault("timeout_s", 200.0)
     return case_of(
         ADD,
         spec(kind, 2, 3),
