@@ -7,6 +7,9 @@ import sys
 import uuid
 from pathlib import Path
 
+SECONDS = (1, 10, 100)
+"""A deadline after which the last words were said: on a busy machine a later one."""
+
 PLAN = """
 version: 1
 backend: command
@@ -15,7 +18,7 @@ cases:
   - op: relu
     name: hangs
     shapes: {{input0: [2]}}
-    timeout: 1
+    timeout: {timeout}
     backend_config:
       command:
         command: [sh, -c, "echo last words >&2; setsid sleep 600.{mark} & sleep 600.{mark}"]
@@ -30,12 +33,15 @@ cases:
 
 def test_a_hang_is_reported_with_its_last_words_and_cleaned_up(tmp_path: Path) -> None:
     mark = str(uuid.uuid4().int)[:12]
-    (tmp_path / "plan.yaml").write_text(PLAN.format(mark=mark))
     command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    said = finished.stdout + finished.stderr
-    assert finished.returncode == 1, said
-    assert "DEADLINE" in said
+    for timeout in SECONDS:
+        (tmp_path / "plan.yaml").write_text(PLAN.format(mark=mark, timeout=timeout))
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        said = finished.stdout + finished.stderr
+        assert finished.returncode == 1, said
+        assert "DEADLINE" in said
+        if "last words" in said:
+            break
     assert "last words" in said
     assert "1 passed" in said
     assert (tmp_path / "cleaned").exists()
@@ -44,10 +50,10 @@ def test_a_hang_is_reported_with_its_last_words_and_cleaned_up(tmp_path: Path) -
 
 
 def test_a_wrong_configuration_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    plan = PLAN.format(mark="1").replace("[cp,", "[cp, '{inptu0}',")
+    plan = PLAN.format(mark="1", timeout=1).replace("[cp,", "[cp, '{inptu0}',")
     (tmp_path / "plan.yaml").write_text(plan)
     command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     said = finished.stdout + finished.stderr
     assert finished.returncode == 2, said
     assert "plan.yaml:" in said

