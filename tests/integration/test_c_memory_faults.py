@@ -164,11 +164,9 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
 
 
 @pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def objects(c_library: Path) -> list[str]:
     """The faulty function in front of the right library, and that library."""
-    folder = tmp_path_factory.mktemp("memory") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2"], cwd=folder, check=True, timeout=120)
+    folder = c_library
     (folder / "shim.c").write_text("#include <signal.h>\n" + SHIM.replace("FAULTS", ", ".join(FAULTS[1:]).upper()))
     command = ["gcc", "-O1", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", "libshim.so", "shim.c", "-pthread", "-lm"]
     subprocess.run(command, cwd=folder, check=True, timeout=60)
@@ -685,22 +683,14 @@ OF_DESCRIPTORS = {
 QUICK = ("rms_norm_shares_eps", "mul_descriptor_leaks")
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("broken") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2", "broken"], cwd=folder, check=True, timeout=120)
-    return folder
-
-
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in OF_DESCRIPTORS]
 )
 def test_what_descriptors_share_is_state(
-    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     asked_of_it, reasons = OF_DESCRIPTORS[name]
-    place = {"library": str(broken / "broken"), "headers": str(broken / "include")}
+    place = {"library": str(c_library / "broken"), "headers": str(c_library / "include")}
     monkeypatch.setenv("INFINIOP_FAULT", name)
     (result,) = answer(tmp_path, [asked_of_it], **place)
     assert result.reason in reasons, result.verdict.message

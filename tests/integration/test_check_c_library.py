@@ -17,8 +17,6 @@ from optest.api.checking import check, write
 from optest.api.running import RunOutcome, run
 from optest.spec import BAD_STATUSES, CaseResult, Reason
 
-SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
-
 pytestmark = [
     pytest.mark.cxx,
     pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
@@ -63,12 +61,8 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A built copy of the example, with the broken library beside the right one."""
-    folder = tmp_path_factory.mktemp("library") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
-    return folder
+def library(c_library: Path) -> Path:
+    return c_library
 
 
 @pytest.fixture(autouse=True)

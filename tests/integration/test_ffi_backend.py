@@ -16,7 +16,6 @@ from optest.errors import OptestError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, CheckState, Reason, Status
 
-SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
 BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_library" / "mappings" / "infiniop.yaml"
 
 pytestmark = [
@@ -31,12 +30,8 @@ TRANSPOSED = {"shape": [4, 5], "strides": [1, 4]}
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A built copy of the example, with the broken library beside the right one."""
-    folder = tmp_path_factory.mktemp("library") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
-    return folder
+def library(c_library: Path) -> Path:
+    return c_library
 
 
 @pytest.fixture(autouse=True)

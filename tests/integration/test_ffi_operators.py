@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import yaml
 from optest.api.running import RunOutcome, run
 from optest.backends.c_library.mapping_file import mapping_path, read_mapping
 from optest.spec import Reason, Status
-
-SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
 
 pytestmark = [
     pytest.mark.cxx,
@@ -30,11 +27,8 @@ NARROW_EPS = 9.999999747378752e-06
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2", "all", "broken"], cwd=folder, check=True, timeout=120)
-    return folder
+def library(c_library: Path) -> Path:
+    return c_library
 
 
 @pytest.fixture(autouse=True)

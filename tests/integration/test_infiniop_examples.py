@@ -21,11 +21,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("library") / "c_library"
-    shutil.copytree(EXAMPLES / "c_library", folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "-s", "-j2", "CFLAGS=-O1"], cwd=folder, check=True, timeout=240)
-    return folder
+def root(c_library: Path) -> Path:
+    return c_library
 
 
 def ran(script: str, *arguments: str, root: Path | None) -> subprocess.CompletedProcess[str]:

@@ -59,7 +59,6 @@ from optest.infiniop.comparison import Discrepancy
 from optest.infiniop.testing import OperatorTestFailed
 from optest.spec import CaseResult, Fault, Reason, Status
 
-SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
 CPU, F32 = InfiniDeviceEnum.CPU, InfiniDtype.F32
 INF = float("inf")
 
@@ -73,13 +72,8 @@ OpenWith = Callable[[str], InfiniLib]
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A built copy of the example, with the broken library beside the right one."""
-    folder = tmp_path_factory.mktemp("library") / "c_library"
-    shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    command = ["make", "-s", "-j2", "CFLAGS=-O1", "all", "broken"]
-    subprocess.run(command, cwd=folder, check=True, timeout=240)
-    return folder
+def library(c_library: Path) -> Path:
+    return c_library
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,12 +41,9 @@ class Example:
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Example:
-    folder = tmp_path_factory.mktemp("example") / "c_library"
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("build", "lib", "broken", "asan"))
-    subprocess.run(["make", "CFLAGS=-O1"], cwd=folder, check=True, capture_output=True)
-    header = read_headers([folder / "include"])
-    library = open_library(["infiniop", "infinirt"], root=folder)
+def example(c_library: Path) -> Example:
+    header = read_headers([c_library / "include"])
+    library = open_library(["infiniop", "infinirt"], root=c_library)
     inspection = inspect_library(library, header)
     codes = StatusCodes.of(header.enum("infiniStatus_t"))
     functions = {
