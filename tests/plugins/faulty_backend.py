@@ -80,9 +80,8 @@ def _hang_in_c(case: Any, inputs: Arrays) -> Arrays:
 
 def _leave_children(case: Any, inputs: Arrays) -> Arrays:
     """A daemon in a session of its own that cleared its environment."""
-    subprocess.Popen(
-        [sys.executable, "-c", "import os,time; os.fork() and os._exit(0); os.setsid(); time.sleep(3600)"], env={}
-    )
+    daemon = "import os,time; os.fork() and os._exit(0); os.setsid(); time.sleep(3600)"
+    subprocess.Popen([sys.executable, "-c", daemon, case.backend_config["faulty"].get("mark", "")], env={})
     os._exit(3)
 
 

@@ -19,7 +19,12 @@ __all__ = ["TRACEBACK_SIGNAL", "Child", "start_child"]
 TRACEBACK_SIGNAL = signal.SIGUSR1
 """A Python child hands this to ``faulthandler.register`` so that :meth:`Child.write_traceback` works."""
 
-_TRACEBACK_S = 0.2
+_TRACEBACK_S = 3.0
+"""How long a child that does not write its traceback is waited for: it may have no processor, or block the signal."""
+
+_LOOK_S = 0.02
+_SAME_LOOKS = 5
+"""After as many looks at the same words nothing more comes."""
 
 _WITHOUT_ITS_GUARD = Ended(
     returncode=-signal.SIGKILL,
@@ -80,12 +85,18 @@ class Child:
             return self._ended.returncode, self._ended.signal
 
     def write_traceback(self) -> None:
-        """Have the child write where it stands to its log, also when it is stuck in C, and wait a moment for that."""
+        """Have the child write where it stands to its log, also when it is stuck in C, and wait until that is done."""
         if self._ended is not None:
             return
+        before = told = self.stderr_tail()
+        same = 0
         with suppress(ProcessLookupError):
             os.kill(self.pid, TRACEBACK_SIGNAL)
-            time.sleep(_TRACEBACK_S)
+            ends = time.monotonic() + _TRACEBACK_S
+            while same < _SAME_LOOKS and time.monotonic() < ends:
+                time.sleep(_LOOK_S)
+                last, told = told, self.stderr_tail()
+                same = same + 1 if told == last != before else 0
 
     def kill(self) -> tuple[int, int | None]:
         """End the child with every descendant and return as :meth:`wait`; harmless when it is over already."""

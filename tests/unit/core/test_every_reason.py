@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def case_of(op: str = "add", backend: str = "faulty", fault: str = "none", **cha
         attributes=changes.pop("attributes", None) or descriptor.bind({}),
         backend=BackendTarget(name=backend, kind="faulty"),
         backend_config={backend: {"fault": fault, **changes.pop("config", {})}},
-        timeout_s=changes.pop("timeout_s", 20.0),
+        timeout_s=changes.pop("timeout_s", 200.0),
         **changes,
     )
 
@@ -129,7 +130,7 @@ def test_a_worker_finds_the_same(in_worker: Any, fault: str, status: Status, rea
 
 @pytest.mark.parametrize(("fault", "status", "reason"), IN_WORKER)
 def test_death_and_hang_end_the_case_alone(in_worker: Any, fault: str, status: Status, reason: Reason) -> None:
-    timeout_s = 1.0 if status is Status.TIMEOUT else 20.0
+    timeout_s = 1.0 if status is Status.TIMEOUT else 200.0
     (verdict,) = in_worker(case_of(fault=fault, timeout_s=timeout_s)).verdicts
     assert (verdict.status, verdict.reason) == (status, reason), verdict.message
     (after,) = in_worker(case_of()).verdicts
@@ -144,8 +145,8 @@ def test_the_honest_backend_passes_with_evidence(in_worker: Any) -> None:
 
 
 def test_a_crash_and_a_hang_say_where_they_were(in_worker: Any) -> None:
-    for fault, function in (("segfault", "_segfault"), ("hang in C", "_hang_in_c")):
-        (verdict,) = in_worker(case_of(fault=fault, timeout_s=1.0)).verdicts
+    for fault, function, timeout_s in (("segfault", "_segfault", 200.0), ("hang in C", "_hang_in_c", 1.0)):
+        (verdict,) = in_worker(case_of(fault=fault, timeout_s=timeout_s)).verdicts
         assert f"in {function}" in verdict.details["stderr_tail"]
 
 
@@ -155,7 +156,7 @@ def test_the_end_of_stderr_is_kept(in_worker: Any) -> None:
     assert "about to exit" in verdict.details["stderr_tail"]
 
 
-def sleepers() -> list[int]:
+def sleepers(mark: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -163,14 +164,15 @@ def sleepers() -> list[int]:
                 command = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"os.setsid(); time.sleep(3600)" in command:
+            if mark.encode() in command:
                 found.append(int(entry.name))
     return found
 
 
 def test_no_descendant_survives(in_worker: Any) -> None:
-    in_worker(case_of(fault="children"))
-    assert sleepers() == []
+    mark = f"mark-{uuid.uuid4().hex}"
+    in_worker(case_of(fault="children", config={"mark": mark}))
+    assert sleepers(mark) == []
 
 
 @pytest.mark.parametrize(

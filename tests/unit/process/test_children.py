@@ -179,6 +179,18 @@ def test_every_thread_that_waits_is_told_of_the_end(child: Child, monkeypatch: p
     assert ends == [(-signal.SIGKILL, signal.SIGKILL)] * 3
 
 
+def test_a_traceback_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    """On a busy machine a child may have no processor for a while."""
+    slow = "import signal, sys, time; from optest.process import Channel, TRACEBACK_SIGNAL\n"
+    slow += "def told(*_):\n    time.sleep(0.6); print('here', file=sys.stderr, flush=True)\n"
+    slow += "signal.signal(TRACEBACK_SIGNAL, told); Channel(*map(int, sys.argv[-2:])).send(b'ready'); time.sleep(600)"
+    environment = os.environ | ENVIRONMENT
+    with start_child([sys.executable, "-c", slow], env=environment, stderr_path=tmp_path / "log") as child:
+        assert child.receive(200) == b"ready"
+        child.write_traceback()
+        assert child.stderr_tail() == "here\n"
+
+
 def test_two_children_are_independent(tmp_path: Path) -> None:
     start = [sys.executable, "-c", WORKER]
     environment = os.environ | ENVIRONMENT
