@@ -39,8 +39,6 @@ from optest.spec import (
     dtype,
 )
 
-SOURCE = Path(__file__).parents[2] / "examples" / "c_library"
-
 pytestmark = [
     pytest.mark.cxx,
     pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("make")), reason="needs gcc and make"),
