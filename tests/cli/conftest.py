@@ -16,7 +16,7 @@ from user_shell import Ended, Shell, user_environment
 def optest(tmp_path: Path) -> Shell:
     """Run ``optest`` with these arguments in the test's folder."""
 
-    def call(*arguments: Any, env: dict[str, str] | None = None, timeout: float = 120) -> Ended:
+    def call(*arguments: Any, env: dict[str, str] | None = None, timeout: float = 600) -> Ended:
         ended = subprocess.run(
             [sys.executable, "-m", "optest", *map(str, arguments)],
             cwd=tmp_path,
