@@ -48,9 +48,18 @@ def _grouped(cases: Sequence[TestCase]) -> list[tuple[TestCase, ...]]:
 def _shared(case: TestCase) -> object:
     """Cases share an execution if everything that a backend or reference can see of them is the same.
 
-    A skipped case shares nothing, since it is not run.
+    That a refusal is expected, and which, decides what is asked. A skipped case shares nothing, since it is not run.
     """
     if case.skip is not None:
         return id(case)
     config = repr(case.backend_config.get(case.backend.name)) if case.backend_config else None
-    return (case.key, case.backend, reference_name(case), case.reference, config, case.timeout_s, case.base_dir)
+    return (
+        case.key,
+        case.expects_error,
+        case.backend,
+        reference_name(case),
+        case.reference,
+        config,
+        case.timeout_s,
+        case.base_dir,
+    )

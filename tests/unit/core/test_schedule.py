@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.core.schedule import Execution, executions
-from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, Skip, TensorSpec, TestCase, dtype
+from optest.spec import (
+    Argument,
+    BackendTarget,
+    ExpectedError,
+    Fill,
+    OperatorDescriptor,
+    Skip,
+    TensorSpec,
+    TestCase,
+    dtype,
+)
 
 COPY = OperatorDescriptor(name="copy", signature="x -> out", reference="nowhere:copy")
 ARGUMENT = Argument(
@@ -27,6 +37,7 @@ CASES = st.builds(
     timeout_s=st.none() | st.just(1.0),
     base_dir=st.sampled_from(["", "elsewhere"]),
     skip=st.none() | st.just(Skip(reason="no")),
+    expects_error=st.none() | st.sampled_from([ExpectedError(type="E"), ExpectedError(type="E", match="m")]),
 )
 
 
@@ -36,6 +47,7 @@ def computes_the_same(one: TestCase, other: TestCase) -> bool:
     seen = [
         (
             each.signature(),
+            each.expects_error,
             each.seed,
             each.backend,
             each.reference,
