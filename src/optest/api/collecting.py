@@ -93,13 +93,20 @@ def model_of(case: TestCase) -> str:
 
 def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
     """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution."""
-    by_driver: dict[int, tuple[Asked, list[TestCase]]] = {}
+    by_driver: dict[int, tuple[Asked, dict[str, None], list[TestCase]]] = {}
     for request, case in chosen:
-        by_driver.setdefault(id(request.driver), (request, []))[1].append(case)
+        _, files, cases = by_driver.setdefault(id(request.driver), (request, {}, []))
+        files[request.settings["plan"]] = None
+        cases.append(case)
     return [
-        (CaseStream(dataclasses.replace(request, cases=cases, document=None)), cases)
-        for request, cases in by_driver.values()
+        (CaseStream(dataclasses.replace(request, cases=cases, document=None, facts=_said_of(request, [*files]))), cases)
+        for request, files, cases in by_driver.values()
     ]
+
+
+def _said_of(request: Asked, files: list[str]) -> dict[str, Any]:
+    """What the run says that it was asked: every file, where there is more than that of the first case."""
+    return {**request.facts, "plan": files if len(files) > 1 else files[0]}
 
 
 def is_bad(result: CaseResult) -> bool:

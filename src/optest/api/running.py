@@ -69,6 +69,8 @@ def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
     info = read_journal(directory.journal_path).info
     if info is not None and info.options.get("command") == "check":
         raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
+    if info is not None and info.options.get("plan") and not info.plan:
+        raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
     before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
     if not any(map(before.get, ("plan", "source", "op"))):
         raise UsageError(

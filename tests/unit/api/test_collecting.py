@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from optest.api.collecting import is_bad, shows_nothing
+from optest.api.collecting import collected, is_bad, shows_nothing, streams
+from optest.api.running import run
+from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
+from optest.store import read_journal
 
 MEASURE = Measure(output="out", dtype="float32", shape=(2,), compared=2)
 VERDICTS = {
@@ -33,3 +38,21 @@ def test_only_a_pass_is_a_pass(name: str, bad: bool, nothing: bool) -> None:
         seed=0, dtypes=(), shapes={}, backend="torch", kind="cpu",
     )  # fmt: skip
     assert (is_bad(result), shows_nothing(result)) == (bad, nothing)
+
+
+def test_a_run_says_every_file_that_its_cases_are_from(tmp_path: Path) -> None:
+    """And who asked for it, where somebody goes on with it by its name alone."""
+    options = {"runs_dir": str(tmp_path / "runs"), "isolate": "none"}
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for size, path in enumerate(files, 2):
+        path.write_text(f"cases: [{{op: abs, shapes: {{input0: [{size}]}}}}]\n")
+    requests = [collected(path, options) for path in files]
+    ((stream, cases),) = streams([(request, case) for request in requests for case in request.cases])
+    assert [stream.result(case).status for case in cases] == [Status.PASSED] * 2
+    stream.close()
+    assert stream.info is not None
+    info = read_journal(Path(stream.info.directory) / "journal.jsonl").info
+    assert info is not None
+    assert info.options["plan"] == [str(path) for path in files]
+    with pytest.raises(UsageError, match="was pytest's; go on with what is left of it by `pytest --lf`"):
+        run({"resume": info.run_id, "runs_dir": options["runs_dir"]})
