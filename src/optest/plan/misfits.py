@@ -197,7 +197,13 @@ def _unknown_hint(path: Path, known_keys: Callable[[Path], Collection[str]]) -> 
     if owner and owner[0] == "cases" and re.fullmatch(r"(input|output)[0-9]+", name):
         return f"it is a tensor: indent it below shapes:, or write shapes: {{{name}: 2x3}}"
     if owner and owner[0] == "cases" and name in ("inputs", "kwmap", "attrs"):
-        return "it is a key of model cases: write model: NAME above cases, which makes this a file of them"
+        instead = (
+            "shapes: {input0: [2, 3]} and dtypes: {input0: float32}" if name == "inputs" else "attributes: {dim: 1}"
+        )
+        return (
+            "it is a key of model cases: write model: NAME above cases, which makes this a file of them; "
+            f"a plan without it states {instead}"
+        )
     if name in ("rtol", "atol"):
         return f"write tolerance: {{{name}: ...}}"
     near = nearest_key(name, known)

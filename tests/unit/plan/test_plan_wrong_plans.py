@@ -147,3 +147,22 @@ def test_the_rest(text: str, message: str) -> None:
     found = said(text)
     assert message in found
     assert sum(not line.startswith("    ") for line in found.split("\n")) == 1, found
+
+
+def test_keys_of_model_cases_in_a_plan() -> None:
+    """Whoever writes one of the two forms may have meant the other."""
+    assert said("cases:\n  - op: add\n    inputs: [{tensor: {shape: [2]}}]\n").endswith(
+        "unknown key 'inputs' of a case\n"
+        "    it is a key of model cases: write model: NAME above cases, which makes this a file of them; "
+        "a plan without it states shapes: {input0: [2, 3]} and dtypes: {input0: float32}"
+    )
+    assert said("cases:\n  - {op: sum, shapes: {input0: 2}, kwmap: {dim: 1}}\n").endswith(
+        "which makes this a file of them; a plan without it states attributes: {dim: 1}"
+    )
+
+
+def test_what_the_remedy_for_keys_of_model_cases_says_can_be_written() -> None:
+    text = "cases:\n  - {op: relu, shapes: {input0: [2, 3]}, dtypes: {input0: float32}}\n"
+    (case,) = build(plan(text))
+    assert str(case.dtypes[0]) == "float32"
+    build(plan("cases:\n  - {op: sum, shapes: {input0: [2, 3]}, attributes: {dim: 1}}\n"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,23 @@ def test_other_words_of_anyone_else_are_another_refusal() -> None:
     eager = RuntimeError("The size of tensor a (4) must match")
     assert in_words_of_eager_torch(RuntimeError("shapes differ"), eager, call, arrays) is None
     assert in_words_of_eager_torch(ValueError("shapes differ"), eager, call, arrays) is None
+
+
+def test_what_torch_logs_of_a_refusal_stays_off_the_terminal() -> None:
+    """Traced without values, a kernel that refuses is logged with its whole traceback, beside being raised."""
+    heard: list[logging.LogRecord] = []
+
+    class Hearing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record)
+
+    logger, hearing = logging.getLogger("torch._subclasses.fake_tensor"), Hearing()
+    logger.addHandler(hearing)
+    try:
+        text = "torch.addmm(input0, input0, input0)"
+        assert verdict(refused(text, "RuntimeError", "", ROWS), by("aot_eager")).status is Status.PASSED
+        assert [record.getMessage() for record in heard] == []
+        logger.error("another thing")
+        assert [record.getMessage() for record in heard] == ["another thing"]
+    finally:
+        logger.removeHandler(hearing)

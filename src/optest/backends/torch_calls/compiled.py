@@ -12,6 +12,7 @@ from optest.backends.torch_calls.compilation import watched
 from optest.backends.torch_calls.compiler_cache import keep_headers_in_cache, load_compiler
 from optest.backends.torch_calls.gradients import Differentiated
 from optest.backends.torch_calls.refusals import refusal_within
+from optest.backends.torch_calls.tracing_log import refusals_unlogged
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
@@ -85,7 +86,7 @@ def _answered(
     counters = torch._dynamo.utils.counters
     counters.clear()
     who = f"torch.compile, {asked.compiler}"
-    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation):
+    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation), refusals_unlogged():
         function = torch.compile(call, backend=asked.compiler, fullgraph=True, dynamic=False)
         try:
             answer = ask(function)

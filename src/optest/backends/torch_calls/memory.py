@@ -84,4 +84,6 @@ def _bytes_of_outputs(text: str, specs: tuple[TensorSpec, ...], wide: int) -> in
 
 
 def _shown(count: int) -> str:
+    if count < 2**18:
+        return f"{count / 2**10:.1f} KiB" if count >= 2**10 else f"{count} bytes"
     return f"{count / 2**30:.1f} GiB" if count >= 2**28 else f"{count / 2**20:.1f} MiB"

@@ -12,6 +12,7 @@ import torch
 
 from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.tracing_log import refusals_unlogged
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason
 
@@ -85,7 +86,7 @@ def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Excepti
 
     mode = FakeTensorMode()
     try:
-        with torch.no_grad(), mode:
+        with torch.no_grad(), refusals_unlogged(), mode:
             call.on([mode.from_tensor(each) for each in on_cpu(inputs)], _CPU)()
     except REFUSALS as error:
         return error

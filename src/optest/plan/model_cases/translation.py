@@ -14,6 +14,7 @@ from optest.plan.forms import Misfit, shown
 from optest.plan.misfits import problem_at, problems_of
 from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
+from optest.plan.model_cases.op_names import require_name_of_torch
 from optest.plan.model_cases.schema import MODEL_FILE, InputEntry, conditions_of, is_input, known_keys, words_of
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
@@ -22,7 +23,6 @@ from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 
 __all__ = ["is_model_file", "slug", "translated"]
 
-_NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _ERRORS = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
     "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",
@@ -125,9 +125,7 @@ class _Translation:
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
         op = entry["op"]
-        if not _NAME.fullmatch(op):
-            hint = f"op: torch.{op}" if re.fullmatch(r"[A-Za-z_][\w.]*", op) else "op: torch.add"
-            raise Misfit(f"op is {op!r}, but should be a dotted name of torch's", path=("op",), hint=hint)
+        require_name_of_torch(op)
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
         is_dtype = self._check_dtype(word, (*path, "dtype"))
         tensors = _Tensors(word if is_dtype else "float32", self._folder)

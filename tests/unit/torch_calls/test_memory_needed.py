@@ -1,0 +1,24 @@
+"""Why a case is left out for its memory, in units in which the figures are not 0."""
+
+from __future__ import annotations
+
+import pytest
+from torch_kit import case, tensor
+
+from optest.backends.torch_calls.memory import why_too_large
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("shape", "most", "said"),
+    [
+        ((2, 3), 10, "it needs about 120 bytes of memory, but --max-bytes is 10 bytes"),
+        ((20, 30), 2**11, "it needs about 11.7 KiB of memory, but --max-bytes is 2.0 KiB"),
+        ((2000, 300), 2**20, "it needs about 11.4 MiB of memory, but --max-bytes is 1.0 MiB"),
+        ((2000, 30_000), 2**30, "it needs about 1.1 GiB of memory, but --max-bytes is 1.0 GiB"),
+        ((2, 3), 2**20, None),
+    ],
+)
+def test_a_limit_is_told_in_its_own_unit(shape: tuple[int, ...], most: int, said: str | None) -> None:
+    assert why_too_large(case("torch.abs(input0)", tensor(shape)), most) == said
