@@ -1,16 +1,21 @@
 """What model cases cost: collected, asked from pytest, and run as a whole against a bare loop.
 
-    python benchmarks/model_cases.py [--quick] [--models FILE...]
+    python benchmarks/model_cases.py [--quick] [--part collected pytest files] [--against TREE] [--models FILE...]
 
 - collected: 10,000 cases in ten files against the C loader of YAML over the same files; listing them, which imports no
   torch, and making cases of them.
-- in pytest: what a case costs beyond its call and its reference: the slope between two numbers of cases, less what
-  these two take in a process of their own, by the processor's clock: that of the wall has in it who else is at work.
-- whole files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
+- pytest: what one case more costs in a whole ``pytest``: the slope of seconds over several numbers of cases, each run
+  several times in turns, the least of each number, and beside it the least and the largest slope of a single turn.
+  In it are all processes from their start to their end, so also reading the file, pytest itself, worker and journal.
+  Nothing is subtracted but the same calls on tensors that are there, once in their dtype and once in float64. Two rows
+  say what else is in the figure: what optest's clock gives to the call and to the reference with what surrounds them
+  (private copies, looking at memory), and what pytest takes for an empty test while torch is loaded.
+- files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
   shapes, strides and dtypes with torch's own generator and makes the same calls in their dtype and in float64; once
   more with what the rule for sums needs beside these, Σ|terms| and Σterms², which are two further calls in float64.
 
-Wall and processor seconds, children included; on a busy machine the processor's are the ones to compare.
+``--against`` measures pytest with the sources of another tree as well, in the same turns. Wall and processor seconds,
+children included; on a busy machine the processor's are the ones to compare.
 """
 
 from __future__ import annotations
@@ -22,9 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HEAD = "model: {model}\ndefaults: {{dtype: fp16, seed: 123, rtol: 0.005, atol: 0.005}}\ncases:\n"
 CASE = """\
@@ -52,6 +57,7 @@ import torch
 def test_nothing(number):
     pass
 """
+PARTS = ("collected", "pytest", "files")
 TERMS = "optest.backends.torch_calls.reference:terms"
 Seconds = tuple[float, float]
 """Wall and processor."""
@@ -60,6 +66,8 @@ Seconds = tuple[float, float]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer cases")
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="what is measured (all)")
+    parser.add_argument("--against", type=Path, help="a tree of optest to measure in pytest beside this one")
     parser.add_argument("--models", nargs="*", type=Path, default=[], help="files of model cases for the last row")
     parser.add_argument("--bare", nargs=2, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--own", type=Path, help=argparse.SUPPRESS)
@@ -69,14 +77,18 @@ def main() -> int:
         bare_loop(*options.bare, with_terms=options.terms)
         return 0
     if options.own:
-        own_parts(options.own)
+        print_own_parts(options.own)
         return 0
     print(f"load average {os.getloadavg()[0]:.1f} at the start, {len(os.sched_getaffinity(0))} cores\n")
     print("| what | wall s | processor s | ratio (processor) | to reach |\n|---|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
-        collected(Path(folder, "many"), 1000 if options.quick else 10_000)
-        in_pytest(Path(folder, "pytest"), (100, 1100) if options.quick else (200, 3200))
-        whole_files(Path(folder, "whole"), [path.resolve() for path in options.models], 20 if options.quick else 200)
+        if "collected" in options.part:
+            collected(Path(folder, "many"), 1000 if options.quick else 10_000)
+        if "pytest" in options.part:
+            in_pytest(Path(folder, "pytest"), QUICK if options.quick else FULL, options.against)
+        if "files" in options.part:
+            layers = 20 if options.quick else 200
+            whole_files(Path(folder, "whole"), [path.resolve() for path in options.models], layers)
     return 0
 
 
@@ -94,15 +106,15 @@ def least(call: Callable[[], Any], times: int = 3) -> Seconds:
     return min((timed(call) for _ in range(times)), key=lambda each: each[1])
 
 
-def run(command: Sequence[str], folder: Path) -> Seconds:
-    """A process with all of its children.
+def run(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None) -> Seconds:
+    """A process with all of its children, and these variables beside those of this one.
 
     Raises:
         RuntimeError: if it ended otherwise than with 0 or 1.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall = time.perf_counter()
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, **(variables or {})})
     wall = time.perf_counter() - wall
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if ended.returncode not in (0, 1):
@@ -133,43 +145,118 @@ def collected(folder: Path, count: int) -> None:
     row("made into cases", made, f"{made[1] / loaded[1]:.2f}", "≤ 2")
 
 
-def in_pytest(folder: Path, counts: tuple[int, int]) -> None:
-    spent: list[Seconds] = []
-    empty: list[Seconds] = []
-    for count in counts:
+class Turns(NamedTuple):
+    """How often ``pytest`` is run with how many cases."""
+
+    counts: Sequence[int]
+    times: int
+
+
+FULL, QUICK = Turns((200, 1200, 2200), 4), Turns((100, 1100), 3)
+
+
+def in_pytest(folder: Path, turns: Turns, against: Path | None) -> None:
+    for count in turns.counts:
         place = folder / str(count)
         place.mkdir(parents=True)
         text = "".join(CASE.format(number=number, size=number % 97 + number // 97 + 1) for number in range(count))
         (place / "m.yaml").write_text(HEAD.format(model="m") + text)
-        command = (sys.executable, "-m", "pytest", "-q", "-p", "optest.pytest_plugin", "-p", "no:cacheprovider")
-        options = ("--compile-backend", "eager", "--no-dedupe", "m.yaml")
-        spent.append(min((run((*command, *options), place) for _ in range(2)), key=lambda each: each[1]))
         (place / "test_empty.py").write_text(EMPTY.format(count=count))
-        empty.append(run((sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_empty.py"), place))
-    command = (sys.executable, str(Path(__file__).resolve()), "--own", str(folder / str(counts[1]) / "m.yaml"))
-    own = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    more = counts[1] - counts[0]
-    wall, processor = ((spent[1][which] - spent[0][which]) / more for which in (0, 1))
-    row(
-        "an empty test of pytest beside torch, ms",
-        ((empty[1][0] - empty[0][0]) / more * 1e3, (empty[1][1] - empty[0][1]) / more * 1e3),
-    )
-    row("a case in pytest, ms", (wall * 1e3, processor * 1e3))
-    row("of it the call and its reference, ms", (own * 1e3, own * 1e3))
-    row("overhead, ms", ((wall - own) * 1e3, (processor - own) * 1e3), "", "≤ 1 ms")
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    cases = (*pytest, "-p", "optest.pytest_plugin", "--compile-backend", "eager", "--no-dedupe", "m.yaml")
+    asked = {"case": Asked(cases), "empty": Asked((*pytest, "test_empty.py"))}
+    if against is not None:
+        asked["other"] = Asked(cases, against.resolve() / "src")
+    taken: dict[str, list[list[Seconds]]] = {name: [[] for _ in turns.counts] for name in asked}
+    for turn in range(turns.times):
+        for rank, count in enumerate(turns.counts):
+            for name in sorted(asked, reverse=bool(turn % 2)):  # who is first may find caches cold
+                taken[name][rank].append(asked[name].run(folder / str(count)))
+    bare, phases = own_parts(folder / str(turns.counts[-1]) / "m.yaml")
+    costs = {name: Cost.of(turns.counts, seconds) for name, seconds in taken.items()}
+    costs["empty"].tell("an empty test of pytest beside torch, ms")
+    costs["case"].tell("a case in pytest, ms")
+    row("of it the bare call and its reference, ms", (bare * 1e3, bare * 1e3))
+    row("of it these as optest makes them, with copies and looks at memory, ms", (phases * 1e3, phases * 1e3))
+    costs["case"].less(phases).tell("overhead beyond these as optest makes them, ms")
+    costs["case"].less(bare).tell("overhead beyond the bare call and its reference, ms", "≤ 1 ms")
+    if against is not None:
+        costs["other"].less(bare).tell(f"the same of {against}, ms")
+        of_each = [one / other for one, other in zip(costs["case"].turns, costs["other"].turns, strict=True)]
+        of_all = costs["case"].seconds[1] / costs["other"].seconds[1]
+        print(
+            f"\na case, against that tree: {of_all:.2f}, by turn {min(of_each):.2f} to {max(of_each):.2f} (processor)"
+        )
 
 
-def own_parts(plan: Path) -> None:
-    """Print the processor seconds of a call with its reference, in the mean of all but the first cases."""
+class Asked(NamedTuple):
+    """A program, and the folder of the sources that it imports, if not those that are installed."""
+
+    command: Sequence[str]
+    sources: Path | None = None
+
+    def run(self, folder: Path) -> Seconds:
+        variables = {} if self.sources is None else {"PYTHONPATH": str(self.sources)}
+        return run(self.command, folder, variables)
+
+
+class Cost(NamedTuple):
+    """Seconds of one more, by the least of each number; ``turns`` by each turn alone, of the processor."""
+
+    seconds: Seconds
+    turns: Sequence[float]
+
+    @classmethod
+    def of(cls, counts: Sequence[int], taken: Sequence[Sequence[Seconds]]) -> Cost:
+        """``taken`` has for each of ``counts`` what every turn took."""
+        wall, processor = (slope(counts, [min(each[clock] for each in of) for of in taken]) for clock in (0, 1))
+        return cls((wall, processor), [slope(counts, [each[1] for each in turn]) for turn in zip(*taken, strict=True)])
+
+    def less(self, seconds: float) -> Cost:
+        wall, processor = self.seconds
+        return Cost((wall - seconds, processor - seconds), [each - seconds for each in self.turns])
+
+    def tell(self, what: str, wanted: str = "") -> None:
+        turns = f"{min(self.turns) * 1e3:.2f} to {max(self.turns) * 1e3:.2f} by turn"
+        row(what, (self.seconds[0] * 1e3, self.seconds[1] * 1e3), turns, wanted)
+
+
+def slope(counts: Sequence[int], seconds: Sequence[float]) -> float:
+    """Of the line that is nearest by least squares."""
+    middle, mean = sum(counts) / len(counts), sum(seconds) / len(seconds)
+    rise = sum((count - middle) * (each - mean) for count, each in zip(counts, seconds, strict=True))
+    return rise / sum((count - middle) ** 2 for count in counts)
+
+
+def own_parts(plan: Path) -> tuple[float, float]:
+    """Processor seconds of a bare call with its reference, and of both as optest makes them."""
+    command = (sys.executable, str(Path(__file__).resolve()), "--own", str(plan))
+    bare, phases = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    return float(bare), float(phases)
+
+
+def print_own_parts(plan: Path) -> None:
+    """Print :func:`own_parts`, in the mean of all but the first cases."""
+    import torch
+
     from optest.api import cases
     from optest.backends import backend_manager
+    from optest.backends.torch_calls.calling import torch_call
     from optest.core import runner
 
-    runner.perf_counter = time.process_time
+    chosen = cases(plan=str(plan))
+    made: list[Callable[[], Any]] = []
+    for case in chosen:
+        tensors = [filled(argument) for argument in case.inputs]
+        call = torch_call(case.attributes["call"])
+        made += [call.on(given, torch.device("cpu")) for given in (tensors, [each.double() for each in tensors])]
+    _, bare_s = least(lambda: [each() for each in made])
+    setattr(runner, "perf_counter", time.process_time)  # noqa: B010 - of which mypy knows nothing
     driver = backend_manager.get("torch")
     driver.configure({})
-    done = [runner.execute([case], driver).timings for case in cases(plan=str(plan))][100:]  # torch imports at first
-    print(sum((each.run_s or 0.0) + (each.reference_s or 0.0) for each in done) / len(done))
+    done = [runner.execute([case], driver).timings for case in chosen][100:]  # torch imports at first
+    phases_s = sum((each.run_s or 0.0) + (each.reference_s or 0.0) for each in done) / len(done)
+    print(bare_s / len(chosen), phases_s)
 
 
 def whole_files(folder: Path, models: list[Path], layers: int) -> None:
