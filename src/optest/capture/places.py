@@ -12,9 +12,20 @@ from typing import Any
 
 import torch
 
-__all__ = ["TORCH_AND_OURS", "Place", "is_of_initialisation", "place_of_call", "shown_path"]
+from optest.capture.statements import code_at
+
+__all__ = [
+    "TORCH_AND_OURS",
+    "Place",
+    "is_between_model_and_torch",
+    "is_of_initialisation",
+    "nearest_of_model",
+    "place_of_call",
+    "shown_path",
+]
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
+_HANDS_ON = os.path.join(_TORCH, "overrides.py")
 _OWN = os.path.dirname(__file__) + os.sep
 TORCH_AND_OURS = (_TORCH, _OWN)
 """Folders of what is no model."""
@@ -25,7 +36,7 @@ _BUILDING = ("__init__", "reset_parameters", "_reset_parameters", "_apply", "loa
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a model: its file as it should be shown, the function and the text of the line."""
+    """A line of a model: its file as it should be shown, the function and the text of the statement."""
 
     file: str
     line: int
@@ -39,12 +50,22 @@ class Place:
 
 def place_of_call(frame: FrameType | None = None) -> Place | None:
     """The line of the model that made the call which is being seen; None if there is no such frame."""
-    found = next(_of_model(frame or sys._getframe(1)), None)
+    found = nearest_of_model(frame or sys._getframe(1))
     if found is None:
         return None
     code, line = found.f_code, found.f_lineno
-    text = linecache.getline(code.co_filename, line, found.f_globals).strip()
+    text = code_at(linecache.getlines(code.co_filename, found.f_globals), line)
     return Place(shown_path(code.co_filename), line, code.co_name, text)
+
+
+def nearest_of_model(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame of the model's own code, from ``frame`` outwards."""
+    return next(_of_model(frame), None)
+
+
+def is_between_model_and_torch(file: str) -> bool:
+    """Whether code of this file hands calls of a model that is watched on to torch."""
+    return file.startswith(_OWN) or file == _HANDS_ON
 
 
 def is_of_initialisation() -> bool:
@@ -60,7 +81,7 @@ def is_of_initialisation() -> bool:
     return False
 
 
-def _of_model(frame: FrameType) -> Iterator[FrameType]:
+def _of_model(frame: FrameType | None) -> Iterator[FrameType]:
     return (each for each in _frames(frame) if not each.f_code.co_filename.startswith((*TORCH_AND_OURS, "<frozen ")))
 
 

@@ -14,6 +14,7 @@ from optest.capture.naming import NamedCall, NoCase, named_aten, named_torch
 from optest.capture.places import is_of_initialisation, place_of_call
 from optest.capture.recording import Recorder
 from optest.capture.values import Described, described, tensors_of
+from optest.capture.warned import warnings_at_the_model
 
 __all__ = ["LEVELS", "watched"]
 
@@ -28,7 +29,7 @@ EMPTY = "return no elements, so nothing can be compared"
 @contextmanager
 def watched(recorder: Recorder, level: str) -> Iterator[None]:
     """Hand every call that is made inside to the recorder."""
-    with LEVELS[level](recorder):
+    with warnings_at_the_model(), LEVELS[level](recorder):
         yield
 
 
