@@ -49,7 +49,7 @@ DRIVER = FfiBackend()
 FAULTS = [
     "right",
     *("reads_behind", "writes_behind", "writes_far_behind", "aligns_down", "reads_output"),
-    *("remembers_address", "wrong_now_and_then", "wrong_in_fifth_call"),
+    *("remembers_address", "wrong_now_and_then", "wrong_in_fifth_call", "wrong_in_second_call"),
     *("rounds_upward", "flushes_to_zero", "unmasks_traps"),
     *("prints", "prints_once", "leaks", "leaks_little", "caches_once", "writes_late"),
     *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
@@ -77,16 +77,17 @@ static int zero;
 static void *volatile kept, *volatile cache;
 static const float *last;
 static float first;
+float *written;  /* by the last call */
 
 __attribute__((constructor)) static void choose(void) {
     const char *text = getenv("SHIM_FAULT");
     if (text) fault = RIGHT + atoi(text);
 }
 
-static void *write_late(void *y) {
-    usleep(2000);
-    ((float *)y)[3] = 7;
-    return NULL;
+/* What a thread that is not waited for would do at any time is done while the next call elsewhere is at work. */
+static void write_late(float *y) {
+    if (written && written != y) written[3] = 7;
+    written = y;
 }
 
 static void *sleep_long(void *nothing) {
@@ -112,6 +113,7 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     case WRITES_BEHIND: y[N] = 0; break;
     case WRITES_FAR_BEHIND: y[N + 20] = 0; break;
     case WRONG_NOW_AND_THEN: if (rand() % 5 == 0) y[1] = 3; break;
+    case WRONG_IN_SECOND_CALL: if (calls % 2) y[1] = 3; break;
     case WRONG_IN_FIFTH_CALL: if (calls % 5 == 4) y[1] = 3; break;
     case ROUNDS_UPWARD: fesetround(FE_UPWARD); break;
     case FLUSHES_TO_ZERO: _mm_setcsr(_mm_getcsr() | 0x8040); break;
@@ -121,11 +123,7 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     case LEAKS: kept = malloc(100000); memset(kept, 1, 100000); break;
     case LEAKS_LITTLE: kept = malloc(24); break;
     case CACHES_ONCE: if (!cache) cache = malloc(100000); break;
-    case WRITES_LATE: {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, write_late, y) == 0) pthread_detach(thread);
-        break;
-    }
+    case WRITES_LATE: write_late(y); break;
     case ONE_ULP_BY_ALIGNMENT: if ((uintptr_t)x % 64) y[5] = nextafterf(y[5], 9); break;
     case WRONG_BY_ALIGNMENT: if ((uintptr_t)x % 64 == 0) y[5] += 1; break;
     case ONE_ULP_BY_THREADS: if (atoi(getenv("INFINIOP_THREADS") ?: "1") == 7) y[5] = nextafterf(y[5], 9); break;
@@ -179,9 +177,10 @@ def fault(objects: list[str]) -> Iterator[Any]:
     right = chosen.value
 
     greeted = ctypes.c_int.in_dll(library, "greeted")
+    written = ctypes.c_void_p.in_dll(library, "written")
 
     def choose(name: str) -> None:
-        chosen.value, greeted.value = right + FAULTS.index(name), 0
+        chosen.value, greeted.value, written.value = right + FAULTS.index(name), 0, None
 
     yield choose
     chosen.value = right
@@ -251,7 +250,7 @@ REASONS = {
     "unmasks_traps": (Reason.STATE, "floating-point traps"),
     "prints": (Reason.STATE, "'tanh: done"),
     "leaks": (Reason.LEAK, "each call loses 1000"),
-    "writes_late": (Reason.UNWRITTEN, "out"),
+    "writes_late": (Reason.UNWRITTEN, "output out was still written after the call had returned"),
     "reads_fresh_heap": (Reason.STATE, "element [0, 2] of output out depends on what fresh or freed heap memory held"),
     "wrong_by_alignment": (Reason.VALUE, "with the tensors at other addresses: out: 1 of 20 elements is off"),
 }
@@ -438,13 +437,13 @@ def test_a_new_variable_is_a_note(objects: list[str], fault: Any) -> None:
     assert notes == ["the environment: TANH_WAS_HERE is new"]
 
 
-@pytest.mark.parametrize("name", ["wrong_now_and_then", "wrong_in_fifth_call"])
+@pytest.mark.parametrize("name", ["wrong_now_and_then", "wrong_in_second_call", "wrong_in_fifth_call"])
 def test_an_answer_that_is_wrong_now_and_then_is_found(objects: list[str], fault: Any, name: str) -> None:
     """Whichever of several calls it is, and though the first answer may be right."""
     fault(name)
     found = [verdict(objects) for _ in range(12)]
     reasons = {each.reason for each in found if each.status is Status.FAILED}
-    assert reasons <= {Reason.NONDETERMINISTIC, Reason.VALUE, Reason.STATE}
+    assert reasons <= {Reason.NONDETERMINISTIC, Reason.VALUE}
     assert len([each for each in found if each.status is Status.FAILED]) >= 2
 
 
