@@ -42,11 +42,12 @@ from optest.backends import BackendDriver, backend_manager
 from optest.backends.c_library.driver import FfiBackend
 from optest.backends.c_library.places import Filling, Where
 from optest.compare.verdict import judge
-from optest.core.executors import Executor, InProcess, WorkerOptions, WorkerProcess
+from optest.core.executors import Executor, InProcess
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.outputs import in_order
 from optest.core.session import Policy, Session
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators
 from optest.reporting import ReportManager
 from optest.reporting.terminal import TerminalReporter

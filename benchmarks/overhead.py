@@ -23,8 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from optest.backends import backend_manager
-from optest.core.executors import Executor, InProcess, WorkerOptions, WorkerProcess
+from optest.core.executors import Executor, InProcess
 from optest.core.session import Policy, Session
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators
 from optest.registry import load_plugins
 from optest.reporting import ReportManager

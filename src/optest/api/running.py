@@ -19,9 +19,12 @@ from optest.api.asking import Asked, asked, driver_options, flags_of, nothing_le
 from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
-from optest.core.executors import Executor, InProcess, NotInWorker, Patience, WorkerOptions, WorkerProcess
+from optest.core.executors import Executor, InProcess
+from optest.core.patience import Patience
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
+from optest.core.worker_answers import NotInWorker
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
 from optest.plan import case_plan, command_line
 from optest.registry import file_of_module

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from optest.backends import backend_manager
-from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
+from optest.core.executors import InProcess
 from optest.core.results import result_of
 from optest.core.runner import Execution, why_not_run
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
 from optest.operators import operators
 from optest.registry import load_object

@@ -16,9 +16,10 @@ from test_every_reason import case_of  # type: ignore[import-not-found]
 from optest.backends import BackendDriver
 from optest.backends.numpy_reference import NumpyBackend
 from optest.core import runner
-from optest.core.executors import InProcess, WorkerOptions, WorkerProcess
+from optest.core.executors import InProcess
 from optest.core.messages import encode
 from optest.core.runner import why_not_run
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment
 from optest.spec import Evidence, ExpectedError, Fault, Numerics, Reason, Status, TestCase, Verdict
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from optest.backends import backend_manager
-from optest.core import executors
-from optest.core.executors import WorkerOptions, WorkerProcess
+from optest.core import worker_process
 from optest.core.session import Policy, Session
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, CaseResult, Fill, Reason, RunInfo, Status, TensorSpec, TestCase, dtype
@@ -225,7 +225,7 @@ def test_a_worker_that_lost_its_device_does_not_begin_the_next_case(
 
 
 def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: WorkerProcess) -> None:
-    long = {"padding": "x" * (2 * executors._MOST_BYTES_AHEAD)}
+    long = {"padding": "x" * (2 * worker_process._MOST_BYTES_AHEAD)}
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], config=long)
     assert worker.execute(cases[:1], cases[1:2]).verdicts[0].status is Status.PASSED
     assert worker._ahead is None

@@ -11,7 +11,7 @@ import pytest
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
-from optest.core.executors import _death, _overtime  # whose fault a death is, is decided there
+from optest.core.endings import death, overtime
 from optest.core.runner import Execution, Phase, execute
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
@@ -221,10 +221,10 @@ def test_the_phase_is_announced() -> None:
 
 
 def test_whoever_dies_while_being_timed_is_at_fault() -> None:
-    death = _death(Phase.BENCHMARK, None, 11, "")
-    assert (death.status, death.reason) == (Status.CRASHED, Reason.SIGNAL)
-    assert "while it was timed" in death.message
-    late = _overtime(Phase.BENCHMARK, 5.0, "")
+    dead = death(Phase.BENCHMARK, None, 11, "")
+    assert (dead.status, dead.reason) == (Status.CRASHED, Reason.SIGNAL)
+    assert "while it was timed" in dead.message
+    late = overtime(Phase.BENCHMARK, 5.0, "")
     assert (late.status, late.reason) == (Status.TIMEOUT, Reason.DEADLINE)
 
 

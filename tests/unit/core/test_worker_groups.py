@@ -13,11 +13,12 @@ import pytest
 from test_looking_ahead import PLUGIN, Recorder, cases_of
 
 from optest.backends import backend_manager
-from optest.core import executors, runner
-from optest.core.executors import WorkerOptions, WorkerProcess
+from optest.core import runner, worker_process
+from optest.core.groups import split
 from optest.core.phase_page import MOST_PLACES, PhasePage
 from optest.core.runner import Phase
 from optest.core.session import Policy, Session
+from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment
 from optest.spec import Reason, RunInfo, Status, TestCase
 
@@ -113,12 +114,12 @@ def test_a_case_that_cannot_be_built_there_is_told_of_it_alone(
     tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"])
-    told = executors.case_to_wire
+    told = worker_process.case_to_wire
 
     def wire(case: TestCase) -> dict[str, Any]:
         return {**told(case), "op": "no_such_operator"} if case.name == "right1" else told(case)
 
-    monkeypatch.setattr(executors, "case_to_wire", wire)
+    monkeypatch.setattr(worker_process, "case_to_wire", wire)
     assert reasons(worker.execute_together(groups_of(cases))) == [None, Reason.BAD_CASE, None]
 
 
@@ -128,7 +129,7 @@ def test_what_cases_share_is_sent_once_and_kept_apart_where_it_only_seems_equal(
         [{"op": "add", "seed": 1, "attributes": {"alpha": 1.0}, "backend_config": {"a": {"b": -0.0}}, "inputs": ()}],
         [{"op": "add", "seed": 1, "attributes": {"alpha": True}, "backend_config": {"a": {"b": 0.0}}, "tags": ()}],
     ]
-    common, own = executors._split(wires)
+    common, own = split(wires)
     assert common == {"op": "add"}
     assert [[{**common, **wire} for wire in group] for group in own] == wires
     assert [type(group[0]["attributes"]["alpha"]) for group in own] == [int, float, bool]

@@ -1,0 +1,69 @@
+"""What is said of a case whose worker was killed or died, and whose fault that was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optest.core.last_words import LastWords
+from optest.core.runner import Phase
+from optest.process import signal_name
+from optest.spec import Reason, Status, Verdict
+
+__all__ = ["death", "overtime"]
+
+_WHOSE = {
+    Phase.IDLE: "optest's worker",
+    Phase.GENERATE: "the generator",
+    Phase.REFERENCE: "the reference",
+    Phase.RUN: "the backend",
+    Phase.COMPARE: "the comparison",
+    Phase.BENCHMARK: "the backend, while it was timed,",
+}
+_BY_BACKEND = (Phase.RUN, Phase.BENCHMARK)
+_REASON_ELSEWHERE = {
+    Phase.IDLE: Reason.INTERNAL,
+    Phase.GENERATE: Reason.BAD_CASE,
+    Phase.REFERENCE: Reason.REFERENCE_FAILED,
+    Phase.COMPARE: Reason.INTERNAL,
+}
+
+
+def overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
+    details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
+    if phase in _BY_BACKEND:
+        return Verdict(
+            status=Status.TIMEOUT,
+            reason=Reason.DEADLINE,
+            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed",
+            details=details,
+        )
+    return Verdict(
+        status=Status.ERROR,
+        reason=_REASON_ELSEWHERE[phase],
+        message=f"{_WHOSE[phase]} took more than {allowance_s:g} s and was killed",
+        details=details,
+    )
+
+
+def death(
+    phase: Phase, returncode: int | None, signal: int | None, tail: str, told: LastWords | None = None
+) -> Verdict:
+    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
+    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    how += f": {told.words}" if told else ""
+    details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
+    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    if phase not in _BY_BACKEND:
+        return Verdict(
+            status=Status.ERROR,
+            reason=_REASON_ELSEWHERE[phase],
+            message=f"{_WHOSE[phase]} {how}",
+            details=details,
+        )
+    reason = Reason.SIGNAL if signal else Reason.EXIT_CODE
+    return Verdict(
+        status=Status.CRASHED,
+        reason=(told and told.reason) or reason,
+        message=f"{_WHOSE[phase]} {how}",
+        details=details,
+    )

@@ -1,0 +1,64 @@
+"""What a worker answered: executions, or why it cannot serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from optest.core import runner
+from optest.core.expectations import excused
+from optest.core.groups import Groups
+from optest.core.messages import Broken, Ran, RanTogether
+from optest.errors import Unavailable, UsageError
+from optest.spec import Reason, Status, TestCase, Timings, Verdict
+
+__all__ = ["NotAnAnswer", "NotInWorker", "as_executions", "refusal"]
+
+
+def refusal(kind: str, message: str) -> Exception:
+    if kind == "unavailable":
+        what, _, remedy = message.partition(" is unavailable: ")
+        return Unavailable(what, remedy)
+    if kind == "unknown":
+        return NotInWorker(message)
+    return UsageError(message)
+
+
+class NotAnAnswer(Exception):
+    """Bytes that came from a worker and are not its answer to what it was asked last."""
+
+
+class NotInWorker(UsageError):
+    """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+
+
+def as_executions(answer: Ran | RanTogether | Broken, groups: Groups) -> list[runner.Execution] | None:
+    """In the order of the groups; None if one of several cannot be built.
+
+    Raises:
+        NotAnAnswer: if they are not as many.
+    """
+    match answer:
+        case RanTogether(_, parts):
+            if len(parts) != len(groups):
+                raise NotAnAnswer("it answers another question")
+            return [runner.Execution(tuple(each.verdicts), each.timings) for each in parts]
+        case Broken() if len(groups) > 1:
+            return None
+        case Ran() if len(groups) > 1:
+            raise NotAnAnswer("it answers another question")
+        case _:
+            return [_as_execution(answer, groups[0])]
+
+
+def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
+    match answer:
+        case Ran(_, verdicts, timings, benchmark):
+            return runner.Execution(tuple(verdicts), timings, benchmark)
+        case Broken(_, _, message):
+            verdict = Verdict(
+                status=Status.ERROR,
+                reason=Reason.BAD_CASE,
+                message=f"the worker cannot build the case: {message}; "
+                "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
+            )
+            return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())

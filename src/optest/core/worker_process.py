@@ -1,0 +1,353 @@
+"""Executions in a worker, whose deadline and death this process watches."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from optest.core import runner
+from optest.core.benchmarking import BenchOptions
+from optest.core.endings import death, overtime
+from optest.core.expectations import excused
+from optest.core.groups import Groups, brings_code, is_small, split
+from optest.core.last_words import last_words
+from optest.core.messages import (
+    Asked,
+    AskedTogether,
+    Broken,
+    Hello,
+    Ran,
+    RanTogether,
+    Ready,
+    decode_for_parent,
+    encode,
+)
+from optest.core.patience import Patience
+from optest.core.phase_page import PhasePage
+from optest.core.runner import Phase
+from optest.core.wire import case_to_wire
+from optest.core.worker_answers import NotAnAnswer, as_executions, refusal
+from optest.errors import InternalError, UsageError
+from optest.process import Child, signal_name, start_child
+from optest.spec import Reason, Status, TestCase, Timings, Verdict
+
+__all__ = ["WorkerOptions", "WorkerProcess"]
+
+_START_S = 300.0
+"""How long a worker may take to import its framework."""
+
+_REPORT_BYTES = 1 << 16
+"""As much as a sanitizer says when it ends a worker."""
+
+_MOST_BYTES_AHEAD = 1 << 15
+"""Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How workers are started. ``scratch`` holds their output and phase pages."""
+
+    driver: str
+    scratch: Path
+    environment: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+    every_measure: bool = False
+    fresh: bool = False
+    patience: Patience = field(default_factory=Patience)
+    keep: Path | None = None
+    """Where the tensors of every execution are kept, if anywhere."""
+    bench: BenchOptions | None = None
+    """How every case that passes is timed, if at all."""
+    answers_stay: bool = False
+    """Whether the driver is optest's own and its answers stay as they are while it is asked for others."""
+
+
+class _Question(NamedTuple):
+    """What a worker is asked at once, and the object by which it is known when it was asked ahead."""
+
+    known_by: object
+    groups: Groups
+
+
+class WorkerProcess:
+    """One warm worker, replaced when it dies. The parent keeps the deadline: a child stuck in C cannot.
+
+    :meth:`close` may be called from another thread than :meth:`execute`, which then ends at once.
+    """
+
+    looks_ahead = True
+
+    def __init__(self, options: WorkerOptions, name: str) -> None:
+        self._options = options
+        self._name = name
+        self._running: tuple[Child, PhasePage] | None = None
+        self._busy = threading.Lock()
+        self._started = 0
+        self._asked = 0
+        self._waited_for = 0
+        self._ahead: object | None = None
+        self._closed = False
+
+    def execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None = None) -> runner.Execution:
+        """Run the cases in the worker.
+
+        ``following`` are the cases of the next call, if that is certain: the worker goes on with them while this
+        process records the outcome. It answers in order and before it begins the next question, so that whoever
+        has no answer when the worker dies is whose turn it was.
+
+        Raises:
+            Unavailable, UsageError: if the worker cannot load the driver at all.
+        """
+        ahead = None if following is None else _Question(following, (following,))
+        with self._busy:
+            return self._execute(_Question(cases, (cases,)), ahead)[0]
+
+    def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
+        """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
+        library's."""
+        options = self._options
+        return (
+            options.answers_stay
+            and not options.fresh
+            and options.keep is None
+            and options.bench is None
+            and not brings_code(cases[0])
+            and is_small(cases[0])
+        )
+
+    def execute_together(self, groups: Groups, following: Groups | None = None) -> list[runner.Execution]:
+        """:meth:`execute` for each, part by part, of cases that it :meth:`takes_with_others`, or for a single one.
+
+        The worker says whose part it is at, so that a death ends that execution alone; the others, none of which has an
+        answer, are asked for again, one by one. ``following`` are the groups of the next call, if that is certain.
+        """
+        ahead = None if following is None else _Question(following, following)
+        with self._busy:
+            return self._execute(_Question(groups, groups), ahead)
+
+    def _execute(self, question: _Question, following: _Question | None) -> list[runner.Execution]:
+        if self._ahead is not None and self._ahead is not question.known_by and self._running is not None:
+            self._give_up(*self._running)  # it is at work on what nobody waits for
+        child, page = self.start()
+        began = time.monotonic()
+        groups = question.groups
+        if self._ahead is None:
+            page.write(Phase.IDLE)
+            try:
+                child.send(self._encoded(groups))
+            except BrokenPipeError:
+                return self._died(child, page, groups, began)
+        self._waited_for += 1
+        self._ahead = self._asked_ahead(child, following)
+        while True:
+            try:
+                answer = child.receive(_until_next_look(page, groups, self._options.patience))
+            except TimeoutError:
+                phase, since = page.read()
+                case = groups[_place(page, groups)][0]
+                if time.monotonic() < since + self._options.patience.allowance_s(phase, case):
+                    continue
+                return self._ended_by_deadline(child, page, groups)
+            if answer is None:
+                return self._died(child, page, groups, began)
+            try:
+                message = self._answer_to_this(answer)
+                executions = as_executions(message, groups)
+            except NotAnAnswer as error:
+                return self._spoilt(child, page, groups, str(error))
+            if executions is None:  # one of them cannot be built
+                return [self._alone(cases) for cases in groups]
+            lost = next((place for place, each in enumerate(executions) if _has_lost_its_device(each)), None)
+            if lost is None:
+                return executions
+            self._give_up(child, page)  # what it still holds of the device is broken
+            return executions[: lost + 1] + [self._alone(cases) for cases in groups[lost + 1 :]]
+
+    def _alone(self, cases: Sequence[TestCase]) -> runner.Execution:
+        """One execution of a group that was asked for in vain."""
+        return self._execute(_Question(cases, (cases,)), None)[0]
+
+    def _encoded(self, groups: Groups) -> bytes:
+        self._asked += 1
+        keys = [[case.key for case in cases] for cases in groups]
+        wires = [[case_to_wire(case) for case in cases] for cases in groups]
+        if len(groups) == 1:
+            return encode(Asked(self._asked, keys[0], wires[0]))
+        common, own = split(wires)
+        return encode(AskedTogether(self._asked, keys, common, own))
+
+    def _asked_ahead(self, child: Child, following: _Question | None) -> object | None:
+        """Send the next question before the answer to this one; return what it is known by, None if it has to wait.
+
+        A worker that is gone may have answered this one before. A long question could fill the pipe while the
+        worker waits for its long answer to be read.
+        """
+        if following is None:
+            return None
+        question = self._encoded(following.groups)
+        if len(question) > _MOST_BYTES_AHEAD:
+            self._asked -= 1
+            return None
+        try:
+            child.send(question)
+        except BrokenPipeError:
+            self._asked -= 1
+            return None
+        return following.known_by
+
+    def _answer_to_this(self, answer: bytes) -> Ran | RanTogether | Broken:
+        try:
+            message = decode_for_parent(answer)
+        except (ValueError, RecursionError) as error:
+            raise NotAnAnswer(f"it cannot be read: {error}") from None
+        if isinstance(message, Ready) or message.number != self._waited_for:
+            raise NotAnAnswer("it answers another question")
+        return message
+
+    def _spoilt(self, child: Child, page: PhasePage, groups: Groups, how: str) -> list[runner.Execution]:
+        """Nothing that comes from this worker can be believed any more, so it loses its place."""
+        child.kill()
+        verdict = Verdict(
+            status=Status.ERROR,
+            reason=Reason.INTERNAL,
+            message=f"the worker's answer is not to be trusted, since {how}; "
+            "the backend wrote into pipes that are not its own, or a copy of the worker answered",
+            details={"stderr_tail": child.stderr_tail()},
+        )
+        return self._gone(child, page, groups, verdict, Phase.IDLE, 0.0)
+
+    def start(self) -> tuple[Child, PhasePage]:
+        """Return the running worker and its phase page, started if need be.
+
+        Raises:
+            NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver.
+        """
+        if self._running is not None:
+            return self._running
+        self._require_open()
+        self._started += 1
+        page_path = self._options.scratch / f"{self._name}.phase"
+        page = PhasePage(page_path, create=True)
+        child = start_child(
+            [sys.executable, "-m", "optest.core.worker", str(page_path)],
+            env=self._options.environment,
+            stderr_path=self._options.scratch / f"{self._name}-{self._started}.log",
+        )
+        try:
+            self._greet(child)
+            self._require_open()  # whoever closed it meanwhile saw no child that could be closed
+        except BaseException:
+            child.close()
+            page.close()
+            raise
+        self._running = child, page
+        return self._running
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InternalError(f"worker {self._name} was closed while a case was waiting for it")
+
+    def close(self) -> None:
+        self._closed = True
+        running = self._running
+        if running is None:
+            return
+        running[0].kill()
+        with self._busy:  # who still waits for the worker learns that it is gone before its pipes are closed
+            running[0].close()
+            running[1].close()
+            self._running = None
+
+    def _greet(self, child: Child) -> None:
+        child.send(encode(self._hello()))
+        try:
+            answer = child.receive(_START_S)
+        except TimeoutError:
+            raise UsageError(f"backend {self._options.driver} did not load in {_START_S:.0f} s") from None
+        if answer is None:
+            returncode, signal = child.wait()
+            how = f"with signal {signal_name(signal)}" if signal else f"with exit status {returncode}"
+            raise UsageError(
+                f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.stderr_tail()}"
+            )
+        match decode_for_parent(answer):
+            case Ready():
+                return
+            case Broken(_, kind, message):
+                raise refusal(kind, message)
+        raise InternalError("a worker answered its greeting with a result")
+
+    def _hello(self) -> Hello:
+        return Hello(
+            driver=self._options.driver,
+            options=dict(self._options.options),
+            plugins=list(self._options.plugins),
+            import_path=[entry or os.getcwd() for entry in sys.path],
+            every_measure=self._options.every_measure,
+            fresh=self._options.fresh,
+            keep=str(self._options.keep.absolute()) if self._options.keep is not None else "",
+            bench=self._options.bench,
+        )
+
+    def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups) -> list[runner.Execution]:
+        phase, since = page.read()
+        ran_s = time.monotonic() - since
+        child.write_traceback()
+        child.kill()
+        allowed_s = self._options.patience.allowance_s(phase, groups[_place(page, groups)][0])
+        verdict = overtime(phase, allowed_s, child.stderr_tail())
+        return self._gone(child, page, groups, verdict, phase, ran_s)
+
+    def _died(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
+        returncode, signal = child.wait()
+        phase, _ = page.read()
+        told = last_words(child.stderr_tail(_REPORT_BYTES))
+        verdict = death(phase, returncode, signal, child.stderr_tail(), told)
+        return self._gone(child, page, groups, verdict, phase, time.monotonic() - began)
+
+    def _give_up(self, child: Child, page: PhasePage) -> None:
+        self._running = None
+        self._ahead = None
+        self._waited_for = self._asked  # what it was asked and has not answered is asked again, under another number
+        child.close()
+        page.close()
+
+    def _gone(
+        self, child: Child, page: PhasePage, groups: Groups, verdict: Verdict, phase: Phase, ran_s: float
+    ) -> list[runner.Execution]:
+        """The verdict for every case of the execution that the worker was at, a clean place for the next worker, and
+        the others again, each alone."""
+        ended = _place(page, groups)
+        self._give_up(child, page)
+        timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
+        return [
+            runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
+            if place == ended
+            else self._alone(cases)
+            for place, cases in enumerate(groups)
+        ]
+
+
+def _place(page: PhasePage, groups: Groups) -> int:
+    """Which execution the worker is at; it may have begun the next question already."""
+    return min(page.place(), len(groups) - 1)
+
+
+def _has_lost_its_device(execution: runner.Execution) -> bool:
+    return any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
+
+
+def _until_next_look(page: PhasePage, groups: Groups, patience: Patience) -> float:
+    """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
+    phase, since = page.read()
+    left = since + patience.allowance_s(phase, groups[_place(page, groups)][0]) - time.monotonic()
+    if phase is not Phase.RUN or len(groups) > 1:
+        left = min([left, *[cases[0].timeout_s for cases in groups if cases[0].timeout_s is not None]])
+    return max(left, 0.001)
