@@ -16,7 +16,7 @@ SWITCH = "-p optest.pytest_plugin"
 def listed(folder: Path) -> str:
     """What pytest itself makes of the file."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--list-cases"], cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "pytest", "--list-cases"], cwd=folder, capture_output=True, text=True, timeout=600
     )
     return done.stdout + done.stderr
 
@@ -127,7 +127,7 @@ def test_a_file_above_that_would_be_hidden_is_named(project: Path, optest: Shell
     inner = project / "inner"
     inner.mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "optest", "init", "pytest"], cwd=inner, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "optest", "init", "pytest"], cwd=inner, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 2
     assert f"cd {project} && optest init pytest" in done.stderr

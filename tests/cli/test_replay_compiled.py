@@ -82,7 +82,7 @@ def test_a_script_shows_what_compiled_calls_and_gradients_got_wrong(optest: Shel
             env={"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 1, text

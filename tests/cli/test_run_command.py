@@ -287,7 +287,7 @@ def test_a_full_disk_keeps_the_journal(plan: Write, tmp_path: Path) -> None:
         text=True,
         preexec_fn=limited_files,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "cannot be written" in ended.stderr

@@ -128,7 +128,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path, environme
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         output = ended.stdout + ended.stderr

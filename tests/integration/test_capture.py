@@ -29,7 +29,7 @@ def optest(folder: Path, *words: str, status: int = 0, **environment: str) -> st
         env=user_environment(**environment),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     text = ended.stdout + ended.stderr
@@ -47,7 +47,7 @@ def test_capturing_again_gives_the_stored_bytes(tmp_path: Path) -> None:
     """In another process, with the seeds that the command sets."""
     lines = [f"capture({f'{MODELS / name}.py:forward'!r}, {f'{name}.yaml'!r})" for name in NAMES]
     script = "\n".join(["from optest.api.capturing import capture", *lines])
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=user_environment(), timeout=240, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=user_environment(), timeout=600, check=True)
     for name in NAMES:
         assert (tmp_path / f"{name}.yaml").read_bytes() == (MODELS / f"{name}.yaml").read_bytes(), name
 

@@ -30,7 +30,7 @@ def script(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         env=environment,
         check=False,
-        timeout=300,
+        timeout=600,
     )
 
 

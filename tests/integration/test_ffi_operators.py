@@ -52,7 +52,7 @@ def answered(folder: Path, cases: list[dict[str, Any]], library: Path, **config:
     plan = {
         "version": 1,
         "backend": "ffi",
-        "defaults": {"timeout": 10, "backend_config": {"ffi": {**stated, **config}}},
+        "defaults": {"timeout": 100, "backend_config": {"ffi": {**stated, **config}}},
         "cases": cases,
     }
     file = folder / "plan.yaml"

@@ -29,7 +29,7 @@ def ran(script: str, *arguments: str, root: Path | None) -> subprocess.Completed
     variables = {key: value for key, value in os.environ.items() if not key.startswith("INFINI")}
     variables |= {"INFINI_ROOT": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", str(EXAMPLES / "infiniop" / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=variables)
 
 
 def test_gemm(root: Path) -> None:

@@ -145,7 +145,7 @@ def answered(folder: Path, cases: list[dict[str, Any]], root: Path, **options: A
     plan = {
         "version": 1,
         "backend": "ffi",
-        "defaults": {"timeout": 20, "backend_config": {"ffi": config}},
+        "defaults": {"timeout": 200, "backend_config": {"ffi": config}},
         "cases": cases,
     }
     file = folder / "plan.yaml"
@@ -488,4 +488,4 @@ def _printed(folder: Path, library: Path) -> subprocess.CompletedProcess[str]:
     plan = {"version": 1, "backend": "ffi", "cases": [case("erf", [3], backend_config=config)]}
     (folder / "skipped.yaml").write_text(yaml.safe_dump(plan))
     command = [sys.executable, "-m", "optest", "run", "--plan", str(folder / "skipped.yaml")]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=dict(os.environ))

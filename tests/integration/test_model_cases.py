@@ -26,7 +26,7 @@ def run(folder: Path, file: str, *more: str) -> tuple[dict[str, CaseResult], str
         env=user_environment(OPTEST_PLUGINS="faulty_torch"),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )
     text = ended.stdout + ended.stderr

@@ -59,7 +59,7 @@ def run(project: Path, *arguments: str, path: Path | None = None, **env: str) ->
         env={**variables, "TEST_COMPILE_BACKEND": "eager", **env},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -254,11 +254,11 @@ def test_ctrl_c_ends_the_case_that_is_running(tmp_path: Path) -> None:
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    ends = time.monotonic() + 120
+    ends = time.monotonic() + 500
     while not any(tmp_path.rglob("asleep")) and time.monotonic() < ends:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=500)
     assert process.returncode == 2, told
     [journal] = (tmp_path / ".optest" / "runs").glob("*/journal.jsonl")
     kept = read_journal(journal)
@@ -323,7 +323,7 @@ def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Pat
     assert asked("--compile-backend", "eager", TEST_COMPILE_BACKEND="aot_eager") == "eager"
     (fresh / "models" / "granite4h.yaml").unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-k", "mul_ok", "-v"], cwd=fresh, capture_output=True, text=True, timeout=300,
+        [sys.executable, "-m", "pytest", "-k", "mul_ok", "-v"], cwd=fresh, capture_output=True, text=True, timeout=600,
         env={"PATH": "/usr/bin:/bin", "HOME": str(fresh)},
     )  # fmt: skip
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -107,7 +107,7 @@ def alone(script: Path) -> subprocess.CompletedProcess[str]:
         env=user_environment(OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 
@@ -151,7 +151,7 @@ def all_alone(scripts: list[Path]) -> list[subprocess.CompletedProcess[str]]:
         env=user_environment(OMP_NUM_THREADS="1"),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=True,
     )
     pairs = [json.loads(line) for line in ended.stdout.splitlines()]
@@ -395,7 +395,7 @@ def in_shell(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=user_environment(OPTEST_PLUGINS="mine_plugin"),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

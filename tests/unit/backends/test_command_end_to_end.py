@@ -36,7 +36,7 @@ def test_a_hang_is_reported_with_its_last_words_and_cleaned_up(tmp_path: Path) -
     command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
     for timeout in SECONDS:
         (tmp_path / "plan.yaml").write_text(PLAN.format(mark=mark, timeout=timeout))
-        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
         said = finished.stdout + finished.stderr
         assert finished.returncode == 1, said
         assert "DEADLINE" in said
@@ -53,7 +53,7 @@ def test_a_wrong_configuration_is_refused_before_anything_runs(tmp_path: Path) -
     plan = PLAN.format(mark="1", timeout=1).replace("[cp,", "[cp, '{inptu0}',")
     (tmp_path / "plan.yaml").write_text(plan)
     command = [sys.executable, "-m", "optest", "run", "--plan", "plan.yaml", "--no-color"]
-    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     said = finished.stdout + finished.stderr
     assert finished.returncode == 2, said
     assert "plan.yaml:" in said

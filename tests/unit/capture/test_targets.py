@@ -196,7 +196,7 @@ def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
 
 def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
     asked = "import sys, optest.cli, optest.api.capturing; print(sorted(sys.modules))"
-    ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=600, check=True)
     assert "'optest.api.capturing'" in ended.stdout
     assert "'torch'" not in ended.stdout
 

@@ -84,7 +84,7 @@ def test_what_is_well_is_left_alone(build_library, tmp_path: Path) -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=600)
 
 
 def test_the_nearest_buffer_is_named() -> None:

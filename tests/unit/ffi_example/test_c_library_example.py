@@ -51,7 +51,7 @@ def broken(copy):
     return copy / "broken" / "lib"
 
 
-def walk(folder, *cases, timeout=60, **environment):
+def walk(folder, *cases, timeout=600, **environment):
     command = [sys.executable, str(WALK), str(folder), *cases]
     variables = {**os.environ, **QUIET, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=variables)
@@ -101,7 +101,7 @@ def test_no_sanitizer_has_anything_to_say(copy):
         LD_PRELOAD=":".join(preload),
         ASAN_OPTIONS="detect_leaks=0",
         INFINIOP_WALK_EXACT="1",
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -272,13 +272,13 @@ assert kept.poll() is None
 assert end_children() == (1, True)
 """
 
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=600)
     assert alive(mark) == []
 
 
 def test_end_children_without_children() -> None:
     script = "from optest.process import end_children; assert end_children() == (0, True)"
 
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=600)
     assert callable(adopt_orphans)
     assert callable(end_children)

@@ -299,7 +299,7 @@ def test_what_opinfo_needs_is_told_by_name() -> None:
         "sys.argv = ['optest', 'run', '--source', 'opinfo:add']\n"
         "main()\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 5
     assert "OpInfo of torch" in ended.stderr
     assert "is unavailable: pip install expecttest" in ended.stderr

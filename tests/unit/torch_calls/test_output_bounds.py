@@ -105,5 +105,5 @@ def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
     )
     with open(f"{tmp_path}/m.yaml", "w") as file:
         file.write(plan)
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert ended.returncode == 0, ended.stderr
