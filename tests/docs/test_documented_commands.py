@@ -81,7 +81,7 @@ def pattern_of(line: str) -> re.Pattern[str]:
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OPTEST_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPTEST_", "TORCHINDUCTOR_"))}
     return {**kept, "PATH": path, "COLUMNS": "120", "PYTHONWARNINGS": "default"}
 
 

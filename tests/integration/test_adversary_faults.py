@@ -23,14 +23,13 @@ QUICK = ("mul-stops-at-0", "cast-saturates-integers", "any-is-a-sum", "add-takes
 def faulty_backends() -> Iterator[None]:
     """The backends by their names, for these tests alone."""
     bootstrap()
-    registry, kinds = backend_manager._registry, backend_manager._kinds
-    entries, known = dict(registry._entries), dict(kinds)
+    tables = (backend_manager._registry._entries, backend_manager._kinds, backend_manager._lazy)
+    before = [dict(table) for table in tables]
     adversary_faults.register()
     yield
-    registry._entries.clear()
-    registry._entries.update(entries)
-    kinds.clear()
-    kinds.update(known)
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)
 
 
 @pytest.mark.parametrize("name", QUICK)
