@@ -2,9 +2,9 @@
 
     python benchmarks/references.py [--quick] [--dtype float64]
 
-Both get the same tensors, in turns; the best of the repeats counts. The references take them in ``--dtype``, as a case
-does, and widen them; torch takes float64. Exit status 1 if the conv2d of the catalogue's promise costs more than 60 ×
-torch's.
+Both get the same tensors, in turns; the best of the repeats counts, by the processor's time. The references take them
+in ``--dtype``, as a case does, and widen them; torch takes float64. Exit status 1 if the conv2d of the catalogue's
+promise costs more than 60 × torch's.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CALLS: dict[str, tuple[str, Sequence[tuple[int, ...]], dict[str, Any]]] = {
 
 
 def best_s(asked: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The least seconds of each, asked in turns so that a busy machine is unfair to none."""
+    """The least seconds of the processor of each, asked in turns so that a busy machine is unfair to none."""
     seconds = dict.fromkeys(asked, float("inf"))
     for _ in range(repeats):
         for name, ask in asked.items():
-            began = time.perf_counter()
+            began = time.process_time()
             ask()
-            seconds[name] = min(seconds[name], time.perf_counter() - began)
+            seconds[name] = min(seconds[name], time.process_time() - began)
     return seconds
 
 

@@ -98,28 +98,39 @@ def test_compiling_is_timed_apart_from_the_call() -> None:
 
     asked = _by("optest_slow_compiler")
     compiled(call, [ROWS], asked, refuses=False)
-    assert 0.2 <= asked.compilation.seconds < 20
+    assert 0.2 <= asked.compilation.seconds < 300
 
 
 def test_a_way_back_that_is_compiled_late_counts_as_compiling() -> None:
-    def slow(graph: Any, _: Any) -> Any:
-        time.sleep(0.2)
-        return make_boxed_func(graph.forward)
-
-    quick = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=slow)
-    torch._dynamo.register_backend(quick, name="optest_slow_backward")
-    driver = TorchBackend()
-    driver.configure({"compile_backend": "optest_slow_backward"})
     spec = TensorSpec(dtype=dtype("float32"), shape=(3, 4))
     case = TestCase(
         descriptor=descriptor_of("torch.sin"),
         inputs=(Argument(name="input0", path="input0", spec=spec, fill=Fill(kind="randn")),),
         attributes={"call": "torch.sin(input0)", "grad": True},
     )
-    found = execute([case], driver)
-    assert found.verdicts[0].status is Status.PASSED
-    timings = found.timings
-    assert timings.compile_s is not None
-    assert timings.run_s is not None
-    assert timings.compile_s >= 0.2 > timings.run_s >= 0
+    for wait_s in (0.2, 2.0, 20.0):  # on a busy machine the call itself may take that long
+        found = execute([case], _whose_way_back_takes(wait_s))
+        assert found.verdicts[0].status is Status.PASSED
+        timings = found.timings
+        assert timings.compile_s is not None
+        assert timings.run_s is not None
+        assert timings.compile_s >= wait_s
+        if timings.run_s < wait_s:
+            break
+    assert 0 <= timings.run_s < wait_s
     assert execute([case], TorchBackend()).timings.compile_s is None
+
+
+def _whose_way_back_takes(wait_s: float) -> TorchBackend:
+    """To compile."""
+
+    def slow(graph: Any, _: Any) -> Any:
+        time.sleep(wait_s)
+        return make_boxed_func(graph.forward)
+
+    name = f"optest_way_back_in_{wait_s:g}s"
+    quick = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=slow)
+    torch._dynamo.register_backend(quick, name=name)
+    driver = TorchBackend()
+    driver.configure({"compile_backend": name})
+    return driver
