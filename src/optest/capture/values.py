@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 
+from optest.capture.masks import words_of_mask
 from optest.capture.naming import NamedCall, NoCase
+from optest.capture.written_values import shortest, value_text, written
 from optest.plan.model_cases.arguments import value_of
 from optest.spec import contiguous_strides, dtype_names
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
@@ -147,7 +149,7 @@ def _fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
 def _whole(tensor: torch.Tensor) -> dict[str, Any]:
     if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
         raise NoCase("take a matrix that no drawn one can stand for, too large to be written")
-    return _data(tensor.to(torch.float64))
+    return _data(tensor)
 
 
 def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
@@ -155,15 +157,21 @@ def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
     if must_fit and not count:
         raise NoCase("choose no element, so nothing would be compared")
     if count and elements <= (_MOST_DECIDING if must_fit or hides else MOST_LITERAL):
-        return _data(tensor.int()), f"is the model's own mask, {count:,} of {elements:,} true"
+        if count == elements:
+            return {"init": "ones"}, f"is true everywhere, as the model's own mask of {elements:,} elements"
+        words = words_of_mask(tensor)
+        order = f": {words}" if words.count(",") else ""
+        return _data(tensor), f"is the model's own mask, {count:,} of {elements:,} true{order}"
     if must_fit:
         raise NoCase(f"take a mask of {elements:,} elements, too many to be written, and need one of that count")
     return {}, f"is a mask, drawn; in the model {count:,} of {elements:,} are true"
 
 
-def _integers(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+def _integers(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str, Any], str]:
     if tensor.numel() <= MOST_LITERAL:
-        return _data(tensor), f"holds the model's own {'whole numbers' if tensor.is_floating_point() else 'integers'}"
+        return _data(
+            tensor, dtype
+        ), f"holds the model's own {'whole numbers' if tensor.is_floating_point() else 'integers'}"
     low, high = int(tensor.min()), int(tensor.max())
     return {"init": "randint", "init_args": {"low": low, "high": high + 1}}, (
         f"is drawn from the model's {'whole numbers' if tensor.is_floating_point() else 'range'}, {low} to {high}"
@@ -172,10 +180,10 @@ def _integers(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
 
 def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     low, high = [float(each) for each in (tensor.float() if tensor.element_size() == 1 else tensor).aminmax()]
-    if not (low > -_HUGE and high < _HUGE):  # NaN is neither
-        return _unusual(tensor.to(torch.float64))
+    if not (low > -_HUGE and high < _HUGE) or _hides(tensor, low, high):  # NaN is neither
+        return _unusual(tensor)
     if low < high and max(-low, high) <= _MOST_COUNTED and _counts(tensor):
-        return _integers(tensor.to(torch.float64))
+        return _integers(tensor.to(torch.float64), _NAMES[tensor.dtype])
     is_signed = low < 0 or high == 0
     largest = max(-low, high)
     if largest <= _WIDE_AT:
@@ -184,6 +192,14 @@ def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
 
 
+def _hides(tensor: torch.Tensor, low: float, high: float) -> bool:
+    """Whether it is 0 and one number far below it, as masks of 16 bits and those of before infinity are."""
+    return (
+        low <= _FAR_BELOW and high == 0 and tensor.numel() <= _MOST_DECIDING and len(tensor.double().unique()) == _FEW
+    )
+
+
+_FAR_BELOW = -1e4
 _MOST_COUNTED = 2.0**24
 
 
@@ -196,30 +212,31 @@ def _counts(tensor: torch.Tensor) -> bool:
     return bool(torch.equal(known.round(), known))
 
 
-def _unusual(values: torch.Tensor) -> tuple[dict[str, Any], str]:
+def _unusual(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
     """Infinite and huge values decide which others count: they stay where they are."""
-    if values.numel() > _MOST_DECIDING:
+    if tensor.numel() > _MOST_DECIDING:
         return {"init": "randn"}, "is drawn without the infinite or huge values that it has in the model"
+    values = tensor.to(torch.float64)
+    first = float(values.flatten()[0])
+    if math.isfinite(first) and bool((values == first).all()):  # written out, infinity is meant
+        value = shortest(first, _NAMES[tensor.dtype])
+        return {"init": "full", "init_args": {"value": value}}, f"is {value_text(first)} everywhere, as in the model"
     is_usual = values.isfinite() & (values.abs() < _HUGE)
     if len(values[is_usual].unique()) <= _FEW:
-        return _data(values), "is the model's own mask"
+        words = words_of_mask(values)
+        return _data(tensor), f"is the model's own mask{': ' if words else ''}{words}"
     made_up = torch.arange(values.numel(), dtype=torch.float64).reshape(values.shape) * 7 % 17 / 4 - 2
-    return _data(values.where(~is_usual, made_up)), "has the model's own infinite and huge values, and others between"
+    return _data(values.where(~is_usual, made_up), _NAMES[tensor.dtype]), (
+        "has the model's own infinite and huge values, and others between"
+    )
 
 
 _FEW = 2
 
 
-def _data(tensor: torch.Tensor) -> dict[str, Any]:
-    return {"init": "data", "init_args": _plain(tensor.tolist())}
-
-
-def _plain(values: Any) -> Any:
-    if isinstance(values, list):
-        return [_plain(each) for each in values]
-    if isinstance(values, float) and not math.isfinite(values):
-        return "nan" if math.isnan(values) else "inf" if values > 0 else "-inf"
-    return values
+def _data(tensor: torch.Tensor, dtype: str | None = None) -> dict[str, Any]:
+    is_bool = tensor.dtype is torch.bool
+    return {"init": "data", "init_args": written(tensor.int() if is_bool else tensor, dtype or _NAMES[tensor.dtype])}
 
 
 def _literal(value: Any) -> dict[str, Any]:

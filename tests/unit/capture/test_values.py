@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from optest.plan.schema import parse_plan  # noqa: E402
 from optest.spec.calls import TorchName, parse_call  # noqa: E402
 
 pytestmark = pytest.mark.torch
+INF, NAN = math.inf, math.nan
 
 
 def tensor_of(tensor: Any, function: Callable[[Any], object] = torch.abs) -> dict[str, Any]:
@@ -54,11 +56,17 @@ def test_the_layout_is_that_of_the_model(make: Callable[[], Any], layout: dict[s
         (torch.tensor([0.0, 3.5]), {"init": "rand"}),
         (torch.tensor([0.5, 1000.0]), {"init": "uniform", "init_args": {"low": 0.0, "high": 1024.0}}),
         (torch.tensor([-9.0, 1.5]), {"init": "uniform", "init_args": {"low": -16.0, "high": 16.0}}),
-        (torch.tensor([0.0, float("-inf")]), {"init": "data", "init_args": [0.0, "-inf"]}),
+        (torch.tensor([0.0, float("-inf")]), {"init": "data", "init_args": [0.0, -INF]}),
         (torch.tensor([0.0, torch.finfo(torch.float32).min]),
-         {"init": "data", "init_args": [0.0, -3.4028234663852886e38]}),
-        (torch.tensor([0.1, 0.2, 0.3, float("-inf")]), {"init": "data", "init_args": [-2.0, -0.25, 1.5, "-inf"]}),
-        (torch.tensor([1.0, float("nan"), float("inf")]), {"init": "data", "init_args": [1.0, "nan", "inf"]}),
+         {"init": "data", "init_args": [0.0, -3.4028235e38]}),
+        (torch.full((5,), -1e38), {"init": "full", "init_args": {"value": -1e38}}),
+        (torch.full((2,), -INF), {"init": "data", "init_args": [-INF, -INF]}),
+        (torch.tensor([0.0, -65504.0], dtype=torch.float16), {"init": "data", "init_args": [0.0, -65500.0]}),
+        (torch.tensor([0.0, -1e9]).repeat(99), {"init": "data", "init_args": [0.0, -1e9] * 99}),
+        (torch.tensor([1.0, -1e9]), {"init": "uniform", "init_args": {"low": -(2.0**30), "high": 2.0**30}}),
+        (torch.tensor([True] * 99), {}),
+        (torch.tensor([0.1, 0.2, 0.3, float("-inf")]), {"init": "data", "init_args": [-2.0, -0.25, 1.5, -INF]}),
+        (torch.tensor([1.0, float("nan"), float("inf")]), {"init": "data", "init_args": [1.0, NAN, INF]}),
         (torch.full((5000,), float("inf")), {"init": "randn"}),
         (torch.tensor([1 + 2j]), {"init": "randn"}),
         (torch.tensor([3, -1]), {"init": "data", "init_args": [3, -1]}),
@@ -73,7 +81,7 @@ def test_the_layout_is_that_of_the_model(make: Callable[[], Any], layout: dict[s
 )  # fmt: skip
 def test_what_is_kept_of_the_values(tensor: Any, fill: dict[str, Any]) -> None:
     found = tensor_of(tensor, torch.clone)
-    assert {key: found[key] for key in ("init", "init_args") if key in found} == fill
+    assert repr({key: found[key] for key in ("init", "init_args") if key in found}) == repr(fill)  # NaN, 1 and 1.0
 
 
 def test_values_are_those_before_the_call_changed_them() -> None:

@@ -1,8 +1,12 @@
-"""A file of model cases as text: an argument on each line, so that differences of two files can be read."""
+"""A file of model cases as text: an argument on each line, so that differences of two files can be read.
+
+Values that are written out have a line for each row.
+"""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -46,10 +50,40 @@ def _flow(value: Any) -> str:
         case str() if _is_plain(value):
             return value
         case Mapping():
-            return "{" + ", ".join(f"{_flow(key)}: {_flow(each)}" for key, each in value.items()) + "}"
+            return "{" + ", ".join(f"{_flow(key)}:{_at(key, each)}" for key, each in value.items()) + "}"
         case list() | tuple():
             return "[" + ", ".join(map(_flow, value)) + "]"
     return flow(value)
+
+
+_WIDEST = 100
+"""Characters of values on a line; more of them have lines of their own."""
+
+_MARGIN = "\n          "
+
+
+def _at(key: str, value: Any) -> str:
+    text = _flow(value)
+    if key != "init_args" or not isinstance(value, list) or len(text) <= _WIDEST:
+        return f" {text}"
+    return _MARGIN + _MARGIN.join(_rows(value, ""))
+
+
+def _rows(values: list[Any], opening: str) -> Iterator[str]:
+    """Lines of nested lists, one or more for each row; ``opening`` are the brackets that begin before it."""
+    if not (values and isinstance(values[0], list)):
+        yield from _wrapped(f"[{', '.join(map(_flow, values))}]", opening)
+        return
+    for index, each in enumerate(values):
+        lines = list(_rows(each, f"{opening}[" if not index else " " * (len(opening) + 1)))
+        yield from lines[:-1]
+        yield lines[-1] + ("]" if index == len(values) - 1 else ",")
+
+
+def _wrapped(row: str, opening: str) -> list[str]:
+    following = " " * (len(opening) + 1)
+    return textwrap.wrap(row, _WIDEST, initial_indent=opening, subsequent_indent=following, break_long_words=False,
+                         break_on_hyphens=False, drop_whitespace=True)  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
