@@ -13,14 +13,12 @@ from optest.backends.c_library.policy import Policy
 from optest.backends.c_library.situated import Call, SituatedCalls
 from optest.backends.c_library.situations import SECOND, SUSPECTS, THIRD, Situation, Suspect
 from optest.backends.c_library.subject import Subject
+from optest.backends.c_library.turns import comes_again
 from optest.ffi.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 
 __all__ = ["Blame", "OtherAnswer"]
-
-_TURNS = 6
-"""What goes wrong in every other call, at random, agrees as often with a circumstance in one of 4^6 cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,11 @@ class Blame:
         one, other = self._calls.renewed_answer(suspect.base, home), self._calls.renewed_answer(suspect.situation, home)
         if one.is_same(other):
             return
-        for turn in range(1, _TURNS + 1):
-            pair = [(one, suspect.base), (other, suspect.situation)]
-            if turn.bit_count() % 2:  # in an order that no rhythm of a library's has
-                pair.reverse()
-            if not all(known.is_same(self._calls.renewed_answer(situation, home)) for known, situation in pair):
-                return
-        raise Fault(suspect.reason, f"{where_different(one, other)} depends on {suspect.what}")
+        if comes_again(
+            lambda: one.is_same(self._calls.renewed_answer(suspect.base, home)),
+            lambda: other.is_same(self._calls.renewed_answer(suspect.situation, home)),
+        ):
+            raise Fault(suspect.reason, f"{where_different(one, other)} depends on {suspect.what}")
 
     def _untouched(self, place: Place) -> dict[str, Array]:
         """Which elements hold what the poison was, of outputs that began with nothing else."""

@@ -1,0 +1,22 @@
+"""Whether a circumstance makes a difference: with it the answer is always another one, without it never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["comes_again"]
+
+_TURNS = 6
+"""A library that is wrong in every other call at random agrees with a circumstance so often in one of 4^6 cases."""
+
+
+def comes_again(without: Callable[[], bool], with_it: Callable[[], bool]) -> bool:
+    """Whether both calls, which were asked in this order before, give what they gave each time that they are asked.
+
+    The order is that of Thue and Morse, so that no library that is wrong in every second or third call keeps pace.
+    """
+    for turn in range(1, _TURNS + 1):
+        first, second = (with_it, without) if turn.bit_count() % 2 else (without, with_it)
+        if not (first() and second()):
+            return False
+    return True
