@@ -14,6 +14,7 @@ from test_looking_ahead import PLUGIN, Recorder, cases_of
 
 from optest.backends import backend_manager
 from optest.core import runner, worker_process
+from optest.core import session as session_module
 from optest.core.groups import split
 from optest.core.phase_page import MOST_PLACES, PhasePage
 from optest.core.runner import Phase
@@ -162,7 +163,10 @@ class Kept:
         return None
 
 
-def test_a_session_asks_in_groups_and_records_every_case_in_order(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_a_session_asks_in_groups_and_records_every_case_in_order(
+    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "_TOGETHER_S", 1e9)  # however slow the machine is
     names = [f"dies{place}" if place % 10 == 7 else f"right{place}" for place in range(40)]
     names[20] = "unsupported20"
     cases = cases_of(tmp_path / "diary", names)
