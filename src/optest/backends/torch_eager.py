@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ class TorchBackend(BackendDriver):
         A CPU overflows to infinity; of a device that is not known.
         """
         overflow = "infinity" if self._device.type == "cpu" else "any"
-        return Numerics(operands=_operand_precision(self._device.type), overflow=overflow)
+        return _numerics(_operand_precision(self._device.type), overflow)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._asked = None
@@ -368,6 +369,11 @@ def _device_count(kind: str) -> int:
 def _described(kind: str, index: int) -> str:
     module = getattr(torch, kind)
     return f" ({module.get_device_name(index)})" if hasattr(module, "get_device_name") else ""
+
+
+@cache
+def _numerics(operands: str, overflow: str) -> Numerics:
+    return Numerics(operands=operands, overflow=overflow)
 
 
 def _operand_precision(kind: str) -> str:

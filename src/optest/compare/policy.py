@@ -50,6 +50,7 @@ __all__ = [
     "NoRule",
     "describe_rule",
     "for_stored",
+    "remembered_tolerance",
     "resolve",
     "stated_tolerance",
 ]
@@ -103,7 +104,9 @@ def resolve(
     tolerances = judging(case, rule)
     if tolerances:
         one_answer = sums_exactly or kind is _MOVES or kind is _EXACT
-        stated = _stated(tolerances, case.descriptor, index, expected.name, one_answer, needs_its_name(case, expected))
+        stated = remembered_tolerance(
+            tolerances, case.descriptor, index, expected.name, one_answer, needs_its_name(case, expected)
+        )
         if stated is not None and not _is_too_wide(stated, expected):
             return stated if expected.rule is None else _told_more(stated, expected.rule.formula)
     if kind is None:
@@ -243,7 +246,7 @@ _Stated = tuple[tuple[ToleranceLayer, ...], OperatorDescriptor, "Allowance | Non
 _tolerances: dict[tuple[Any, ...], _Stated] = {}
 
 
-def _stated(
+def remembered_tolerance(
     layers: tuple[ToleranceLayer, ...],
     descriptor: OperatorDescriptor,
     index: int,

@@ -7,7 +7,7 @@ import numpy as np
 from optest.compare import Expected
 from optest.compare.assert_close import fitting_tolerance
 from optest.compare.elements import flat
-from optest.compare.policy import stated_tolerance
+from optest.compare.policy import remembered_tolerance
 from optest.compare.zeros import zeros_are_within
 from optest.numerics import widen
 from optest.spec import Measure, RuleClass, TestCase
@@ -47,5 +47,5 @@ def _allowed(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[f
         return None if close is None else (*close, 0.0)
     if rule != "tolerance":
         return None
-    stated = stated_tolerance(case.tolerances, case.descriptor, index, wanted.name, one_answer=False)
+    stated = remembered_tolerance(case.tolerances, case.descriptor, index, wanted.name, False, False)
     return None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)

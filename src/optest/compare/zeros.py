@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isinf
+
 import numpy as np
 
 from optest.numerics import Array, widen
@@ -16,6 +18,10 @@ def zeros_are_within(expected: Array, rtol: float, atol: float, mismatch_ratio: 
     flat = expected.reshape(-1)
     may_miss = mismatch_ratio * flat.size
     nonzero, missed = False, 0
+    if may_miss < 1.0 and flat.size and flat.dtype.kind != "c":
+        middle = float(flat[flat.size // 2])
+        if not abs(middle) <= atol + rtol * abs(middle) or isinf(middle):
+            return False  # one element is enough, and nearly every one says so
     for start in range(0, flat.size, _BLOCK):
         block = widen(flat[start : start + _BLOCK])
         magnitude = np.abs(block if block.dtype.kind in "fc" else block.astype(np.float64))

@@ -158,6 +158,13 @@ def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:
 
 
 def _layer_from_wire(wire: Sequence[Any]) -> ToleranceLayer:
-    layer, output, where, rtol, atol, ratio = wire
+    return _layer(*wire)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _layer(
+    layer: str, output: str | None, where: str, rtol: float | None, atol: float | None, ratio: float | None
+) -> ToleranceLayer:
+    """One object for all cases that share it, by which the comparison remembers what it makes of it."""
     tolerance = Tolerance(rtol=rtol, atol=atol, mismatch_ratio=ratio)
     return ToleranceLayer(layer=Layer[layer], tolerance=tolerance, output=output, where=where)

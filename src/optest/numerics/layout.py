@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from optest.numerics.formats import Array, dtype_of, numpy_dtype
-from optest.spec import TensorSpec, contiguous_strides
+from optest.spec import TensorSpec
 
 __all__ = ["are_same_memory", "empty_storage", "have_same_gaps", "is_packed", "private_copy", "storage_of", "view"]
 
@@ -100,8 +100,14 @@ def storage_of(array: Array, spec: TensorSpec) -> Array:
 
 def is_packed(array: Array) -> bool:
     """Row-major down to the strides of dimensions of size 1, which NumPy's own flag does not look at."""
-    dense = contiguous_strides(array.shape)
-    return array.strides == tuple(stride * array.itemsize for stride in dense)
+    if array.size and not array.flags.c_contiguous:
+        return False
+    step = array.itemsize
+    for size, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if stride != step:
+            return False
+        step *= max(size, 1)
+    return True
 
 
 def _span(array: Array) -> tuple[Array, int]:

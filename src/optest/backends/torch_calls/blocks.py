@@ -42,8 +42,10 @@ def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) ->
 
     None for what is small, is no plain contraction of real tensors, or has no dimension that could be cut.
     """
+    if sum(array.size for array in inputs) < _LARGE:
+        return None
     tensors = [to_read(array) for array in inputs]
-    if sum(each.numel() for each in tensors) < _LARGE or any(each.dtype not in _REAL for each in tensors):
+    if any(each.dtype not in _REAL for each in tensors):
         return None
     operands = _operands(call)
     if operands is None or any(tensors[index].dim() == 0 for index in operands):

@@ -9,7 +9,7 @@ import torch
 
 from optest.backends.torch_tensors import to_read
 
-__all__ = ["WIDE", "copied", "on_cpu", "to_read", "widened"]
+__all__ = ["WIDE", "copied", "on_cpu", "to_read", "wide", "widened"]
 
 WIDE = {
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
@@ -25,13 +25,15 @@ def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
 
 def widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
     """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
-    tensors = [to_read(array) for array in inputs]
-    return [
-        _storage(each).to(WIDE[each.dtype]).as_strided(each.shape, each.stride())
-        if each.dtype in WIDE
-        else copied(each)
-        for each in tensors
-    ]
+    return [wide(to_read(array)) for array in inputs]
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """One tensor as :func:`widened` has it, in memory of its own."""
+    kind = WIDE.get(tensor.dtype)
+    if kind is None:
+        return copied(tensor)
+    return _storage(tensor).to(kind).as_strided(tensor.shape, tensor.stride())
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:

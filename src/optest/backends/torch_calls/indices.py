@@ -11,7 +11,7 @@ from typing import Any
 from optest.spec import Interval, TensorSpec
 from optest.spec.calls import Call, TensorRef, parse_call
 
-__all__ = ["Literal", "Positions", "domain", "literals_of", "positions_of"]
+__all__ = ["Literal", "Positions", "domain", "literals_of", "parsed", "positions_of"]
 
 Shapes = Sequence[TensorSpec]
 
@@ -39,7 +39,7 @@ def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) ->
 
 def positions_of(text: str, specs: Shapes) -> list[Positions]:
     """Every tensor of integers in the call that is used as positions."""
-    call = _parsed(text)
+    call = parsed(text)
     find = _BY_NAME.get(_last(call.function))
     if find is None:
         return []
@@ -61,7 +61,7 @@ class Literal:
 
 def literals_of(text: str, specs: Shapes) -> list[Literal]:
     """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
-    call = _parsed(text)
+    call = parsed(text)
     find = {"getitem": _in_subscripts, "setitem": _in_subscripts, "select": _selected}.get(_last(call.function))
     if find is None:
         return []
@@ -72,7 +72,8 @@ def literals_of(text: str, specs: Shapes) -> list[Literal]:
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Call:
+def parsed(text: str) -> Call:
+    """:func:`parse_call`, remembered, since many cases make the same call of other tensors."""
     return parse_call(text)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from optest.backends.torch_calls.indices import parsed
 from optest.spec import Argument, Fault, Reason, TensorSpec, TestCase
-from optest.spec.calls import Call, TensorRef, parse_call
+from optest.spec.calls import Call, TensorRef
 
 __all__ = ["masks_of", "require_chosen_elements"]
 
@@ -23,7 +24,7 @@ def require_chosen_elements(case: TestCase) -> None:
     """
     if case.expects_error is not None or case.generator is not None:
         return
-    call = parse_call(case.attributes["call"])
+    call = parsed(case.attributes["call"])
     for index in masks_of(call, [argument.spec for argument in case.inputs]):
         argument = case.inputs[index]
         if not argument.spec.elements:

@@ -21,6 +21,8 @@ view reshape flatten transpose permute squeeze unsqueeze
 """
 """Each output is made of elements of the tensors that the call is given, each of them once."""
 
+_NONE_GROWS = frozenset(_NO_MORE_THAN_GIVEN.split())
+
 _PYTHONS = {"truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder"}
 
 
@@ -28,7 +30,7 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
     """The most that any one output of the call may have; None where it is not known."""
     call = torch_call(text).call
     name = _name(call)
-    if name in _NO_MORE_THAN_GIVEN.split():
+    if name in _NONE_GROWS:
         return sum(spec.elements for spec in specs)
     if name == "scaled_dot_product_attention":
         return _of_attention(call, specs)
@@ -36,6 +38,8 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
         return _of_product(name, call, specs)
     if not _is_element_by_element(name):
         return None
+    if specs and all(spec.shape == specs[0].shape for spec in specs):
+        return specs[0].elements
     try:
         shape = np.broadcast_shapes(*(spec.shape for spec in specs))
     except ValueError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.blocks import in_blocks
 from optest.backends.torch_calls.calling import TorchCall, torch_call
-from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, to_read, widened
+from optest.backends.torch_calls.cpu_tensors import WIDE, copied, on_cpu, to_read, wide, widened
 from optest.backends.torch_calls.descriptors import CLOSE, descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_calls.multiples import with_power_of_factors
@@ -67,16 +68,17 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
             leaves = _made(call, on_cpu(inputs))
         return [_unrounded(leaf, _dtype_of(leaf)) for leaf in leaves]
     with _refusal_told(call):
-        kinds = _kinds(call, inputs)
-    wide: list[Any] | None = None
+        tensors = [to_read(array) for array in inputs]
+        kinds = _kinds(call, tensors)
+    results: list[Any] | None = None
     notes: list[Any] = []
     if not in_own_dtype:
-        wide, notes = _in_float64(call, inputs, [shape for shape, _ in kinds])
-    if wide is None:
+        results, notes = _in_float64(call, inputs, tensors, [shape for shape, _ in kinds])
+    if results is None:
         with _refusal_told(call):
-            wide = _made(call, on_cpu(inputs))
-        kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in wide]
-    found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(wide, kinds, strict=True)]
+            results = _made(call, on_cpu(inputs))
+        kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
+    found = [_unrounded(leaf, kind) for leaf, (_, kind) in zip(results, kinds, strict=True)]
     return [*(_changed_first(call, found) if is_moved else _beside(call, found)), *notes]
 
 
@@ -126,23 +128,27 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
 _COMPARISONS = """
 eq equal ge greater greater_equal gt isin le less less_equal lt ne not_equal searchsorted bucketize
 """
+_COMPARING = frozenset(_COMPARISONS.split())
 
 
 def _compares(call: TorchCall) -> bool:
     """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
     parts = call.call.function.split(".")
     last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return last.strip("_") in _COMPARISONS.split()
+    return last.strip("_") in _COMPARING
 
 
 def _in_float64(
-    call: TorchCall, inputs: Sequence[Any], shapes: list[tuple[int, ...]]
+    call: TorchCall, inputs: Sequence[Any], tensors: Sequence[torch.Tensor], shapes: list[tuple[int, ...]]
 ) -> tuple[list[Any] | None, list[Any]]:
-    """The results, None where torch does not have them in float64, and a note that says why it has not."""
+    """The results, None where torch does not have them in float64, and a note that says why it has not.
+
+    ``tensors`` are the inputs, to be read.
+    """
     try:
         leaves = in_blocks(call, inputs, [_as_it_is])
         if leaves is None:
-            leaves = _made(with_rounded_scalars(call, inputs), widened(inputs), dtypes=WIDE)
+            leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
         return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
     if [_shape(leaf) for leaf in leaves] != shapes:
@@ -211,13 +217,12 @@ def _made(
     return leaves
 
 
-def _kinds(call: TorchCall, inputs: Sequence[Any]) -> list[tuple[tuple[int, ...], Any]]:
+def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], Any]]:
     """Shape and dtype of each output, without computing one if torch can tell.
 
     Of operators with several outputs it cannot: statistics beside a norm are float32 without a device, the dtype of
     the input on the CPU, and empty where they are not asked for.
     """
-    tensors = [to_read(array) for array in inputs]
     if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
         with suppress(*_HAS_NOT):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
@@ -250,9 +255,13 @@ def _shape(leaf: Any) -> tuple[int, ...]:
 
 def _dtype_of(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        kind = torch.float32 if leaf.is_quantized else leaf.dtype  # which is what as_array makes of levels
-        leaf = torch.empty((0,), dtype=kind)
+        return _dtype_called(torch.float32 if leaf.is_quantized else leaf.dtype)  # what as_array makes of levels
     return dtype_of(as_array(leaf).dtype)
+
+
+@cache
+def _dtype_called(kind: torch.dtype) -> Any:
+    return dtype_of(as_array(torch.empty((0,), dtype=kind)).dtype)
 
 
 def _unrounded(leaf: Any, kind: Any) -> Any:

@@ -28,6 +28,8 @@ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __po
 
 def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
     """The call with numbers in float32, if that is what its tensors make torch compute in."""
+    if not any(isinstance(value, (float, complex)) for value in call.call.values()):
+        return call
     if _name(call.call) not in _ARITHMETIC.split() or not _computes_in_float32(inputs):
         return call
     args, kwargs = call.call.mapped(_rounded)
