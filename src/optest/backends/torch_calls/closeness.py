@@ -6,13 +6,18 @@ to know better: an implementation that is stable gives the exact result of round
 is asked by itself: that others are larger, or more sensitive, says nothing of this one.
 
 A result may jump or swing within one rounding: the fraction of a whole number, the cosine of 1e9. Then what lies beside
-one of those results is as right as it is, and whatever else lies between them shows nothing.
+one of those results is as right as it is, and whatever else lies between them shows nothing, unless roundings of fewer
+inputs explain it: a label that is compared with 1 decides, and is no measured number.
+
+What is so near to zero that zeros pass, too, shows nothing either; but it does if it is nearer to the truth than zeros
+are, or if other inputs would change it by much more than what is allowed: then terms cancel here, and had to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,7 +27,7 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import WIDE, widened
-from optest.backends.torch_calls.expected_gradients import gradients_from_above, in_float64
+from optest.backends.torch_calls.expected_gradients import gradients_from_above, has_floating_input, in_float64
 from optest.backends.torch_calls.gradients import Draw
 from optest.backends.torch_calls.rounded_steps import RoundedSteps
 from optest.backends.torch_calls.scalars import with_rounded_scalars
@@ -43,6 +48,9 @@ _FINE = 1.0 / 64.0
 """Of a rounding: what is smooth changes by so much less, in the same direction."""
 
 _NOT_SMOOTH = 4.0
+_FEW = 4
+_SHIFTS = (1, 2, 3)
+_TELLS = 4.0
 _DOUBLE, _AROUND_ZERO, _MOST_NOISE = 2.0**-52, 2.0**-40, 2.0**-10
 _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 
@@ -50,7 +58,9 @@ _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
     """One mask for each output, results first and then gradients; None where there is nothing to say."""
     call = torch_call(attributes["call"])
-    units = [_unit(array) for array in inputs]
+    if attributes.get("grad") and not has_floating_input(call, inputs):
+        attributes = {**attributes, "grad": None}
+    units = _units(inputs, actual)
     asked = _Asked(
         call,
         inputs,
@@ -61,8 +71,20 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
     try:
         true = asked.made(widened(inputs), gradients_from_above(call, inputs))
         apart = _agree(asked.moved(0, 0.0, takes_apart=True), true, _FINE * asked.step)
-        coarse = [asked.moved(time, sign, takes_apart=apart) for time, sign in _TIMES]
-        fine = [asked.moved(time, sign * _FINE, takes_apart=apart) for time, sign in _TIMES]
+        if len(true) != len(actual):
+            return [None] * len(actual)
+        near = asked.near(actual, true, takes_apart=apart)
+        for fewer in (
+            _with_some_as_they_are(asked) if any(each is not None and each.leaps.any() for each in near) else ()
+        ):
+            near = [
+                one and one.also(other)
+                for one, other in zip(near, fewer.near(actual, true, takes_apart=apart), strict=True)
+            ]
+        if any(each is not None and each.admits_zeros() for each in near):
+            with suppress(*_FAILS):  # it may not take the elements of its inputs in other places
+                others = [asked.with_inputs_in_other_places(shift) for shift in _SHIFTS]
+                near = [one and one.beside_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
         is_asked = attributes.get("grad") and asked.step and any(map(_may_be_zero, true))
         slightest = _DOUBLE / asked.step if is_asked else 0.0
         double = [asked.moved(time, sign * slightest, takes_apart=apart) for time, sign in _TIMES * bool(slightest)]
@@ -70,13 +92,32 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
         if attributes.get("grad"):  # nothing is differentiated, and there are results alone
             return as_close_as_inputs_allow(inputs, {**attributes, "grad": None}, actual)
         return [None] * len(actual)
-    if len(true) != len(actual):
-        return [None] * len(actual)
     return [
         _beside_zero(np.asarray(got), true[place], [each[place] for each in double])
-        or _mask(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
-        for place, got in enumerate(actual)
+        or (known and AsRight(known.is_within, known.doubt()))
+        for place, (got, known) in enumerate(zip(actual, near, strict=True))
     ]
+
+
+def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
+    """The unit roundoff of each input, 0 for what is not rounded.
+
+    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
+    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+    """
+    units = [_unit(array) for array in inputs]
+    stated = max((_unit(each) for each in actual), default=0.0)
+    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+
+
+def _with_some_as_they_are(asked: _Asked) -> Iterator[_Asked]:
+    """The same with no input moved, and then with one of few left as it is: a label that is compared with 1, a position
+    in the middle between two, is no measured number, and what follows from it without a rounding is known."""
+    yield replace(asked, units=[0.0] * len(asked.units))
+    moved = [index for index, unit in enumerate(asked.units) if unit]
+    if 1 < len(moved) <= _FEW:
+        for index in moved:
+            yield replace(asked, units=[0.0 if place == index else unit for place, unit in enumerate(asked.units)])
 
 
 def _unit(array: Array) -> float:
@@ -108,6 +149,23 @@ class _Asked:
         with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart):
             return self.made(tensors, above)
 
+    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
+        """What the call yields where each floating input has its elements in other places, each input in its own."""
+        tensors = [
+            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+        return self.made(tensors, gradients_from_above(self.call, self.inputs))
+
+    def near(self, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool) -> list[_Near | None]:
+        """What such roundings say of each output; None where there is nothing to say."""
+        coarse = [self.moved(time, sign, takes_apart=takes_apart) for time, sign in _TIMES]
+        fine = [self.moved(time, sign * _FINE, takes_apart=takes_apart) for time, sign in _TIMES]
+        return [
+            _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+            for place, got in enumerate(actual)
+        ]
+
 
 def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
     """Whether a call that was taken apart is the same call still."""
@@ -136,7 +194,59 @@ def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> 
     return [as_array(each) for each in leaves]
 
 
-def _mask(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> AsRight | None:
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Which elements are right, and of which of these nothing is shown: they leap within a rounding, and lie between.
+
+    ``radius`` is how far off a right element may be where it is smooth.
+    """
+
+    got: Array
+    true: Array
+    is_within: Array
+    leaps: Array
+    radius: Array
+    is_telling: bool = False
+
+    def also(self, other: _Near | None) -> _Near:
+        """The same, with what is right by roundings of fewer things, too."""
+        return self if other is None else replace(self, leaps=self.leaps & ~(other.is_within & ~other.leaps))
+
+    def doubt(self) -> str:
+        """Why results that are accepted so prove little, "" if they prove enough."""
+        count = int(np.count_nonzero(self.leaps))
+        if count:
+            return (
+                f"{count} of {self.true.size} elements jump or swing within one rounding of the inputs, so that any "
+                "answer between passes there; choose inputs whose results are known better"
+            )
+        if self.admits_zeros() and not self.is_telling:
+            return (
+                "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes "
+                "too; choose inputs whose results are known better"
+            )
+        return ""
+
+    def admits_zeros(self) -> bool:
+        """Whether all is right, and would be if all were zero."""
+        magnitude = np.abs(self.true)
+        nonzero = magnitude > 0
+        return bool(nonzero.any() and (magnitude <= self.radius)[nonzero].all() and self.is_within.all())
+
+    def beside_other_inputs(self, others: Sequence[Array]) -> _Near:
+        """The same, telling if other inputs change the results by much more than what is allowed: then terms cancel
+        here, and as little as is left of them is what had to come out."""
+        if any(each.shape != self.true.shape for each in others):
+            return self
+        apart = [np.abs(each - self.true) for each in others]
+        known = [each[np.isfinite(each)] for each in (*apart, self.radius)]
+        if not all(each.size for each in known):
+            return self
+        least = min(float(np.sqrt(np.mean(each**2))) for each in known[:-1])
+        return replace(self, is_telling=least >= _TELLS * float(known[-1].max()))
+
+
+def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> _Near | None:
     entry = dtype_of(got.dtype)
     if not entry.is_inexact or true.dtype not in (np.float64, np.complex128) or got.shape != true.shape:
         return None
@@ -154,7 +264,7 @@ def _mask(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         for each in (*coarse, *fine):
             is_near |= np.abs(wide - each) <= beside
         is_within = is_near | (error <= _FACTOR * spread + last)
-    return AsRight(is_within, _doubt(is_within & ~is_near, is_within, true, radius))
+    return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius)
 
 
 def _may_be_zero(values: Array) -> bool:
@@ -187,20 +297,3 @@ def _beside_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | 
 
 def _spread(others: Sequence[Array], true: Array) -> Array:
     return np.asarray(np.sqrt(np.mean([np.abs(each - true) ** 2 for each in others], axis=0)))
-
-
-def _doubt(shows_nothing: Array, is_within: Array, true: Array, radius: Array) -> str:
-    """Why results that are accepted so prove little, "" if they prove enough."""
-    count = int(np.count_nonzero(shows_nothing))
-    if count:
-        return (
-            f"{count} of {true.size} elements jump or swing within one rounding of the inputs, so that any answer "
-            "between passes there; choose inputs whose results are known better"
-        )
-    nonzero = np.abs(true) > 0
-    if nonzero.any() and bool((np.abs(true) <= radius)[nonzero].all()) and is_within.all():
-        return (
-            "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes too; "
-            "choose inputs whose results are known better"
-        )
-    return ""

@@ -30,9 +30,16 @@ class Differentiated:
     def dense(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Every gradient, zeros where there is none, so that each has its place."""
         return [
-            torch.zeros_like(tensors[index]) if each is None else each.to_dense() if each.is_sparse else each
+            torch.zeros_like(tensors[index]) if each is None else _with_memory(each)
             for index, each in self.gradients.items()
         ]
+
+
+def _with_memory(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient whose elements can be read: torch's own zeros, as of ``sgn``, have none."""
+    if gradient.is_sparse:
+        return gradient.to_dense()
+    return gradient.clone() if gradient._is_zerotensor() else gradient
 
 
 def gradient_names(found: Differentiated) -> list[str]:

@@ -2,12 +2,15 @@
 
 What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
 input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
-that its decomposition has.
+that its decomposition has. Of a sum of products the terms are rounded as well, in float32 at least, and they
+may cancel; what LAPACK makes of a matrix is off by roundings of its largest element; a recurrence rounds once a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from math import sqrt
 from typing import Any
 
 import torch
@@ -31,6 +34,20 @@ _unsafe_index_put view_as_complex view_as_real view_of where zero zeros_like
 """Operators whose results are elements of their operands, or need no rounding."""
 
 _ARE_EXACT = frozenset(_EXACT.split())
+
+_SUMS_OF_PRODUCTS = frozenset(("bmm", "dot", "mm", "mv"))
+_ACCUMULATED = 2.0**-24
+"""Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
+
+_LAPACKS = """
+cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex
+linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_pinv linalg_qr
+linalg_solve_triangular _linalg_solve_ex lu_unpack ormqr triangular_solve
+"""
+"""Operators whose errors follow the largest element of a matrix: they are backward stable, which no element is by
+itself (LAPACK Users' Guide, 3rd edition, 4.1.1)."""
+
+_ARE_OF_LAPACK = frozenset(_LAPACKS.split())
 
 
 class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
@@ -60,24 +77,44 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
                     self._step = step  # torch takes it apart for compilers alone
         found = func(*args, **kwargs)
         is_made = not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves((args, kwargs)))
-        return found if name in _ARE_EXACT or is_made else self._off(found, func._schema.returns)
-
-    def _off(self, found: Any, returns: Sequence[Any]) -> Any:
+        if name in _ARE_EXACT or is_made:
+            return found
+        if name in _SUMS_OF_PRODUCTS and func._overloadname == "default" and found.is_floating_point():
+            found = self._terms_off(func, args, found)
+        off = partial(self._one_off, times=sqrt(_in_a_row(name, args)), is_of_matrix=name in _ARE_OF_LAPACK)
+        returns = func._schema.returns
         if not isinstance(found, (tuple, list)):
-            return self._one_off(found, returns[0] if returns else None)
+            return off(found, returns[0] if returns else None)
         promised = returns if len(returns) == len(found) else [returns[0] if returns else None] * len(found)
-        return type(found)(map(self._one_off, found, promised))
+        return type(found)(map(off, found, promised))
 
-    def _one_off(self, value: Any, promised: Any) -> Any:
+    def _one_off(self, value: Any, promised: Any, *, times: float, is_of_matrix: bool) -> Any:
         if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
             return value
         shared = None if promised is None else promised.alias_info
         if shared is not None and not shared.is_write:
             return value  # a view
-        self._step += 1
-        off = self._share * self._unit * roundings(f"{self._name}/step{self._step}", value.shape)
+        off = times * self._unit * self._drawn(value)
+        if is_of_matrix and value.dim() > 1 and value.numel() and shared is None:
+            return value + off * value.abs().amax((-2, -1), keepdim=True)
         factor = 1.0 + torch.where(_is_held(value, self._unit), 0.0, off)
         return value * factor if shared is None else value.mul_(factor)
+
+    def _terms_off(self, func: Any, operands: Sequence[Any], found: torch.Tensor) -> torch.Tensor:
+        """A sum of products with what the roundings of its terms leave, which do not cancel as the terms do."""
+        scattered = func(*(each.abs().square() for each in operands)).sqrt()
+        return found + min(self._unit, _ACCUMULATED) * self._drawn(found) * scattered
+
+    def _drawn(self, value: torch.Tensor) -> torch.Tensor:
+        self._step += 1
+        return self._share * roundings(f"{self._name}/step{self._step}", value.shape)
+
+
+def _in_a_row(name: str, args: Sequence[Any]) -> int:
+    """How many roundings each result of an operator has behind it, one after the other."""
+    if name in _ARE_OF_LAPACK:
+        return max(1, *map(int, args[0].shape[-2:]))
+    return max(1, int(args[0].shape[0])) if name == "_ctc_loss" else 1  # one for every moment
 
 
 def _is_held(values: torch.Tensor, unit: float) -> torch.Tensor:
