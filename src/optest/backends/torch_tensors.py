@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.numerics import bits, dtype_of, is_packed, numpy_dtype
+from optest.numerics import bits, dtype_of, numpy_dtype, private_copy
 from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
@@ -62,7 +62,7 @@ def to_torch(array: Array, device: torch.device, *, offset: int = 0) -> torch.Te
 
 
 def _on_cpu(array: Array, kind: DType) -> torch.Tensor:
-    readable = array if array.flags.writeable else array.copy(order="K")
+    readable = array if array.flags.writeable else private_copy(array)
     if kind.name not in _NOT_IN_NUMPY:
         return torch.from_numpy(readable)
     return torch.from_numpy(bits(readable)).view(TORCH_DTYPES[kind.name])
@@ -71,13 +71,13 @@ def _on_cpu(array: Array, kind: DType) -> torch.Tensor:
 def to_read(array: Array) -> torch.Tensor:
     """Return ``array`` as a tensor of the CPU that nobody writes to.
 
-    It shares the memory of an array whose elements lie one behind the other even where that is read-only, which
-    torch knows nothing of; others are copied as :func:`to_torch` does.
+    It shares the memory of the array even where that is read-only, which torch knows nothing of, and so has its
+    strides: gaps, stride 0 and overlap decide what a view is.
 
     Raises:
         Inexpressible: for what torch has no tensor for.
     """
-    if array.flags.writeable or not array.size or not is_packed(array):
+    if array.flags.writeable or not array.size or min(array.strides, default=0) < 0:
         return to_torch(array, _CPU)
     kind = dtype_of(array.dtype)
     torch_dtype(kind)

@@ -107,6 +107,16 @@ def test_tensors_without_values_are_refused_in_other_words(text: str, match: str
     )
 
 
+@pytest.mark.parametrize("strides", [(8, 1), (0, 1), (2, 1)])
+def test_tensors_without_values_are_refused_with_another_type(strides: tuple[int, ...]) -> None:
+    """A view that needs a copy is a RuntimeError on the CPU, and a ValueError of torch's own while it is traced."""
+    apart = tensor((3, 4), strides=strides)
+    of = refused("torch.Tensor.view(input0, 12)", "RuntimeError", "view size is not compatible", apart)
+    assert verdict(of).status is Status.PASSED
+    found = verdict(of, by("aot_eager"))
+    assert found.status is Status.PASSED, found
+
+
 def test_other_words_of_anyone_else_are_another_refusal() -> None:
     from optest.backends.torch_calls.calling import torch_call
     from optest.backends.torch_calls.refusals import in_words_of_eager_torch

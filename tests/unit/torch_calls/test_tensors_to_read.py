@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from optest.backends.torch_calls.cpu_tensors import on_cpu, widened
-from optest.backends.torch_tensors import to_read
+from optest.backends.torch_tensors import to_read, to_torch
 
 DTYPES = [np.float16, np.float32, np.complex64, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 
@@ -51,8 +51,33 @@ def test_what_may_be_written_is_a_copy(make: Any, dtype: Any) -> None:
     assert array.tobytes() == before
 
 
-def test_elements_that_lie_apart_are_copied_as_before() -> None:
-    array = read_only(np.float32)
-    for each in (array[:, ::2], np.broadcast_to(array[:1], (5, 4)), array[:0]):
-        each.setflags(write=False)
-        assert np.array_equal(to_read(each).numpy(), each)
+LAYOUTS = {
+    "gaps": lambda array: array[:, ::2],
+    "stride 0": lambda array: np.broadcast_to(array[:1], (5, 4)),
+    "overlap": lambda array: np.ndarray(
+        (4, 3), array.dtype, buffer=array.view(np.uint8), strides=(2 * array.itemsize, array.itemsize)
+    ),
+    "transposed": lambda array: array.T,
+    "empty": lambda array: array[:0],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_layout_of_read_only_memory_is_kept(name: str, dtype: Any) -> None:
+    """Whether a view can be had, and what as_strided yields, follows from it."""
+    each = LAYOUTS[name](read_only(dtype))
+    each.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read, device = to_read(each), to_torch(each, torch.device("cpu"))
+        (copied,), (wide,) = on_cpu([each]), widened([each])
+    steps = tuple(stride // each.itemsize for stride in each.strides)
+    for tensor in (read, device, copied, wide):
+        assert tensor.shape == each.shape
+        assert tensor.stride() == steps or not each.size
+        assert np.array_equal(tensor.to(torch.complex128).numpy(), each.astype(np.complex128))
+    if each.size and name != "transposed":
+        assert read.data_ptr() == each.ctypes.data
+    for own in (device, copied, wide):
+        assert own.data_ptr() != each.ctypes.data or not each.size

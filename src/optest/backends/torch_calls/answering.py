@@ -22,6 +22,7 @@ from optest.backends.torch_calls.left_alone import require_left_alone, require_m
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
+from optest.backends.torch_calls.overlap import why_no_one_result
 from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
@@ -44,20 +45,20 @@ def call_of(case: TestCase) -> TorchCall:
 
 
 def why_no_operator(case: TestCase) -> str | None:
-    """Why there is nothing to test in a call that a trace swept up; None if there is.
+    """Why there is nothing to test in a call: a trace swept it up, or it has no one right result. None if there is.
 
     Raises:
         Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
     """
     try:
-        torch_call(case.attributes["call"])
+        call = torch_call(case.attributes["call"])
     except NotAnOperator as error:
         return f"not an operator: {error}"
     except (NoSuchCallable, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
     require_legal_positions(case)
     require_chosen_elements(case)
-    return None
+    return why_no_one_result(case, call)
 
 
 def answer(

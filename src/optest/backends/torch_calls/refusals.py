@@ -70,11 +70,10 @@ def in_words_of_eager_torch(
 ) -> Exception | None:
     """The refusal of a compiled call with the text of torch on the CPU before its own, None where that is not the same.
 
-    Torch without a compiler has other words for some refusals where tensors have no values. What says exactly these is
-    torch itself, before any compiler was asked.
+    Torch without a compiler has other words, and sometimes another type, for some refusals where tensors have no
+    values: of a view that needs a copy it says ValueError there. What says exactly these is torch itself, before any
+    compiler was asked.
     """
-    if type(refusal) is not type(eager):
-        return None
     traced = _refused_without_values(call, inputs)
     if type(traced) is not type(refusal) or str(traced) != str(refusal):
         return None

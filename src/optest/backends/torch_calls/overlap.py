@@ -1,0 +1,63 @@
+"""Calls that change a tensor whose elements share memory: what they yield follows from what torch leaves open."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from optest.backends.torch_calls.calling import TorchCall
+from optest.spec import TensorSpec, TestCase
+from optest.spec.calls import TensorRef
+
+__all__ = ["has_overlap", "why_no_one_result"]
+
+_SAME_VALUE = ("fill_", "zero_")
+"""Every element gets one value, so the order does not matter; ``setitem`` of a number is such a call, too."""
+
+_MOST_LOOKED_AT = 1 << 20
+
+
+def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
+    """Why the call has no one right result; None if it has. What is to be refused is asked all the same.
+
+    A stride of 0 is left to torch, which refuses to change such a tensor, save with one value.
+    """
+    if case.expects_error is not None or not call.mutates or _sets_one_value(call):
+        return None
+    for index in call.mutates:
+        spec = case.inputs[index].spec
+        if has_overlap(spec) and 0 not in (spec.strides or ()):
+            return (
+                f"it changes input{index}, several of whose elements lie in one place (strides "
+                f"{list(spec.strides or ())}): torch leaves open how often each is changed"
+            )
+    return None
+
+
+def _sets_one_value(call: TorchCall) -> bool:
+    name = call.call.function.rpartition(".")[2]
+    if name == "setitem":
+        return not isinstance(call.call.args[-1], TensorRef)
+    return name in _SAME_VALUE
+
+
+def has_overlap(spec: TensorSpec) -> bool:
+    """Whether two elements of the tensor lie in one place; of very large ones only what their number says."""
+    if spec.strides is None or not spec.elements:
+        return False
+    steps = sorted((stride, size) for size, stride in zip(spec.shape, spec.strides, strict=True) if size > 1)
+    reach = 0
+    for stride, size in steps:
+        if stride <= reach:
+            break
+        reach += stride * (size - 1)
+    else:
+        return False
+    span = 1 + sum(stride * (size - 1) for stride, size in steps)
+    if spec.elements > span or spec.elements > _MOST_LOOKED_AT:
+        return spec.elements > span
+    places = np.zeros(1, np.int64)
+    for stride, size in steps:
+        places = np.add.outer(places, np.arange(size) * stride).ravel()
+    return len(np.unique(places)) < prod(size for _, size in steps)
