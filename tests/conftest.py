@@ -1,7 +1,9 @@
-"""What holds for all tests: a busy machine is no failure; the example's C library is built once."""
+"""What holds for all tests: neither a busy machine nor the shell's variables are a failure; the example's C library is
+built once."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +13,10 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+OF_A_TERMINAL = ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "COLUMNS", "LINES", "PYTEST_ADDOPTS")
+for name in [each for each in os.environ if each in OF_A_TERMINAL or each.startswith("OPTEST_")]:
+    del os.environ[name]
 
 C_LIBRARY = Path(__file__).parents[1] / "examples" / "c_library"
 
