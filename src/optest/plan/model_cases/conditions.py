@@ -42,7 +42,7 @@ class Facts:
             "cfg": _Record("cfg", cfg, None),
             "env": dict(self.environment),
             "dtype_str": dtype,
-            "device": kind,
+            "device": _Record("device", device, kind),
         }
 
 
@@ -90,7 +90,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Is: lambda one, other: one is other,
     ast.IsNot: lambda one, other: one is not other,
 }
-_ALLOWED = "comparisons with and, or, not and in, attributes and subscripts of cfg and env may stand there"
+_ALLOWED = "comparisons with and, or, not and in, attributes and subscripts of cfg, env and device may stand there"
 
 
 def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -114,7 +114,7 @@ def _worked_out(node: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Attribute(value=inner, attr=attribute):
             return _attribute(_worked_out(inner, names), attribute, node)
         case ast.Subscript(value=inner, slice=key):
-            return _item(_worked_out(inner, names), _worked_out(key, names), node)
+            return _item(_worked_out(inner, names), _plain(_worked_out(key, names)), node)
     raise BadCondition(f"{_source(node)} is not allowed; {_ALLOWED}")
 
 
@@ -155,10 +155,12 @@ def _attribute(owner: Any, name: str, node: ast.expr) -> Any:
 
 
 def _item(owner: Any, key: Any, node: ast.expr) -> Any:
-    """A variable that is not set is None."""
+    """What has attributes has them as items, too; a variable that is not set is None."""
+    if isinstance(owner, _Record) and isinstance(key, str):
+        return _attribute(owner, key, node)
     if isinstance(owner, dict) and isinstance(key, str):
         return owner.get(key)
-    raise BadCondition(f"{_source(node)} is no subscript of env; {_ALLOWED}")
+    raise BadCondition(f"{_source(node)} is no subscript of cfg, env or device; {_ALLOWED}")
 
 
 def _plain(value: Any) -> Any:
