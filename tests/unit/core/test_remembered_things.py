@@ -178,3 +178,18 @@ def test_no_number_that_is_none_is_lost_wherever_it_stands(value: float) -> None
         word = codec.spell_float(value).encode()
         assert b'"' + word + b'"' in line, line
         assert codec.encode(codec.decode(line, type(result))) == line
+
+
+def test_cases_that_share_a_tolerance_share_it_behind_the_wire_too() -> None:
+    """What the comparison makes of it is remembered for the object; 1 and 1.0 stay what they are."""
+
+    def sent(rtol: float) -> ToleranceLayer:
+        stated = ToleranceLayer(layer=Layer.CASE, tolerance=Tolerance(rtol=rtol, atol=0.5), where="a.yaml:3")
+        (layer,) = case_from_wire(case_to_wire(case_of(tolerances=(stated,))), operators.get).tolerances
+        assert layer == stated
+        return layer
+
+    assert sent(0.25) is sent(0.25)
+    assert sent(0.25) is not sent(0.5)
+    assert type(sent(1).tolerance.rtol) is int
+    assert type(sent(1.0).tolerance.rtol) is float
