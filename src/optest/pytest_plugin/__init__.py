@@ -15,6 +15,7 @@ import pytest
 
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.asking import RESULTS, Results
+from optest.pytest_plugin.logs import LOGS, Logs
 from optest.pytest_plugin.nodes import WRONG_FILES, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.selecting import of_other_models
@@ -93,6 +94,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """What is left is what is run, beside a wrong file, too; a worker of xdist asks for each execution once."""
     if session.testsfailed and session.testsfailed == session.config.stash.get(WRONG_FILES, 0):
         session.config.option.continue_on_collection_errors = True
+    logs = session.config.stash[LOGS] = Logs(session.config)
+    logs.give_hooks(session.items)
     results = session.stash[RESULTS] = Results([item for item in session.items if isinstance(item, CaseItem)])
     if hasattr(session.config, "workerinput"):
         sharing.hide_duplicates(session, results)
@@ -101,8 +104,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Remember what comes next: a worker of optest goes on with it while pytest tells of this one."""
+    logs = item.config.stash.get(LOGS, None)
     if isinstance(item, CaseItem):
         item.following = nextitem if isinstance(nextitem, CaseItem) else None
+    if logs is not None:
+        logs.take_turn(item)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -110,6 +116,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A case that was skipped is so in its own file, not in this one; who stands for others tells theirs."""
+    logs = item.config.stash.get(LOGS, None)
+    if logs is not None:
+        logs.tell(item, call.when)
     report = yield
     if isinstance(item, CaseItem):
         if report.skipped and isinstance(report.longrepr, tuple):
@@ -124,6 +133,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the run, also one that was not asked to its end, as after ``-x``; nothing but skips is no success."""
     results = session.stash.get(RESULTS, None)
     if results is not None:
+        session.config.stash[LOGS].stop()
         results.close(at_once=session.exitstatus == pytest.ExitCode.INTERRUPTED)
         sharing.hand_over(session.config, results.directories())
     if not hasattr(session.config, "workerinput"):

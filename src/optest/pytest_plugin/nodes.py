@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ __all__ = ["WRONG_FILES", "CaseItem", "PlanFile"]
 
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
+_PLACES = pytest.StashKey[dict[Path, str]]()
 _MARKS = pytest.StashKey[set[str]]()
 _DONE_BY_OPTEST = ("skip", "xfail")
 """Marks that the result shows already; pytest would excuse with them what optest does not."""
@@ -80,6 +82,9 @@ class CaseItem(pytest.Item):
     following: CaseItem | None = None
     """The case that certainly comes next."""
 
+    hooks: Any = None
+    """Those of its phases, where they are others than pytest has for its path."""
+
     def __init__(self, *, request: Any, case: Any, **given: Any) -> None:
         super().__init__(**given)
         self.request, self.case = request, case
@@ -91,6 +96,10 @@ class CaseItem(pytest.Item):
                 self.config.addinivalue_line("markers", f"{tag}: of an operator case")
             if tag not in _DONE_BY_OPTEST:
                 self.add_marker(getattr(pytest.mark, tag))
+
+    @property
+    def ihook(self) -> Any:
+        return super().ihook if self.hooks is None else self.hooks
 
     @property
     def model(self) -> str:
@@ -115,6 +124,15 @@ class CaseItem(pytest.Item):
             gist = excinfo.value.gist if isinstance(excinfo.value, CaseFailed) else text.partition("\n")[0]
             shown.reprcrash.path, shown.reprcrash.lineno, shown.reprcrash.message = str(path), (line or 0) + 1, gist
         return shown
+
+    @cached_property
+    def location(self) -> tuple[str, int | None, str]:
+        """As pytest has it, which asks for the file's place below the root only once for all cases of a file."""
+        places = self.session.stash.setdefault(_PLACES, {})
+        if self.path not in places:
+            places[self.path] = super().location[0]
+        _, line, words = self.reportinfo()
+        return places[self.path], line, words
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         line = self.case.where.rpartition(":")[2]
