@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 from optest.backends import BackendDriver
@@ -69,7 +70,7 @@ def known_differences(driver: BackendDriver) -> Revise:
     """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
 
     A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. Of
-    gradients nothing is known.
+    gradients nothing is known, and a case with a wrong one is excused by nothing.
     """
     path = driver.expectations_of_samples()
     if path is None:
@@ -77,12 +78,22 @@ def known_differences(driver: BackendDriver) -> Revise:
     expectations = read_expectations(path, operators=operators, versions=driver.versions())
 
     def revised(case: TestCase, verdict: Verdict) -> Verdict:
-        if verdict.status not in BAD_STATUSES or case.attributes.get("grad"):
+        if verdict.status not in BAD_STATUSES or not _has_right_gradients(case, verdict):
             return verdict
         excused = expectations.excused(case, verdict)
         return expectations.excused(_plain(case), verdict) if excused is verdict else excused
 
     return revised
+
+
+def _has_right_gradients(case: TestCase, verdict: Verdict) -> bool:
+    """Whether the gradients that a case asks for were measured and are right, or it asks for none."""
+    if not case.attributes.get("grad"):
+        return True
+    gradients = [each for each in verdict.measures if each.output.startswith("grad.")]
+    return bool(gradients) and not any(
+        each.mismatched or (each.statistic or 0.0) > (each.statistic_limit or math.inf) for each in gradients
+    )
 
 
 def _plain(case: TestCase) -> TestCase:

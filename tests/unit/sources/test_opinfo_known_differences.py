@@ -31,7 +31,7 @@ def lines() -> tuple[Expectation, ...]:
 def verdicts(source: str, dtype: str, driver: TorchBackend | None = None, **more: Any) -> dict[str, Verdict]:
     driver = driver or TorchBackend()
     revised = known_differences(driver)
-    asked = [case for case in cases(source=source, dtype=dtype, **more) if case.skip is None]
+    asked = [case for case in cases(source=source, dtype=dtype, **more) if case.skip is None and is_small(case)]
     return {case.id: revised(case, execute([case], driver).verdicts[0]) for case in asked}
 
 
@@ -57,9 +57,21 @@ def test_float32_has_none() -> None:
     assert {each.status for each in verdicts("opinfo:rsqrt,softmax", "float32").values()} == {Status.PASSED}
 
 
-def test_gradients_are_not_excused() -> None:
-    found = verdicts("opinfo:rsqrt", "bfloat16", backward=True)
-    assert Status.XFAILED not in {each.status for each in found.values()}
+class WrongGradients(TorchBackend):
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        outputs = [np.array(each) for each in super().run(case, inputs)]
+        return [*outputs[:-1], np.zeros_like(outputs[-1])]
+
+
+@pytest.mark.parametrize(("driver", "excuses"), [(TorchBackend, True), (WrongGradients, False)])
+def test_results_are_excused_beside_right_gradients_and_no_gradient_is(
+    driver: type[TorchBackend], excuses: bool
+) -> None:
+    found = verdicts("opinfo:logsumexp", "bfloat16", driver(), backward=True, tag=("function",))
+    one = found["opinfo::logsumexp::bfloat16::sample1"]
+    assert one.reason is Reason.VALUE, one
+    assert (one.status is Status.XFAILED) == excuses, one
+    assert (Status.XFAILED in {each.status for each in found.values()}) == excuses
 
 
 def test_a_compiler_and_another_device_have_none() -> None:
@@ -70,6 +82,14 @@ def test_a_compiler_and_another_device_have_none() -> None:
     assert driver.expectations_of_samples() is not None
     driver._device = torch.device("meta")
     assert driver.expectations_of_samples() is None
+
+
+_TOO_LARGE = 1 << 20
+"""Elements of a sample from which the steps of a call in 16 bits take half a minute."""
+
+
+def is_small(case: TestCase) -> bool:
+    return sum(argument.spec.elements for argument in case.inputs) < _TOO_LARGE
 
 
 @pytest.mark.heavy
