@@ -7,9 +7,9 @@
 - pytest: what one case more costs in a whole ``pytest``: the slope of seconds over several numbers of cases, each run
   several times in turns, the least of each number, and beside it the least and the largest slope of a single turn.
   In it are all processes from their start to their end, so also reading the file, pytest itself, worker and journal.
-  Nothing is subtracted but the same calls on tensors that are there, once in their dtype and once in float64. Two rows
-  say what else is in the figure: what optest's clock gives to the call and to the reference with what surrounds them
-  (private copies, looking at memory), and what pytest takes for an empty test while torch is loaded.
+  Nothing is subtracted but the same calls on tensors that are there, once in their dtype and once in float64. Three
+  rows say what else is in the figure: collecting; what optest's clock gives to the call and to the reference with what
+  surrounds them (private copies, looking at memory); and what pytest takes for an empty test while torch is loaded.
 - files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
   shapes, strides and dtypes with torch's own generator and makes the same calls in their dtype and in float64; once
   more with what the rule for sums needs beside these, Σ|terms| and Σterms², which are two further calls in float64.
@@ -152,7 +152,7 @@ class Turns(NamedTuple):
     times: int
 
 
-FULL, QUICK = Turns((200, 1200, 2200), 4), Turns((100, 1100), 3)
+FULL, QUICK = Turns((200, 1200, 2200), 3), Turns((100, 1100), 2)
 
 
 def in_pytest(folder: Path, turns: Turns, against: Path | None) -> None:
@@ -164,7 +164,11 @@ def in_pytest(folder: Path, turns: Turns, against: Path | None) -> None:
         (place / "test_empty.py").write_text(EMPTY.format(count=count))
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     cases = (*pytest, "-p", "optest.pytest_plugin", "--compile-backend", "eager", "--no-dedupe", "m.yaml")
-    asked = {"case": Asked(cases), "empty": Asked((*pytest, "test_empty.py"))}
+    asked = {
+        "case": Asked(cases),
+        "collect": Asked((*cases, "--collect-only")),
+        "empty": Asked((*pytest, "test_empty.py")),
+    }
     if against is not None:
         asked["other"] = Asked(cases, against.resolve() / "src")
     taken: dict[str, list[list[Seconds]]] = {name: [[] for _ in turns.counts] for name in asked}
@@ -176,6 +180,7 @@ def in_pytest(folder: Path, turns: Turns, against: Path | None) -> None:
     costs = {name: Cost.of(turns.counts, seconds) for name, seconds in taken.items()}
     costs["empty"].tell("an empty test of pytest beside torch, ms")
     costs["case"].tell("a case in pytest, ms")
+    costs["collect"].tell("of it collecting, which has a budget of its own above, ms")
     row("of it the bare call and its reference, ms", (bare * 1e3, bare * 1e3))
     row("of it these as optest makes them, with copies and looks at memory, ms", (phases * 1e3, phases * 1e3))
     costs["case"].less(phases).tell("overhead beyond these as optest makes them, ms")
