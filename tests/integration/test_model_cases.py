@@ -114,6 +114,7 @@ def test_the_template_of_the_rfc(tmp_path: Path) -> None:
     assert "shape '[32, -1, 2880]' is invalid for input of size 48" in verdict.message
     assert "the case expects the text 'view'" in verdict.message
     assert verdict.message in text
+    assert "it is the case that has to change: make type and match of its expects_error" in text
     assert "template.yaml:" in text
 
 

@@ -69,6 +69,7 @@ def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 4 passed, 2 skipped" in done.stdout
     assert "torch on the CPU accepts the call, but the case expects it to be refused" in done.stdout
+    assert "so it is the case that has to change" in done.stdout
     assert "shares its execution with gpt-oss::view_accepted" in done.stdout
     assert "Traceback" not in done.stdout
     summary = done.stdout.partition("short test summary info")[2]

@@ -366,8 +366,10 @@ def _history(result: CaseResult) -> list[str]:
 
 
 def _meaning(result: CaseResult) -> list[str]:
-    """What to try; a wrong value speaks for itself."""
+    """What to try; a wrong value speaks for itself, and a doubt about a pass says what would be none."""
     if result.reason is Reason.VALUE and result.status is Status.FAILED:
+        return []
+    if result.status is Status.SUSPECT and result.attempts == 1:
         return []
     found = _meaning_of(result)
     if found is None:

@@ -67,6 +67,18 @@ NARROWER = (
         remedy="the line below raises it again",
     ),
     Narrower(
+        reason=Reason.WRONG_ERROR,
+        applies=_has("contradicted_by"),
+        remedy="{contradicted_by} says what is right, so it is the case that has to change: make type and match of its "
+        "expects_error what is said there",
+    ),
+    Narrower(
+        reason=Reason.NOT_REFUSED,
+        applies=_has("contradicted_by"),
+        remedy="{contradicted_by} says what is right, so it is the case that has to change: give it inputs that are "
+        "refused, or take its expects_error away",
+    ),
+    Narrower(
         reason=Reason.BAD_CASE,
         applies=_has("built_in_mapping"),
         remedy="no kernel was at fault: these are not the headers that the built-in mapping was written for. Copy its "

@@ -247,6 +247,16 @@ def test_the_block_of_the_design(result: Make, measure: Make) -> None:
     )
 
 
+def test_a_pass_that_proves_little_says_what_would_and_no_more(result: Make) -> None:
+    """Rounds show what comes and goes; a tolerance that zeros meet is met by them in every round."""
+    wide = "output0: the tolerance is so wide that an output of nothing but zeros passes too; state a smaller one"
+    lines = explain(result(status=Status.SUSPECT, message=wide))
+    assert f"  {wide}" in lines
+    assert not any("--rounds" in line for line in lines)
+    again = explain(result(status=Status.SUSPECT, message="passed at attempt 2, after SIGNAL: x", attempts=2))
+    assert "  SUSPECT: run it alone, with --rounds" in again
+
+
 def test_every_reason_has_a_meaning() -> None:
     assert set(MEANINGS) == set(Reason)
     assert {status for status in BAD_STATUSES if status in (Status.SUSPECT, Status.XPASSED)} <= set(STATUS_MEANINGS)

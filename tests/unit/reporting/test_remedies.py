@@ -23,6 +23,8 @@ FACTS: list[tuple[Reason, dict[str, Any], str]] = [
         "look for what makes xAdd return X_BAD_STRIDES: operator and mapping allow this call",
     ),
     (Reason.RAISED, {}, "the line below raises it again"),
+    (Reason.WRONG_ERROR, {"contradicted_by": "torch on the CPU"}, "make type and match of its expects_error what is"),
+    (Reason.NOT_REFUSED, {"contradicted_by": "torch on the CPU"}, "take its expects_error away"),
     (Reason.BAD_CASE, {"mapping": "mine.yaml:12"}, "Make mine.yaml:12 what the header declares"),
     (Reason.BAD_CASE, {"built_in_mapping": "infiniop.yaml:47"}, "Copy its file"),
 ]
