@@ -8,7 +8,7 @@ a call does, so small ones are written out and of the others their bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,8 @@ def described(call: NamedCall) -> Described:
         NoCase: if an argument is more than tensors and literals.
     """
     last = call.name.rpartition(".")[2] if not call.name.startswith("torch.ops.") else call.name.split(".")[3]
+    if last in _STRIDED:
+        _require_own_elements(*call.args, **call.kwargs)
     made = Described(call.name, [], {}, [])
     writer = _Writer(made, subscripts=last in ("getitem", "setitem"), is_structured=last in _STRUCTURED)
     for index, value in enumerate(call.args):
@@ -77,6 +79,27 @@ def described(call: NamedCall) -> Described:
     if len({id(each) for each in made.tensors}) < len(made.tensors):
         made.notes.append("the same tensor several times")
     return made
+
+
+_STRIDED = ("as_strided", "as_strided_", "as_strided_copy")
+
+
+def _require_own_elements(
+    input: torch.Tensor,  # noqa: A002 - the name that torch has for it
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> None:
+    """A tensor of a case has the memory from its first to its last element, which is at the beginning of its storage.
+
+    Raises:
+        NoCase: for a view of what lies around the tensor in the model.
+    """
+    begin = 0 if storage_offset is None else storage_offset - input.storage_offset()
+    reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    own = sum((count - 1) * step for count, step in zip(input.shape, input.stride(), strict=True))
+    if begin < 0 or begin + reach > own or (storage_offset is not None and input.storage_offset()):
+        raise NoCase("reach beyond the tensor that they are given, or count from the start of its memory")
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:

@@ -151,6 +151,23 @@ def test_a_mask_of_attention_is_that_of_the_model() -> None:
     assert case["kwmap"]["attn_mask"]["tensor"]["init_args"][1][:3] == [1, 1, 0]
 
 
+def test_a_view_of_what_lies_around_a_tensor_is_left_out() -> None:
+    """A case has the memory between the first and the last element of its tensors alone."""
+    whole = torch.rand(4, 6)
+    part, end = whole[:, :3], whole[1:]
+    assert entry_of(lambda: part.as_strided((4, 2), (6, 2)))["op"] == "torch.Tensor.as_strided"
+    assert entry_of(lambda: torch.as_strided(whole, (2, 2), (6, 1), 3))["op"] == "torch.as_strided"
+    assert entry_of(lambda: torch.as_strided(end, (2, 2), (6, 1)))["op"] == "torch.as_strided"
+    for beyond in (
+        lambda: part.as_strided((4, 6), (6, 1)),
+        lambda: torch.as_strided(end, (2, 2), (6, 1), storage_offset=0),
+        lambda: torch.as_strided(end, (2, 2), (6, 1), 7),
+    ):
+        recorder = recorded(beyond)
+        assert recorder.cases() == []
+        assert all("reach beyond the tensor" in reason for _, reason in recorder.left_out)
+
+
 def test_an_empty_tensor_beside_others_has_a_fill() -> None:
     (first, _) = entry_of(lambda: torch.cat([EMPTY, EDGES]))["inputs"][0]["tensor_list"]
     assert (first["shape"], first["init"]) == ([0], "randn")
