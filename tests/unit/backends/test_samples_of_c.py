@@ -109,7 +109,8 @@ def test_cases_that_differ_in_the_call_alone_share_nothing() -> None:
     assert len({case.key for case in cases}) < len(cases) / 2
     shared = [execution.cases for execution in executions(cases)]
     assert all(len({repr(case.backend_config) for case in group}) == 1 for group in shared)
-    assert len(shared) == len({(case.key, repr(case.backend_config)) for case in cases})
+    alike = {(case.key, repr(case.backend_config), repr(case.expects_error)) for case in cases}
+    assert len(shared) == len(alike)
 
 
 def test_a_library_that_promises_nothing_is_asked_for_no_refusals(tmp_path: Path) -> None:
