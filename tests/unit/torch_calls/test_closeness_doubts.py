@@ -63,14 +63,23 @@ def test_terms_that_cancel_had_to_come_out_as_little() -> None:
     assert verdict(mean(*CANCELS), nudged(0.5)).reason is Reason.VALUE
 
 
+ONE_CLASS = case(
+    "torch.nn.functional.nll_loss(input0, input1)",
+    data((3, 1), "bfloat16", [5.3125, -7.21875, 1.890625]),
+    data((3,), "int64", [0, 0, 0]),
+)
+
+
 def test_what_no_other_inputs_change_either_stays_doubted() -> None:
     """Wherever its elements stand the sum is the same, so nothing says that it was looked at."""
-    of = case(
-        "torch.nn.functional.nll_loss(input0, input1)",
-        data((3, 1), "bfloat16", [5.3125, -7.21875, 1.921875]),
-        data((3,), "int64", [0, 0, 0]),
-    )
-    assert verdict(of, nudged(0.03)).status is Status.SUSPECT
+    assert verdict(ONE_CLASS, nudged(0.03)).status is Status.SUSPECT
+
+
+@pytest.mark.parametrize(("answer", "status"), [(0.007, Status.PASSED), (0.01, Status.SUSPECT), (0.0, Status.SUSPECT)])
+def test_an_answer_that_is_nearer_to_the_truth_than_half_of_it_is_not_doubted(answer: float, status: Status) -> None:
+    """The truth is 1/192; 8 roundings of the terms are more than that."""
+    found = verdict(ONE_CLASS, Wrong(lambda outputs: [np.full_like(outputs[0], answer)]))
+    assert found.status is status, found
 
 
 def test_noise_is_doubted_still() -> None:

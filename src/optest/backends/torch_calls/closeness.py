@@ -220,7 +220,7 @@ class _Near:
                 f"{count} of {self.true.size} elements jump or swing within one rounding of the inputs, so that any "
                 "answer between passes there; choose inputs whose results are known better"
             )
-        if self.admits_zeros() and not self.is_telling:
+        if self.admits_zeros() and not self.is_telling and not self._knows_more_than_zeros():
             return (
                 "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes "
                 "too; choose inputs whose results are known better"
@@ -232,6 +232,12 @@ class _Near:
         magnitude = np.abs(self.true)
         nonzero = magnitude > 0
         return bool(nonzero.any() and (magnitude <= self.radius)[nonzero].all() and self.is_within.all())
+
+    def _knows_more_than_zeros(self) -> bool:
+        """Whether the answer is nearer to the truth than half of it, where zeros are off by all of it."""
+        is_number = np.isfinite(self.true) & np.isfinite(self.got)
+        error, size = (np.linalg.norm(each[is_number]) for each in (self.got - self.true, self.true))
+        return bool(error <= size / 2.0)
 
     def beside_other_inputs(self, others: Sequence[Array]) -> _Near:
         """The same, telling if other inputs change the results by much more than what is allowed: then terms cancel
