@@ -4,12 +4,13 @@
 
 - collected: 10,000 cases in ten files against the C loader of YAML over the same files; listing them, which imports no
   torch, and making cases of them.
-- pytest: what one case more costs in a whole ``pytest``: the slope of seconds over several numbers of cases, each run
-  several times in turns, the least of each number, and beside it the least and the largest slope of a single turn.
-  In it are all processes from their start to their end, so also reading the file, pytest itself, worker and journal.
-  Nothing is subtracted but the same calls on tensors that are there, once in their dtype and once in float64. Three
-  rows say what else is in the figure: collecting; what optest's clock gives to the call and to the reference with what
-  surrounds them (private copies, looking at memory); and what pytest takes for an empty test while torch is loaded.
+- pytest: what a case takes while ``pytest`` runs it: seconds from one hundredth item to the next, of pytest and of all
+  processes below it, in several runs in turns; the median of all such windows but the first of a run, and beside it
+  the quartiles. No start and no end of a process is in it, nor collecting, which has its own budget; all else is:
+  pytest itself, reports, worker, inputs, verdict, journal. Nothing is subtracted but the same calls on tensors that
+  are there, once in their dtype and once in float64. Two rows say what else is in the figure: what optest's clock gives
+  to the call and to the reference with what surrounds them (private copies, looking at memory); and what pytest takes
+  for an empty test while torch is loaded. Needs Linux.
 - files: ``optest run`` of the files given (else of generated ones) against a loop that fills tensors of the same
   shapes, strides and dtypes with torch's own generator and makes the same calls in their dtype and in float64; once
   more with what the rule for sums needs beside these, Σ|terms| and Σterms², which are two further calls in float64.
@@ -21,8 +22,11 @@ children included; on a busy machine the processor's are the ones to compare.
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -145,53 +149,68 @@ def collected(folder: Path, count: int) -> None:
     row("made into cases", made, f"{made[1] / loaded[1]:.2f}", "≤ 2")
 
 
-class Turns(NamedTuple):
-    """How often ``pytest`` is run with how many cases."""
+WINDOW = 100
+WATCH = f"""\
+import json, os, time
+from pathlib import Path
 
-    counts: Sequence[int]
+seen, told = 0, []
+
+def pytest_runtest_logstart():
+    global seen
+    if seen % {WINDOW} == 0:
+        told.append((time.perf_counter(), used(os.getpid()) / 1e9))
+    seen += 1
+
+def pytest_sessionfinish():
+    Path("windows.json").write_text(json.dumps(told))
+
+def used(process):
+    total = 0
+    for task in Path("/proc", str(process), "task").iterdir():
+        total += int((task / "schedstat").read_text().split()[0])
+        total += sum(used(child) for child in (task / "children").read_text().split())
+    return total
+"""
+
+
+class Turns(NamedTuple):
+    """How often ``pytest`` is run, and with how many cases."""
+
+    cases: int
     times: int
 
 
-FULL, QUICK = Turns((200, 1200, 2200), 3), Turns((100, 1100), 2)
+FULL, QUICK = Turns(1501, 4), Turns(701, 2)
 
 
 def in_pytest(folder: Path, turns: Turns, against: Path | None) -> None:
-    for count in turns.counts:
-        place = folder / str(count)
-        place.mkdir(parents=True)
-        text = "".join(CASE.format(number=number, size=number % 97 + number // 97 + 1) for number in range(count))
-        (place / "m.yaml").write_text(HEAD.format(model="m") + text)
-        (place / "test_empty.py").write_text(EMPTY.format(count=count))
-    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    folder.mkdir()
+    sizes = [number % 97 + number // 97 + 1 for number in range(turns.cases)]
+    text = "".join(CASE.format(number=number, size=size) for number, size in enumerate(sizes))
+    (folder / "m.yaml").write_text(HEAD.format(model="m") + text)
+    (folder / "test_empty.py").write_text(EMPTY.format(count=turns.cases))
+    (folder / "watch.py").write_text(WATCH)
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "watch")
     cases = (*pytest, "-p", "optest.pytest_plugin", "--compile-backend", "eager", "--no-dedupe", "m.yaml")
-    asked = {
-        "case": Asked(cases),
-        "collect": Asked((*cases, "--collect-only")),
-        "empty": Asked((*pytest, "test_empty.py")),
-    }
+    asked = {"case": Asked(cases), "empty": Asked((*pytest, "test_empty.py"))}
     if against is not None:
         asked["other"] = Asked(cases, against.resolve() / "src")
-    taken: dict[str, list[list[Seconds]]] = {name: [[] for _ in turns.counts] for name in asked}
+    windows: dict[str, list[Seconds]] = {name: [] for name in asked}
     for turn in range(turns.times):
-        for rank, count in enumerate(turns.counts):
-            for name in sorted(asked, reverse=bool(turn % 2)):  # who is first may find caches cold
-                taken[name][rank].append(asked[name].run(folder / str(count)))
-    bare, phases = own_parts(folder / str(turns.counts[-1]) / "m.yaml")
-    costs = {name: Cost.of(turns.counts, seconds) for name, seconds in taken.items()}
-    costs["empty"].tell("an empty test of pytest beside torch, ms")
-    costs["case"].tell("a case in pytest, ms")
-    costs["collect"].tell("of it collecting, which has a budget of its own above, ms")
+        for name in sorted(asked, reverse=bool(turn % 2)):  # who is first may find caches cold
+            windows[name] += asked[name].windows(folder)
+    bare, phases = own_parts(folder / "m.yaml")
+    tell("an empty test of pytest beside torch, ms", windows["empty"])
+    tell("a case in pytest, ms", windows["case"])
     row("of it the bare call and its reference, ms", (bare * 1e3, bare * 1e3))
     row("of it these as optest makes them, with copies and looks at memory, ms", (phases * 1e3, phases * 1e3))
-    costs["case"].less(phases).tell("overhead beyond these as optest makes them, ms")
-    costs["case"].less(bare).tell("overhead beyond the bare call and its reference, ms", "≤ 1 ms")
+    tell("overhead beyond these as optest makes them, ms", windows["case"], phases)
+    tell("overhead beyond the bare call and its reference, ms", windows["case"], bare, "≤ 1 ms")
     if against is not None:
-        costs["other"].less(bare).tell(f"the same of {against}, ms")
-        of_each = [one / other for one, other in zip(costs["case"].turns, costs["other"].turns, strict=True)]
-        of_all = costs["case"].seconds[1] / costs["other"].seconds[1]
-        print(
-            f"\na case, against that tree: {of_all:.2f}, by turn {min(of_each):.2f} to {max(of_each):.2f} (processor)"
-        )
+        tell(f"the same of {against}, ms", windows["other"], bare)
+        here, there = (statistics.median(each[1] for each in windows[name]) for name in ("case", "other"))
+        print(f"\na case against that tree, processor: {here / there:.2f}")
 
 
 class Asked(NamedTuple):
@@ -200,37 +219,20 @@ class Asked(NamedTuple):
     command: Sequence[str]
     sources: Path | None = None
 
-    def run(self, folder: Path) -> Seconds:
-        variables = {} if self.sources is None else {"PYTHONPATH": str(self.sources)}
-        return run(self.command, folder, variables)
+    def windows(self, folder: Path) -> list[Seconds]:
+        """Seconds of one item, by each window but the first."""
+        stated = os.environ.get("PYTHONPATH", "") if self.sources is None else str(self.sources)
+        run(self.command, folder, {"PYTHONPATH": os.pathsep.join([str(folder), stated])})
+        told = json.loads((folder / "windows.json").read_text())
+        windows = list(itertools.pairwise(told))[1:]
+        return [((late[0] - early[0]) / WINDOW, (late[1] - early[1]) / WINDOW) for early, late in windows]
 
 
-class Cost(NamedTuple):
-    """Seconds of one more, by the least of each number; ``turns`` by each turn alone, of the processor."""
-
-    seconds: Seconds
-    turns: Sequence[float]
-
-    @classmethod
-    def of(cls, counts: Sequence[int], taken: Sequence[Sequence[Seconds]]) -> Cost:
-        """``taken`` has for each of ``counts`` what every turn took."""
-        wall, processor = (slope(counts, [min(each[clock] for each in of) for of in taken]) for clock in (0, 1))
-        return cls((wall, processor), [slope(counts, [each[1] for each in turn]) for turn in zip(*taken, strict=True)])
-
-    def less(self, seconds: float) -> Cost:
-        wall, processor = self.seconds
-        return Cost((wall - seconds, processor - seconds), [each - seconds for each in self.turns])
-
-    def tell(self, what: str, wanted: str = "") -> None:
-        turns = f"{min(self.turns) * 1e3:.2f} to {max(self.turns) * 1e3:.2f} by turn"
-        row(what, (self.seconds[0] * 1e3, self.seconds[1] * 1e3), turns, wanted)
-
-
-def slope(counts: Sequence[int], seconds: Sequence[float]) -> float:
-    """Of the line that is nearest by least squares."""
-    middle, mean = sum(counts) / len(counts), sum(seconds) / len(seconds)
-    rise = sum((count - middle) * (each - mean) for count, each in zip(counts, seconds, strict=True))
-    return rise / sum((count - middle) ** 2 for count in counts)
+def tell(what: str, windows: Sequence[Seconds], less: float = 0.0, wanted: str = "") -> None:
+    """The median, and the quartiles of the processor's seconds."""
+    wall, processor = (statistics.median(each[clock] for each in windows) - less for clock in (0, 1))
+    low, _, high = (1e3 * (each - less) for each in statistics.quantiles([each[1] for each in windows]))
+    row(what, (wall * 1e3, processor * 1e3), f"{low:.2f} to {high:.2f}", wanted)
 
 
 def own_parts(plan: Path) -> tuple[float, float]:
