@@ -113,6 +113,15 @@ def test_why_a_case_was_left_out(project: Path) -> None:
     assert "not on a CPU" in run(project, "--show-skipped", "-k", "left_out").stdout
 
 
+def test_a_tag_is_no_condition_of_pytests(tmp_path: Path) -> None:
+    """A skipif without a condition skips in pytest; a plan's tags are words to select by."""
+    (tmp_path / "plan.yaml").write_text(
+        "cases:\n  - {op: relu, shapes: {input0: 8x8}, name: a, tags: [skipif, usefixtures]}\n"
+    )
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-v", "plan.yaml")
+    assert "plan.yaml::a PASSED" in done.stdout, done.stdout
+
+
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
     for more in (["-q"], ["-n", "2"]):
         done = run(project, "-k", "left_out", *more)

@@ -20,8 +20,9 @@ WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
 _PLACES = pytest.StashKey[dict[Path, str]]()
 _MARKS = pytest.StashKey[set[str]]()
-_DONE_BY_OPTEST = ("skip", "xfail")
-"""Marks that the result shows already; pytest would excuse with them what optest does not."""
+_DONE_BY_OPTEST = ("skip", "xfail", "skipif")
+"""Marks that the result shows already; pytest would excuse with them what optest does not, and a tag that is called
+skipif has no condition, which pytest takes for one that holds."""
 _OF_ANY_BACKEND = ("no_dedupe", "jobs")
 
 

@@ -78,16 +78,23 @@ class ErrorEntry(TypedDict, total=False):
 
 
 def words_of(value: Any) -> list[str]:
-    """One word or a list of words.
+    """One word or a list of words; several in one text stand between commas or spaces, ``pytest.mark.`` may lead.
 
     Raises:
-        Misfit: for anything else.
+        Misfit: for anything else, and for pytest's ``skipif``, which is nothing without its condition.
     """
-    words = value if isinstance(value, list) else [value]
-    for index, word in enumerate(words):
-        if not isinstance(word, str) or not word or not word.isprintable():
-            path = (index,) if isinstance(value, list) else ()
-            raise Misfit(f"a mark is {shown(word)}, but should be a word", path=path, hint="marks: [constant, slow]")
+    texts = value if isinstance(value, list) else [value]
+    words = []
+    for index, text in enumerate(texts):
+        path = (index,) if isinstance(value, list) else ()
+        found = text.replace(",", " ").split() if isinstance(text, str) and text.isprintable() else []
+        if not found:
+            raise Misfit(f"a mark is {shown(text)}, but should be a word", path=path, hint="marks: [constant, slow]")
+        found = [word.removeprefix("pytest.mark.") for word in found]
+        if "skipif" in found:
+            hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
+            raise Misfit("the mark skipif has no condition here", path=path, hint=hint)
+        words += found
     return words
 
 

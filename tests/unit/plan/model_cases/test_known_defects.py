@@ -27,6 +27,7 @@ TENSORS = "unit/plan/model_cases/test_model_tensors.py"
 TRANSLATION = "unit/plan/model_cases/test_model_translation.py"
 MODELS = "integration/test_model_cases.py"
 PYTEST = "integration/test_pytest_plugin.py"
+REASONS = "unit/core/test_every_reason.py"
 CALLS = "unit/torch_calls/test_torch_calls.py"
 COMPILED = "unit/torch_calls/test_compiled.py"
 TABLE = "unit/reporting/test_model_table.py"
@@ -64,8 +65,10 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
         (HERE, "test_an_interruption_is_not_the_expected_error"),
         (HERE, "test_a_device_that_does_not_refuse_fails_though_the_cpu_does"),
     ],
-    "9 a difference of bool tensors fails within the comparison; no place of the worst element": [
+    "9 a difference of bool tensors fails within the comparison; bare asserts for tuples; no place": [
         (HERE, "test_bool_results_are_told_apart_with_their_place"),
+        (HERE, "test_the_wrong_one_of_several_results_is_named"),
+        (HERE, "test_a_wrong_number_that_is_no_tensor_is_found"),
     ],
     "10 an unknown op ends the whole session": [
         (CALLS, "test_an_unknown_name_is_an_error_of_its_case"),
@@ -91,6 +94,7 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
     "14 stride and storage_offset are recorded and ignored": [
         (TENSORS, "test_layouts"),
         (HERE, "test_a_captured_layout_is_rebuilt_in_its_storage_from_its_seed"),
+        (HERE, "test_no_fill_forgets_the_layout_or_the_seed"),
     ],
     "15 bool inputs are all False, integers of rand all 0": [
         (TENSORS, "test_bool_draws_both_values_whatever_is_stated"),
@@ -108,7 +112,11 @@ DEFECTS: dict[str, list[tuple[str, str]]] = {
         (CALLS, "test_a_dropped_product_of_many_is_found_although_the_files_tolerance_allows_it"),
         (CALLS, "test_which_rules_judge"),
     ],
-    "19 an xfail hides what passes, and crashes": [(HERE, "test_the_marks_skip_and_xfail_are_what_they_say")],
+    "19 an xfail hides what passes, and crashes": [
+        (HERE, "test_the_marks_skip_and_xfail_are_what_they_say"),
+        (REASONS, "test_xfail_excuses_its_own_status_alone"),
+        (REASONS, "test_xfail_never_excuses_a_crash"),
+    ],
     "20 a crash takes all of pytest with it; a print is left in the loader": [
         (PYTEST, "test_a_real_crash_fails_its_item_and_the_run_goes_on"),
         (PYTEST, "test_lists_need_no_torch"),
@@ -132,6 +140,21 @@ def test_a_captured_layout_is_rebuilt_in_its_storage_from_its_seed() -> None:
     assert (first == first[:1]).all()
     assert len(set(first[0].tolist())) == 4
     assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("init", ["rand", "randn", "uniform", "xavier"])
+def test_no_fill_forgets_the_layout_or_the_seed(init: str) -> None:
+    """xavier ignored both, and a stride drew anew outside the seed."""
+    tensor = f"{{tensor: {{shape: [3, 4], stride: [1, 3], storage_offset: 2, init: {init}}}}}"
+    text = file_of(f"- {{name: a, op: torch.sum, inputs: [{tensor}]}}")
+    (first,), _ = RandomTensorGenerator().generate(cases_of(text)[0])
+    (again,), _ = RandomTensorGenerator().generate(cases_of(text)[0])
+    (other,), _ = RandomTensorGenerator().generate(
+        cases_of(text.replace("model: m", "model: m\ndefault: {seed: 9}"))[0]
+    )
+    assert first.strides == (4, 12)
+    assert (first == again).all()
+    assert not (first == other).all()
 
 
 def test_the_marks_skip_and_xfail_are_what_they_say() -> None:
@@ -207,6 +230,26 @@ def test_bool_results_are_told_apart_with_their_place() -> None:
     assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
     (measure,) = found.measures  # type: ignore[attr-defined]
     assert (measure.mismatched, measure.worst_index) == (1, (2, 1))
+
+
+@torch_calls
+def test_the_wrong_one_of_several_results_is_named() -> None:
+    def second_off(run, case, inputs):  # type: ignore[no-untyped-def]
+        first, second, *rest = run(case, inputs)
+        return [first, second + 1, *rest]
+
+    case = "- {name: a, op: torch.split, inputs: [{tensor: {shape: [6, 4], init: randn}}, {value: 2}]}"
+    found = verdict_of(case, second_off)
+    assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
+    assert [each.mismatched for each in found.measures] == [0, 8, 0]  # type: ignore[attr-defined]
+
+
+@torch_calls
+def test_a_wrong_number_that_is_no_tensor_is_found() -> None:
+    case = "- {name: a, op: torch.numel, inputs: [{tensor: {shape: [6, 4]}}]}"
+    found = verdict_of(case, lambda run, case, inputs: [each + 1 for each in run(case, inputs)])
+    assert found.reason is Reason.VALUE  # type: ignore[attr-defined]
+    assert verdict_of(case, lambda run, case, inputs: run(case, inputs)).status is Status.PASSED  # type: ignore[attr-defined]
 
 
 @torch_calls

@@ -60,6 +60,15 @@ def test_default_and_defaults_are_the_same_alone() -> None:
         assert (case.dtypes[0].name, case.seed) == ("bfloat16", 5)
 
 
+def test_several_marks_in_one_text_are_several() -> None:
+    """A mark with a comma or a space in it could be selected by no ``-m``."""
+    text = file_of(
+        f"- {{name: a, op: torch.abs, inputs: [{TENSOR}], mark: 'slow, nightly', marks: [pytest.mark.x, y z]}}"
+    )
+    (case,) = cases_of(text)
+    assert case.tags == ("model_m", "slow", "nightly", "x", "y", "z")
+
+
 def test_slugs() -> None:
     assert slug("Qwen2.5-7B-Instruct") == "qwen2_5_7b_instruct"
     assert slug("--") == ""
@@ -191,6 +200,12 @@ def test_a_file_that_is_wrong_says_where_and_what_to_write(text: str, told: str)
             "name: a, op: torch.abs, marks: 3",
             ".marks",
             "a mark is 3, but should be a word\n    marks: [constant, slow]",
+        ),
+        ("name: a, op: torch.abs, mark: ' , '", ".mark", "but should be a word"),
+        (
+            "name: a, op: torch.abs, marks: [a, skipif]",
+            ".marks[1]",
+            "the mark skipif has no condition here\n    skip_if: {expr: device == 'npu', reason: no such kernel}",
         ),
         ("name: a, op: torch.abs, marks: [a, '']", ".marks[1]", "a mark is '', but should be a word"),
         ('name: a, op: torch.abs, mark: "a\\nb"', ".mark", "but should be a word"),
