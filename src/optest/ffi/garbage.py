@@ -7,10 +7,11 @@ glibc has ``M_PERTURB`` for this (mallopt(3)), which does not reach the small bl
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from optest.ffi.glibc import has_glibc_malloc
 
 __all__ = ["HeapGarbage"]
 
@@ -20,6 +21,8 @@ _SIZES = (*range(24, 264, 16), *range(24, 264, 16), *range(264, 1033, 16))
 
 _WANTED = list(_SIZES)
 _MOST_ROUNDS = 64
+_MOST_LARGER = 100_000
+"""More free blocks of one size than a process has."""
 
 
 class HeapGarbage:
@@ -94,19 +97,34 @@ def _free(malloc: _Malloc, blocks: list[int]) -> None:
 def _write_next(malloc: _Malloc, byte: int, size: int) -> None:
     """Take, write and free blocks of a size until those that come first are written.
 
-    malloc gives one that is larger than asked for where what would be left over is too small to be a block, and free
-    puts that elsewhere; and it moves other free blocks to the thread's own, which are full before ours come back.
+    malloc moves other free blocks to the thread's own, which are full before ours come back.
     """
     count = _SIZES.count(size)
     written: set[int] = set()
     for _ in range(_MOST_ROUNDS):
-        blocks = [malloc.malloc(size) for _ in range(count)]
+        blocks = _taken_exactly(malloc, byte, size, count)
         others = [block for block in blocks if block not in written]
         _write(malloc, byte, others)
-        written.update(block for block in others if malloc.usable_size(block) == size)
+        written.update(others)
         _free(malloc, blocks)
         if not others:
             return
+
+
+def _taken_exactly(malloc: _Malloc, byte: int, size: int, count: int) -> list[int]:
+    """Blocks of that very size, which the thread keeps for itself when they are freed.
+
+    malloc gives larger ones where what would be left over is too small to be a block. Those are kept back until it has
+    no more of them, or it would give the same ones again and again, the library among others.
+    """
+    blocks: list[int] = []
+    larger: list[int] = []
+    while len(blocks) < count and len(larger) < _MOST_LARGER:
+        block = malloc.malloc(size)
+        (blocks if malloc.usable_size(block) == size else larger).append(block)
+    _write(malloc, byte, larger)
+    _free(malloc, larger)
+    return blocks
 
 
 @cache
@@ -118,11 +136,9 @@ def _texts(byte: int) -> tuple[ctypes.c_char_p, ...]:
 @cache
 def _malloc() -> _Malloc | None:
     """None under another malloc, a sanitizer's among them."""
-    if sys.platform != "linux":
+    if not has_glibc_malloc():
         return None
     process = ctypes.PyDLL(None)
-    if not hasattr(process, "gnu_get_libc_version") or hasattr(process, "__sanitizer_get_current_allocated_bytes"):
-        return None
     found = _Malloc(
         process.mallopt, process.malloc, process.strdup, process.memset, process.free, process.malloc_usable_size
     )

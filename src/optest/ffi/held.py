@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from functools import cache
 
+from optest.ffi.glibc import has_glibc_malloc
+
 __all__ = ["heap_bytes", "open_files", "running_threads"]
 
 
@@ -54,7 +56,7 @@ def _counter() -> Callable[[], int] | None:
         sanitized.restype = ctypes.c_size_t
         return lambda: int(sanitized())
     mallinfo2 = getattr(process, "mallinfo2", None)
-    if mallinfo2 is None:
+    if mallinfo2 is None or not has_glibc_malloc():
         return None
     mallinfo2.restype = _MallInfo
 

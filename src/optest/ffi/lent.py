@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from optest.ffi.glibc import has_glibc_malloc
 from optest.ffi.memory import Buffer
 from optest.ffi.poisons import Poison
 from optest.ffi.regions import Region
@@ -69,11 +70,9 @@ def _handler(owner: Array) -> str:
 
 @cache
 def _malloc_usable_size() -> Callable[[int], int] | None:
-    """glibc's; a sanitizer's malloc has taken its place where there is one."""
-    process = ctypes.CDLL(None)
-    if not hasattr(process, "gnu_get_libc_version") or hasattr(process, "__sanitizer_get_current_allocated_bytes"):
+    if not has_glibc_malloc():
         return None
-    function = process.malloc_usable_size
+    function = ctypes.CDLL(None).malloc_usable_size
     function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_size_t
     found: Callable[[int], int] = function
     return found
