@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +12,12 @@ __all__ = ["FurtherAnswer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FurtherAnswer:
-    """``outputs`` by name, with other bits than those that ``run`` returned.
+    """``outputs`` by name or in order, with other bits than those that ``run`` returned.
 
     ``how`` says what was different ("with 2 threads"). ``reason`` is what it is called when this answer leaves the
     rule and the first one does not; None keeps the reason of the comparison.
     """
 
-    outputs: Mapping[str, Any]
+    outputs: Any
     how: str
     reason: Reason | None = None

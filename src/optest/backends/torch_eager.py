@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
+from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places
 from optest.backends.torch_calls.allowed import names_in
 from optest.backends.torch_calls.answering import answer, call_of, why_no_operator
@@ -19,6 +19,7 @@ from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.once_more import HOW
 from optest.backends.torch_calls.scripted import scripted
 from optest.backends.torch_calls.timed import ReadyCall, ready_call
 from optest.backends.torch_calls.under_test import UnderTest
@@ -137,6 +138,11 @@ class TorchBackend(BackendDriver):
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
         return () if self._asked is None else self._asked.checks()
+
+    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - of the case that was run last
+        if self._asked is None or self._asked.second is None:
+            return ()
+        return (FurtherAnswer(outputs=self._asked.second, how=HOW, reason=Reason.NONDETERMINISTIC),)
 
     def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
         """What computes the case from tensors at their places."""

@@ -256,12 +256,12 @@ class _AboveOf(TorchBackend):
 
     def __init__(self, asked: TestCase, inner: TorchBackend) -> None:
         super().__init__()
-        self._asked, self._inner = asked, inner
+        self._of, self._inner = asked, inner
 
     def run(self, case: TestCase, inputs: Any) -> Any:
         from optest.backends.torch_calls import answering
 
-        of_case, above = answering.gradients_from_above, answering.call_of(self._asked)
+        of_case, above = answering.gradients_from_above, answering.call_of(self._of)
         answering.gradients_from_above = lambda _, given: of_case(above, given)
         try:
             return self._inner.run(case, inputs)

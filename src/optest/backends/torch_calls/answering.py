@@ -22,6 +22,7 @@ from optest.backends.torch_calls.left_alone import require_left_alone, require_m
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
+from optest.backends.torch_calls.once_more import called_once_more
 from optest.backends.torch_calls.overlap import why_no_one_result
 from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.backends.torch_calls.under_test import UnderTest
@@ -88,9 +89,12 @@ def answer(
     for leaf in leaves:
         require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)
     try:
-        return [as_array(leaf) for leaf in leaves]
+        found = [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
+    if asked.compiled is not None and eager is None:
+        asked.second = called_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
+    return found
 
 
 def _results(call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
@@ -139,7 +143,11 @@ def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: D
         found = differentiated(call, make, tensors, upstream)
     else:
         found = differentiated_by(
-            make, tensors, asked, lambda function: differentiated(call, function, tensors, upstream)
+            make,
+            tensors,
+            asked,
+            lambda function, given: differentiated(call, function, given, upstream),
+            lambda other: outputs_of(other, tensors, asked),
         )
     return outputs_of(found, tensors, asked)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -38,18 +39,24 @@ def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, r
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
     """
-    return list(_answered(call, tensors, asked, lambda function: function(*tensors), refuses=refuses))
+    return _answered(
+        call, tensors, asked, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
+    )
 
 
 def differentiated_by(
-    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, differentiate: Callable[[Call], Differentiated]
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    asked: UnderTest,
+    differentiate: Callable[[Call, Sequence[torch.Tensor]], Differentiated],
+    outputs: Callable[[Differentiated], list[Any]],
 ) -> Differentiated:
-    """What ``differentiate`` makes of the compiled call, whose way back is compiled too.
+    """What ``differentiate`` makes of the compiled call, whose way back is compiled too; ``outputs`` lists that.
 
     Raises:
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
-    answer = _answered(call, tensors, asked, differentiate, refuses=False)
+    answer = _answered(call, tensors, asked, differentiate, outputs, refuses=False)
     with asked.allowing():
         is_gone_back = any(answer.has_gradient()) and not asked.fallbacks
         if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
@@ -70,26 +77,40 @@ def compiled_function(
     """
     asked_of: list[Call] = []
 
-    def asking(function: Call) -> Any:
+    def asking(function: Call, _: Sequence[torch.Tensor]) -> Any:
         asked_of.append(function)
         return ask(function)
 
-    _answered(call, tensors, asked, asking, refuses=False)
+    _answered(call, tensors, asked, asking, list, refuses=False)
     return asked_of[-1]
 
 
+@contextmanager
+def _watching(asked: UnderTest) -> Iterator[None]:
+    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation), refusals_unlogged():
+        yield
+
+
 def _answered(
-    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Answer], *, refuses: bool
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    asked: UnderTest,
+    ask: Callable[[Call, Sequence[torch.Tensor]], Answer],
+    outputs: Callable[[Answer], list[Any]],
+    *,
+    refuses: bool,
 ) -> Answer:
+    """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
     keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
     counters = torch._dynamo.utils.counters
     counters.clear()
     who = f"torch.compile, {asked.compiler}"
-    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation), refusals_unlogged():
+    asked.compiled = None
+    with _watching(asked):
         function = torch.compile(call, backend=asked.compiler, fullgraph=True, dynamic=False)
         try:
-            answer = ask(function)
+            answer = ask(function, tensors)
         except Exception as error:
             refusal = refusal_within(error) if refuses else None
             if refusal is not None:
@@ -98,13 +119,21 @@ def _answered(
                 raise
             if asked.may_fall_back:
                 asked.fallbacks.append(f"{who}: {_said(error)}")
-                return ask(call)
+                return ask(call, tensors)
             raise Fault(Reason.COMPILE, f"{who}: {_said(error)}", details=_details(error)) from error
-    if not counters["stats"]["unique_graphs"] and not refuses:
+    has_graph = bool(counters["stats"]["unique_graphs"])
+    if not has_graph and not refuses:
         if not _computes(call, tensors):
             raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
         with asked.allowing():
             raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
+    is_grad_enabled = torch.is_grad_enabled()
+
+    def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
+        with _watching(asked), torch.set_grad_enabled(is_grad_enabled):
+            return outputs(ask(function, given))
+
+    asked.compiled = once_more if has_graph else None
     return answer
 
 

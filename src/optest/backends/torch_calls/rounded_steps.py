@@ -2,7 +2,7 @@
 
 What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
 input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
-that its decomposition has. Of a sum of products the terms are rounded as well, in float32 at least, and they
+that its decomposition has; a few gradients that torch leaves whole are taken apart here (:mod:`sampled`). Of a sum of products the terms are rounded as well, in float32 at least, and they
 may cancel; what LAPACK makes of a matrix is off by roundings of its largest element; a recurrence rounds once a step.
 """
 
@@ -17,6 +17,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from optest.backends.torch_calls.sampled import gradients_of_sampling
 from optest.backends.torch_calls.upstream import roundings
 
 __all__ = ["RoundedSteps"]
@@ -49,6 +50,12 @@ itself (LAPACK Users' Guide, 3rd edition, 4.1.1)."""
 
 _ARE_OF_LAPACK = frozenset(_LAPACKS.split())
 
+_PARTS: dict[Any, Any] = {
+    torch.ops.aten.grid_sampler_2d_backward.default: gradients_of_sampling,
+    torch.ops.aten.grid_sampler_3d_backward.default: gradients_of_sampling,
+}
+"""What torch has no decomposition of."""
+
 
 class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
     """Within, every result that a dtype of this ``unit`` roundoff does not hold is off by up to three halves of it.
@@ -67,7 +74,7 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__.rstrip("_")
         if self._takes_apart and name not in _ARE_EXACT:
-            parts = torch._decomp.decomposition_table.get(func)
+            parts = _PARTS.get(func) or torch._decomp.decomposition_table.get(func)
             if parts is not None and not func._schema.is_mutable:
                 step = self._step
                 try:

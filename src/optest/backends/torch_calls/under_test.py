@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from optest.backends.torch_calls.allowed import FELL_BACK
 from optest.backends.torch_calls.compilation import Compilation
+from optest.numerics import Array
 from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = ["UnderTest"]
@@ -26,6 +28,11 @@ class UnderTest:
     synchronize: Callable[[], None] = lambda: None
     compilation: Compilation = field(default_factory=Compilation)
     fallbacks: list[str] = field(default_factory=list)
+    compiled: Callable[[Sequence[torch.Tensor]], list[Any]] | None = None
+    """What has been compiled, to be called again; None where no compiler is asked, or where it fell back."""
+
+    second: list[Array] | None = None
+    """What the second call yielded, where its bits are others than those of the first."""
 
     @contextmanager
     def allowing(self) -> Iterator[None]:

@@ -1,0 +1,111 @@
+"""What was compiled is called twice: a wrong second result is no pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch_kit import by, case, compiler_that, tensor, verdict
+
+from optest.backends.torch_eager import TorchBackend
+from optest.spec import Reason, Status, Verdict
+
+pytestmark = pytest.mark.torch
+
+ROWS = tensor((3, 40))
+
+
+def judged(name: str, text: str, change: Callable[[int, Sequence[Any], Any], Any], **more: Any) -> Verdict:
+    """By a compiler whose call ``n`` (from 1) gives what ``change`` makes of ``n``, the tensors and the results."""
+    calls: list[None] = []
+
+    def counted(given: Sequence[Any], results: Any) -> Any:
+        calls.append(None)
+        return change(len(calls), given, results)
+
+    return verdict(case(text, ROWS, **more), compiler_that(name, counted))
+
+
+def test_a_second_result_that_is_wrong_is_found() -> None:
+    found = judged("optest_worn", "torch.exp(input0)", lambda n, _, results: tuple(each + (n > 1) for each in results))
+    assert found.reason is Reason.NONDETERMINISTIC, found
+    assert found.message.startswith("called a second time with the same values: output0: 120 of 120")
+
+
+def test_a_second_result_within_the_rule_passes() -> None:
+    def rounded(n: int, _: Any, results: Any) -> Any:
+        return tuple(torch.nextafter(each, each + 1) if n > 1 else each for each in results)
+
+    assert judged("optest_rounded", "torch.exp(input0)", rounded).status is Status.PASSED
+
+
+def test_a_second_call_in_place_begins_with_the_same_values() -> None:
+    assert judged("optest_in_place", "torch.add_(input0, 1.0)", lambda n, _, results: results).status is Status.PASSED
+
+
+def test_a_second_call_that_raises_is_found() -> None:
+    def broken(n: int, _: Any, results: Any) -> Any:
+        if n > 1:
+            raise RuntimeError("stream is gone")
+        return results
+
+    found = judged("optest_broken", "torch.exp(input0)", broken)
+    assert found.reason is Reason.RAISED, found
+    assert "optest_broken compiled raises RuntimeError: stream is gone" in found.message
+
+
+def test_results_that_the_second_call_writes_over_are_found() -> None:
+    kept: list[torch.Tensor] = []
+
+    def into_one_buffer(n: int, _: Any, results: Any) -> Any:
+        kept[:] = kept or [results[0].clone()]
+        kept[0].copy_(results[0])
+        return (kept[0],)
+
+    found = judged("optest_one_buffer", "torch.exp(input0)", into_one_buffer)
+    assert found.reason is Reason.STATE, found
+    assert "both results are the same memory" in found.message
+
+
+def test_the_memory_of_the_first_inputs_is_not_what_the_second_call_reads() -> None:
+    first: list[torch.Tensor] = []
+
+    def of_first(n: int, given: Sequence[Any], results: Any) -> Any:
+        first[:] = first or [given[0]]
+        return results if given[0] is first[0] or given[0].data_ptr() != first[0].data_ptr() else (results[0] + 1,)
+
+    assert judged("optest_other_memory", "torch.exp(input0)", of_first).status is Status.PASSED
+
+
+@pytest.mark.parametrize("text", ["torch.sin(input0)", "torch.transpose(input0, 0, 1)", "torch.add_(input0, 1.0)"])
+def test_torchs_own_compiler_passes_twice(text: str) -> None:
+    assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
+    assert verdict(case(text, ROWS, grad=True), by("aot_eager")).status is Status.PASSED
+
+
+def test_gradients_are_asked_for_twice() -> None:
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    calls: list[None] = []
+
+    def back(graph: Any, _: Any) -> Any:
+        def made(*given: Any) -> Any:
+            calls.append(None)
+            return [each + (len(calls) > 1) for each in graph(*given)]
+
+        return make_boxed_func(made)
+
+    forward = aot_autograd(fw_compiler=lambda graph, _: make_boxed_func(graph.forward), bw_compiler=back)
+    torch._dynamo.register_backend(forward, name="optest_worn_way_back")
+    found = verdict(case("torch.sin(input0)", ROWS, grad=True), by("optest_worn_way_back"))
+    assert found.reason is Reason.NONDETERMINISTIC, found
+    assert "grad.input0" in found.message
+
+
+def test_eager_torch_is_called_once() -> None:
+    driver = TorchBackend()
+    assert verdict(case("torch.exp(input0)", ROWS), driver).status is Status.PASSED
+    assert driver.further(case("torch.exp(input0)", ROWS)) == ()
