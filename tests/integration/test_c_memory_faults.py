@@ -191,7 +191,8 @@ def fault(objects: list[str]) -> Iterator[Any]:
     threads = running_threads()
     yield choose
     chosen.value, is_over.value = right, 1
-    while running_threads() > threads:
+    ends = time.monotonic() + 60  # a thread of somebody else may stay
+    while running_threads() > threads and time.monotonic() < ends:
         time.sleep(0.001)
 
 

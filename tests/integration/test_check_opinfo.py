@@ -12,7 +12,7 @@ import pytest
 from user_shell import user_environment
 
 from optest.spec import CaseResult, Evidence
-from optest.store import read_journal
+from optest.store import RunDirectory, read_journal
 
 pytest.importorskip("torch")
 pytest.importorskip("expecttest")
@@ -44,8 +44,8 @@ def optest(folder: Path, *words: str) -> str:
 
 def results(folder: Path) -> dict[str, CaseResult]:
     """Those of the latest run."""
-    journals = sorted((folder / ".optest" / "runs").glob("*/journal.jsonl"))
-    return {result.id: result for result in read_journal(journals[-1]).results}
+    latest = RunDirectory.open(folder / ".optest" / "runs", "latest")
+    return {result.id: result for result in read_journal(latest.journal_path).results}
 
 
 def run(folder: Path, *words: str) -> tuple[dict[str, CaseResult], str]:

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from optest.spec import CaseResult
-from optest.store import read_journal
+from optest.store import RunDirectory, read_journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 
@@ -153,8 +153,9 @@ def executed(project: Path) -> Counter[str]:
 
 
 def results(project: Path) -> list[CaseResult]:
-    journals = sorted((project / ".optest" / "runs").glob("*/journal.jsonl"))
-    return [each for journal in journals for each in read_journal(journal).results]
+    """Of all runs, the oldest first."""
+    runs = RunDirectory.all(project / ".optest" / "runs")
+    return [each for run in runs if run.journal_path.exists() for each in read_journal(run.journal_path).results]
 
 
 @pytest.fixture

@@ -33,7 +33,9 @@ def copy(tmp_path_factory):
 
 def make(folder, *targets):
     """What make prints; warnings are errors in the Makefile, and nothing may be said beside the commands."""
-    done = subprocess.run(["make", "-s", "-j2", *targets], cwd=folder, capture_output=True, text=True)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "-s", "-j2", *targets]
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
