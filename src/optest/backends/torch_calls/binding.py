@@ -16,7 +16,7 @@ from optest.numerics import dtype_of
 from optest.spec import OperatorDescriptor, dtype
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
-__all__ = ["Bound", "CannotBind", "bound", "named_arguments"]
+__all__ = ["Bound", "CannotBind", "bound", "fits", "named_arguments"]
 
 
 class CannotBind(ValueError):
@@ -149,14 +149,15 @@ def _schema_names(call: Call) -> tuple[str, ...] | None:
         names = {each.name for each in arguments}
         if len(call.args) > len(positional) or not {*call.kwargs} - {"input", "axis"} <= names:
             continue
-        if all(_fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False)):
+        if all(fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False)):
             return tuple(each.name for each in positional)
     return None
 
 
-def _fits(value: Any, kind: str) -> bool:
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value may stand where a schema has an argument of this type: tensors where it has tensors."""
     if isinstance(value, TensorRef):
         return "Tensor" in kind
-    if isinstance(value, list) and any(isinstance(each, TensorRef) for each in value):
-        return "List[Tensor]" in kind or "List[Optional[Tensor]]" in kind
+    if isinstance(value, (list, tuple)) and (not value or any(isinstance(each, TensorRef) for each in value)):
+        return not value or "List[Tensor]" in kind or "List[Optional[Tensor]]" in kind
     return value is None or "Tensor" not in kind

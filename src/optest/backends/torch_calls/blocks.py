@@ -130,7 +130,7 @@ def _operands(call: TorchCall) -> list[int] | None:
     stated = dict(call.call.kwargs)
     given = [*call.call.args, *([stated.pop("bias")] if name == "linear" and "bias" in stated else [])]
     found = [each.index for each in given if isinstance(each, TensorRef)]
-    plain = not stated and not call.mutates and len(found) == len([each for each in given if each is not None])
+    plain = not stated and not call.changes and len(found) == len([each for each in given if each is not None])
     return found if plain and 2 <= len(found) <= most and len(set(found)) == len(found) else None
 
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from optest.backends.torch_calls.binding import CannotBind, named_arguments
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.names import constant, find
+from optest.backends.torch_calls.written import written_beside, written_results
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
 __all__ = ["TorchCall", "leaves_of", "torch_call"]
@@ -26,10 +27,18 @@ class TorchCall:
     function: Callable[..., Any]
     mutates: tuple[int, ...]
     beside: tuple[int, ...] = ()
-    """Those of them that are no result of it, such as running statistics."""
+    """Those of them that are no result of it, such as running statistics; they stand last among them."""
+
+    into: tuple[int, ...] = ()
+    """Inputs that it is given to put its results into, which it returns: ``out=``."""
 
     constant: tuple[int, ...] = ()
     """Inputs that torch takes no gradient of though they are floating: running statistics."""
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """All inputs that the call writes into."""
+        return (*self.mutates, *self.into)
 
     @property
     def is_for_the_host(self) -> bool:
@@ -74,10 +83,13 @@ def torch_call(text: str) -> TorchCall:
     changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
     if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
         changed.add(call.args[0].index)
-    beside = _also_changed(call) - changed
-    mutates = tuple(sorted((changed | beside) & set(call.tensors())))
-    beside_results = tuple(index for index in mutates if index in beside)
-    return TorchCall(call, find(call.function), mutates, beside_results, _held_constant(call))
+    into = written_results(call)
+    asked_to = _name_of(call.function) in _CHANGED_WHERE
+    beside = (_also_changed(call) if asked_to else set(written_beside(call))) - changed - set(into)
+    named = set(call.tensors())
+    beside_results = tuple(sorted(beside & named))
+    mutates = (*sorted(changed & named), *beside_results)
+    return TorchCall(call, find(call.function), mutates, beside_results, into, _held_constant(call))
 
 
 _CHANGED_WHERE = {

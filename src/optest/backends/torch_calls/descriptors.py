@@ -265,6 +265,8 @@ def _is_in_place(name: str) -> bool:
     if parts[:2] == ["torch", "ops"]:
         parts = parts[:4]
     last = parts[-1]
+    if last.startswith("__") and last.endswith("__"):
+        last = last.strip("_")
     if last in _NOT_IN_PLACE:
         return False
     return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()

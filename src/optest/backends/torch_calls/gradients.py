@@ -85,7 +85,7 @@ def differentiated(call: TorchCall, make: Make, tensors: Sequence[torch.Tensor],
 
 def changeable(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors, copies of those that the call changes."""
-    return [_of_its_own(each) if index in call.mutates else each for index, each in enumerate(tensors)]
+    return [_of_its_own(each) if index in call.changes else each for index, each in enumerate(tensors)]
 
 
 def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ def require_left_alone(
             elements of any.
     """
     for index, (tensor, used) in enumerate(zip(placed, given, strict=True)):
-        if index in call.mutates:
+        if index in call.changes:
             if used is not tensor and not tensor.is_contiguous() and _span(used) == _span(tensor):
                 _require_same_gaps(index, _bytes(tensor), _bytes(used), _is_element(tensor))
             continue
@@ -87,15 +87,20 @@ def require_memory_as_on_cpu(
     shared = _shared(returned, given)
     if returned and _is_in_place(call) and isinstance(returned[0], torch.Tensor) and _storage(returned[0]):
         changed = call.call.args[0].index
-        if (0, changed) not in shared:
+        if _storage(returned[0]) != _storage(given[changed]):
             raise Fault(
                 Reason.STATE, f"the call changes input{changed}, but returns another tensor than the one it changed"
             )
-    questionable = {pair for pair in shared if pair[1] not in call.mutates}
+    for index in call.into:
+        if given[index].numel() and all(pair[1] != index for pair in shared):
+            raise Fault(
+                Reason.STATE, f"the call should put a result into input{index} and return that, but returns another"
+            )
+    questionable = {pair for pair in shared if pair[1] not in call.changes}
     together = _shared_among(returned)
     if not questionable and not together and not (_promises_views(call) and _is_copied(returned, shared)):
         return
-    tensors = on_cpu(inputs) if call.mutates else [to_read(array) for array in inputs]
+    tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
         of_cpu = call.on(tensors, _CPU)()[: len(returned)]
     shared_on_cpu = _shared(of_cpu, tensors)

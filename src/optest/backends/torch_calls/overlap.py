@@ -23,9 +23,9 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
 
     A stride of 0 is left to torch, which refuses to change such a tensor, save with one value.
     """
-    if case.expects_error is not None or not call.mutates or _sets_one_value(call):
+    if case.expects_error is not None or not call.changes or _sets_one_value(call):
         return None
-    for index in call.mutates:
+    for index in call.changes:
         spec = case.inputs[index].spec
         if has_overlap(spec) and 0 not in (spec.strides or ()):
             return (

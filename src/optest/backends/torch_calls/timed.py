@@ -38,7 +38,7 @@ def ready_call(case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.
         Fault: COMPILE, FALLBACK, UNSUPPORTED as for an answer.
     """
     call = call_of(case)
-    before = {index: tensors[index].clone() for index in call.mutates}
+    before = {index: tensors[index].clone() for index in call.changes}
 
     def restored() -> None:
         for index, values in before.items():
