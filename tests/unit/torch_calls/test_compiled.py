@@ -59,6 +59,12 @@ def test_a_compiler_that_fails_is_told_from_the_call() -> None:
     assert "no such kernel" in raised.value.details["exception"]
 
 
+def test_what_cannot_be_one_graph_is_told_by_the_operator() -> None:
+    with pytest.raises(Fault, match=r"inductor: .*: .*aten\.equal") as raised:
+        compiled(lambda given: [torch.equal(given, given + 1)], [ROWS], _by("inductor"), refuses=False)
+    assert raised.value.reason is Reason.COMPILE
+
+
 def test_a_refusal_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match=r"^shape '.5, 5.' is invalid"):
         compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)

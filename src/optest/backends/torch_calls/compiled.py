@@ -164,7 +164,12 @@ def _said(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
+    if len(lines) > 1 and lines[1].startswith(_EXPLAINED):
+        return f"{lines[0]}: {lines[1].removeprefix(_EXPLAINED)}"
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+_EXPLAINED = "Explanation: "
 
 
 def _details(error: BaseException) -> dict[str, Any]:
