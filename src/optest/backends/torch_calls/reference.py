@@ -47,7 +47,8 @@ def expected_in_own_dtype(inputs: Sequence[Any], attributes: Mapping[str, Any]) 
 def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dtype: bool) -> list[Any]:
     call = torch_call(attributes["call"])
     rule = descriptor_of(call.call.function).rule
-    found = _results(call, rule, inputs, in_own_dtype)
+    with _nothing_drawn(call):
+        found = _results(call, rule, inputs, in_own_dtype)
     return [*found, *_gradients(call, inputs, in_own_dtype)] if attributes.get("grad") else found
 
 
@@ -202,19 +203,30 @@ def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
     if name in ("conv1d", "conv2d", "conv3d"):
         return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
-    ones = [each.clone() if index in call.mutates else each for index, each in enumerate(ones)]
+    ones = [each.clone() if index in call.changes else each for index, each in enumerate(ones)]
     return int(_made(with_power_of_factors(call, 0), ones, dtypes=WIDE)[0].max())
 
 
 def _made(
     call: TorchCall, tensors: Sequence[torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
 ) -> list[Any]:
-    state = torch.get_rng_state()
     with torch.no_grad():
-        leaves = call.on(tensors, _CPU, dtypes=dtypes)()
-    if not torch.equal(state, torch.get_rng_state()):
+        return call.on(tensors, _CPU, dtypes=dtypes)()
+
+
+@contextmanager
+def _nothing_drawn(call: TorchCall) -> Iterator[None]:
+    """Raises:
+    Fault: UNSUPPORTED if random numbers were drawn inside.
+    """
+    before = _random_state()
+    yield
+    if before != _random_state():
         raise Fault(Reason.UNSUPPORTED, f"{call.call.function} draws random numbers, so no result is the right one")
-    return leaves
+
+
+def _random_state() -> bytes:
+    return torch.get_rng_state().numpy().tobytes()
 
 
 def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], Any]]:
