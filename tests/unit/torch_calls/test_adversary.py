@@ -168,6 +168,32 @@ def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
         require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
 
 
+def test_every_element_of_a_result_has_a_place_of_its_own() -> None:
+    def repeated(given: Sequence[Any], _: Any) -> Any:
+        return (torch.tensor(3.0).expand(given[0].shape),)
+
+    rows = argument(0, (3, 4))
+    assert verdict("torch.full_like(input0, 3.0)", rows).status is Status.PASSED
+    found = compiled_wrongly("optest_repeated", "torch.full_like(input0, 3.0)", rows, harm=repeated)
+    assert found.reason is Reason.STATE, found
+    assert "several elements of output0 are one place in memory" in found.message
+
+
+def test_a_result_that_torch_itself_expands_passes() -> None:
+    assert verdict("torch.expand(input0, (3, 4))", argument(0, (4,))).status is Status.PASSED
+    assert verdict("torch.broadcast_tensors(input0, input1)", argument(0, (4,)), argument(1, (3, 1))).status is (
+        Status.PASSED
+    )
+
+
+def test_a_result_is_not_sparse_where_it_should_be_strided() -> None:
+    rows = argument(0, (3, 4))
+    found = compiled_wrongly("optest_sparse", "torch.relu(input0)", rows, harm=lambda _, made: (made[0].to_sparse(),))
+    assert found.reason is Reason.SHAPE, found
+    assert "torch.sparse_coo" in found.message
+    assert verdict("torch.to_sparse(input0)", rows).status is Status.PASSED
+
+
 TENTHS = argument(0, (2,), fill=Fill(kind="data", parameters={"values": [0.1, 0.3]}))
 
 

@@ -155,6 +155,49 @@ def test_what_falls_back_is_still_judged() -> None:
     assert execute([case("torch.sin(input0)")], driver).verdicts[0].reason is Reason.VALUE
 
 
+@pytest.mark.parametrize(
+    ("way", "hand_back"),
+    [
+        ("graph", lambda graph: graph),
+        ("forward", lambda graph: graph.forward),
+        ("interpreter", lambda graph: torch.fx.Interpreter(graph).run),
+    ],
+)
+def test_a_compiler_that_hands_back_its_graph_has_compiled_nothing(way: str, hand_back: Any) -> None:
+    name = f"optest_hands_back_{way}"
+    torch._dynamo.register_backend(lambda graph, _: hand_back(graph), name=name)
+    driver = TorchBackend()
+    driver.configure({"compile_backend": name, "allow_fallback": ("torch.sin",)})
+    found = execute([case("torch.exp(input0)")], driver).verdicts[0]
+    assert found.reason is Reason.FALLBACK, found
+    assert "handed back the graph that it got" in found.message
+    allowed = execute([case("torch.sin(input0)")], driver).verdicts[0]
+    assert allowed.status is Status.PASSED, allowed
+    assert FELL_BACK in [check.name for check in allowed.checks]
+
+
+def test_a_compiler_may_change_its_graph_and_hand_it_back() -> None:
+    def passes(graph: Any, _: Any) -> Any:
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and node.target is torch.exp:
+                node.target = torch.special.exp2
+                node.args = (torch.fx.Proxy(node.args[0]).node,)
+        graph.recompile()
+        return graph.forward
+
+    torch._dynamo.register_backend(passes, name="optest_changes_its_graph")
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "optest_changes_its_graph"})
+    found = execute([case("torch.exp(input0)")], driver).verdicts[0]
+    assert found.reason is Reason.VALUE, found
+
+
+def test_torchs_own_eager_compilers_may_hand_back_theirs() -> None:
+    driver = TorchBackend()
+    driver.configure({"compile_backend": "eager_noexcept"})
+    assert execute([case("torch.exp(input0)")], driver).verdicts[0].status is Status.PASSED
+
+
 def test_an_entry_that_nothing_needs_is_told() -> None:
     measure = Measure(output="output0", dtype="float32", shape=(3, 4), compared=12)
     fell = Check(name=FELL_BACK, state=CheckState.NOTE, detail="x")

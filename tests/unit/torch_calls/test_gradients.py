@@ -309,7 +309,7 @@ def test_a_compiler_with_a_wrong_backward_is_found(
 
 
 def test_a_compiler_without_a_backward_falls_back() -> None:
-    torch._dynamo.register_backend(lambda graph, _: graph.forward, name="optest_forward_alone")
+    torch._dynamo.register_backend(lambda graph, _: lambda *given: graph(*given), name="optest_forward_alone")
     found = verdict(case("torch.nn.functional.silu(input0)", tensor("float32", 6, 7)), by("optest_forward_alone"))
     assert (found.reason, "compiles no gradients" in found.message) == (Reason.FALLBACK, True)
 

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from optest.backends.torch_calls.compilation import watched
 from optest.backends.torch_calls.compiler_cache import keep_headers_in_cache, load_compiler
 from optest.backends.torch_calls.gradients import Differentiated
+from optest.backends.torch_calls.handed_back import Watched
 from optest.backends.torch_calls.refusals import refusal_within
 from optest.backends.torch_calls.tracing_log import refusals_unlogged
 from optest.backends.torch_calls.under_test import UnderTest
@@ -108,7 +109,8 @@ def _answered(
     who = f"torch.compile, {asked.compiler}"
     asked.compiled = None
     with _watching(asked):
-        function = torch.compile(call, backend=asked.compiler, fullgraph=True, dynamic=False)
+        compiler = Watched(str(asked.compiler))
+        function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
         try:
             answer = ask(function, tensors)
         except Exception as error:
@@ -127,6 +129,13 @@ def _answered(
             raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
         with asked.allowing():
             raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
+    if compiler.handed_back and not refuses:
+        with asked.allowing():
+            raise Fault(
+                Reason.FALLBACK,
+                f"{who}: it handed back the graph that it got, so eager torch answered (--compile-backend eager asks "
+                "for that)",
+            )
     is_grad_enabled = torch.is_grad_enabled()
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:

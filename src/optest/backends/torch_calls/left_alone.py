@@ -80,7 +80,8 @@ def require_memory_as_on_cpu(
     Raises:
         Fault: STATE for a call in place that returns another tensor than the one it changed, and for a result that is
             an input's or another result's memory though it should have its own, or a copy of an input though it should
-            be a view: who changes one of them later changes both. SHAPE for a result of ``contiguous`` that is not.
+            be a view, or elements of a result that share a place: who changes one of them later changes both. SHAPE
+            for a result of ``contiguous`` that is not, and for another layout, as sparse in place of strided.
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
     _require_contiguous(call, returned)
@@ -98,11 +99,19 @@ def require_memory_as_on_cpu(
             )
     questionable = {pair for pair in shared if pair[1] not in call.changes}
     together = _shared_among(returned)
-    if not questionable and not together and not (_promises_views(call) and _is_copied(returned, shared)):
+    strange = [number for number, each in enumerate(returned) if _is_strange(each)]
+    if (
+        not questionable
+        and not together
+        and not strange
+        and not (_promises_views(call) and _is_copied(returned, shared))
+    ):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
         of_cpu = call.on(tensors, _CPU)()[: len(returned)]
+    for number in strange:
+        _require_kind_of_memory(number, returned[number], of_cpu[number] if number < len(of_cpu) else None)
     shared_on_cpu = _shared(of_cpu, tensors)
     for number, index in sorted(questionable - shared_on_cpu):
         raise Fault(
@@ -121,6 +130,33 @@ def require_memory_as_on_cpu(
             Reason.STATE,
             f"output{number} should be a view of input{index}, but is a copy: what is written into one of them does "
             "not change the other",
+        )
+
+
+def _is_strange(leaf: Any) -> bool:
+    """Whether a result has no memory for each of its elements."""
+    return isinstance(leaf, torch.Tensor) and (leaf.layout is not torch.strided or _is_repeated(leaf))
+
+
+def _is_repeated(tensor: torch.Tensor) -> bool:
+    """Whether several elements are one place in memory, by a stride of 0."""
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    return 0 in strides and any(not stride and size > 1 for size, stride in zip(tensor.shape, strides, strict=True))
+
+
+def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> None:
+    if not isinstance(of_cpu, torch.Tensor):
+        return  # which the comparison of values tells
+    if found.layout is not of_cpu.layout:
+        raise Fault(
+            Reason.SHAPE,
+            f"output{number} is a tensor of layout {found.layout}, but should be one of {of_cpu.layout}",
+        )
+    if _is_repeated(found) and not _is_repeated(of_cpu) and found.numel():
+        raise Fault(
+            Reason.STATE,
+            f"several elements of output{number} are one place in memory (strides {list(found.stride())}), but each "
+            "should have its own: what is written into one of them changes others",
         )
 
 
