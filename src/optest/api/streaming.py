@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from optest.api.asking import Asked
 from optest.api.running import run_cases
@@ -14,6 +15,10 @@ from optest.reporting import Reporter
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 
 __all__ = ["CaseStream"]
+
+_MOST_TOGETHER = 16
+_TOGETHER_S = 0.02
+"""Nobody sees whether a result is told at once or so much later."""
 
 
 class CaseStream:
@@ -26,7 +31,8 @@ class CaseStream:
         self._request = request
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._changed = threading.Condition()
-        self._turn: tuple[TestCase, TestCase | None] | None = None
+        self._turn: tuple[TestCase, ...] | None = None
+        self._turn_began = 0.0
         self._is_closed = False
         self._is_over = False
         self._error: OptestError | None = None
@@ -40,8 +46,11 @@ class CaseStream:
         dedupe = not self._request.settings["no_dedupe"]
         return [execution.cases for execution in executions(self._request.cases, dedupe=dedupe)]
 
-    def result(self, case: TestCase, following: TestCase | None = None) -> CaseResult:
-        """Wait for the result of one of the cases; ``following`` is certainly the next that is asked for.
+    def result(self, case: TestCase, following: Callable[[], Sequence[TestCase]] = tuple) -> CaseResult:
+        """Wait for the result of one of the cases.
+
+        ``following`` says which are certainly the next that are asked for, in this order: quick ones are run at once
+        with this one, so that the two threads, and the two processes, need not wait for each other after each of them.
 
         Raises:
             OptestError: if the run could not be begun, or ended without this result.
@@ -53,8 +62,10 @@ class CaseStream:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="optest run", daemon=True)
                 self._thread.start()
-            self._turn = (case, None if following is None or _key(following) in self._results else following)
+            self._turn = (case, *following())
+            self._turn_began = time.monotonic()
             self._changed.notify_all()
+            self._changed.wait(_TOGETHER_S)
             while key not in self._results and not self._is_over:
                 self._changed.wait()
             if key in self._results:
@@ -89,25 +100,37 @@ class CaseStream:
                 self._changed.notify_all()
 
     def _turns(self, remaining: Sequence[Execution]) -> Iterator[Turn]:
-        """What is asked for, until nobody asks any more."""
+        """What is asked for, and what quickly follows it, until nobody asks any more."""
         execution_of = {id(case): execution for execution in remaining for case in execution.cases}
-        while True:
+        while (turn := self._next_turn()) is not None:
+            asked = [execution_of[id(case)] for case in turn]
+            different = {id(execution): execution for execution in asked}.values()
+            line = [execution for execution in different if _key(execution.first) not in self._results]
+            for place, execution in enumerate(line):
+                if place and not self._goes_on(place):
+                    break
+                yield execution, line[place + 1 :]
             with self._changed:
-                while self._turn is None and not self._is_closed:
-                    self._changed.wait()
-                if self._turn is None or self._is_closed:
-                    return
-                (case, following), self._turn = self._turn, None
-                if _key(case) in self._results:  # it came with the one that stands for it
-                    continue
-            execution, upcoming = execution_of[id(case)], execution_of.get(id(following))
-            yield execution, upcoming if upcoming is not execution else None
+                self._changed.notify_all()
+
+    def _next_turn(self) -> tuple[TestCase, ...] | None:
+        """What is asked for next; None when nobody asks any more."""
+        with self._changed:
+            while self._turn is None and not self._is_closed:
+                self._changed.wait()
+            turn, self._turn = self._turn, None
+            return None if self._is_closed else turn
+
+    def _goes_on(self, place: int) -> bool:
+        """Whether the next of a turn is run at once, so that who waits for the first waits a little longer."""
+        return place < _MOST_TOGETHER and not self._is_closed and time.monotonic() < self._turn_began + _TOGETHER_S
 
     def take(self, result: CaseResult) -> None:
-        """Keep a result and wake who waits for it."""
+        """Keep a result and, if that is late, wake who waits for it."""
         with self._changed:
             self._results[result.id, result.where] = result
-            self._changed.notify_all()
+            if time.monotonic() >= self._turn_began + _TOGETHER_S:
+                self._changed.notify_all()
 
 
 def _key(case: TestCase) -> tuple[str, str]:

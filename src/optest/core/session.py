@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import takewhile
 from types import FrameType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -27,8 +27,11 @@ from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, T
 
 __all__ = ["Interruption", "Journaling", "Listener", "Policy", "Session", "Turn", "resume_key"]
 
-Turn: TypeAlias = tuple[Execution, "Execution | None"]
-"""What is run now, and what certainly is run after it, None where nobody knows."""
+Turn: TypeAlias = tuple[Execution, Sequence[Execution]]
+"""What is run now, and what certainly is run after it, as far as anybody knows."""
+
+_LOOKED_AHEAD = 16
+"""Executions that a worker is asked for before it has answered."""
 
 _MOST_TOGETHER = 64
 _MOST_SHARED = 8.0
@@ -207,21 +210,29 @@ class Session:
             elif hasattr(executor, "execute_together") and not self.policy.maxfail:
                 self._run_in_groups(remaining, executor)
             else:
-                self._run_in_turn(zip_longest(remaining, remaining[1:]), executor)
+                self._run_in_turn(_one_by_one(remaining), executor)
         finally:
             executor.close()
 
     def _run_in_turn(self, turns: Iterable[Turn], executor: Executor) -> None:
-        """One execution after the other; a worker goes on with the next one while this process records the outcome.
+        """One execution after the other; a worker goes on with the next ones while this process records the outcome.
 
         Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
         """
         looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
-        known: tuple[Execution, Verdict | None] | None = None
+        refusals: dict[int, Verdict | None] = {}
+
+        def refusal_of(execution: Execution) -> Verdict | None:
+            if id(execution) not in refusals:
+                refusals[id(execution)] = self._refusal(execution)
+            return refusals[id(execution)]
+
         for execution, upcoming in turns:
-            refusal = known[1] if known and known[0] is execution else self._refusal(execution)
-            known = (upcoming, self._refusal(upcoming)) if looks_ahead and upcoming is not None else None
-            following = known[0].cases if known and known[1] is None else None
+            refusal = refusal_of(execution)
+            following = []
+            if looks_ahead:
+                once = takewhile(self._is_tried_once, upcoming)
+                following = [each.cases for each in once if refusal_of(each) is None]
             self._report(execution, *self._run_one(execution, executor, refusal, following))
             if self._is_over():
                 return
@@ -326,7 +337,7 @@ class Session:
         execution: Execution,
         executor: Executor,
         refusal: Verdict | None,
-        following: Sequence[TestCase] | None = None,
+        following: Sequence[Sequence[TestCase]] = (),
     ) -> tuple[runner.Execution, int]:
         """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
         cases = execution.cases
@@ -334,7 +345,7 @@ class Session:
             return runner.Execution((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, execution.first.retries)
         if allowed == 1:
-            if following is None:
+            if not following:
                 return executor.execute(cases), 1
             ahead: Any = executor  # which said that it looks ahead
             return ahead.execute(cases, following), 1
@@ -387,6 +398,11 @@ class Session:
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail
+
+
+def _one_by_one(remaining: Sequence[Execution]) -> Iterator[Turn]:
+    for place, execution in enumerate(remaining, 1):
+        yield execution, remaining[place : place + _LOOKED_AHEAD]
 
 
 def _next_size(most: int, count: int, passed_s: float, used_s: float) -> int:

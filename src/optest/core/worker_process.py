@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,9 @@ _REPORT_BYTES = 1 << 16
 _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
 
+_CATCH_UP_S = 2.0
+"""How long an answer that nobody wants any more is waited for; a new worker takes longer to begin."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
@@ -74,6 +78,8 @@ class _Question(NamedTuple):
 
     known_by: object
     groups: Groups
+    nbytes: int = 0
+    """Of the message, once it was sent."""
 
 
 class WorkerProcess:
@@ -92,22 +98,21 @@ class WorkerProcess:
         self._started = 0
         self._asked = 0
         self._waited_for = 0
-        self._ahead: object | None = None
+        self._ahead: deque[_Question] = deque()
         self._closed = False
 
-    def execute(self, cases: Sequence[TestCase], following: Sequence[TestCase] | None = None) -> runner.Execution:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution:
         """Run the cases in the worker.
 
-        ``following`` are the cases of the next call, if that is certain: the worker goes on with them while this
-        process records the outcome. It answers in order and before it begins the next question, so that whoever
+        ``following`` are the cases of the next calls, as far as these are certain: the worker goes on with them while
+        this process records the outcome. It answers in order and before it begins the next question, so that whoever
         has no answer when the worker dies is whose turn it was.
 
         Raises:
             Unavailable, UsageError: if the worker cannot load the driver at all.
         """
-        ahead = None if following is None else _Question(following, (following,))
         with self._busy:
-            return self._execute(_Question(cases, (cases,)), ahead)[0]
+            return self._execute(_Question(cases, (cases,)), [_Question(each, (each,)) for each in following])[0]
 
     def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
         """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
@@ -128,24 +133,28 @@ class WorkerProcess:
         The worker says whose part it is at, so that a death ends that execution alone; the others, none of which has an
         answer, are asked for again, one by one. ``following`` are the groups of the next call, if that is certain.
         """
-        ahead = None if following is None else _Question(following, following)
+        ahead = [] if following is None else [_Question(following, following)]
         with self._busy:
             return self._execute(_Question(groups, groups), ahead)
 
-    def _execute(self, question: _Question, following: _Question | None) -> list[runner.Execution]:
-        if self._ahead is not None and self._ahead is not question.known_by and self._running is not None:
-            self._give_up(*self._running)  # it is at work on what nobody waits for
+    def _execute(self, question: _Question, following: Sequence[_Question]) -> list[runner.Execution]:
+        self._catch_up(question)
         child, page = self.start()
         began = time.monotonic()
-        groups = question.groups
-        if self._ahead is None:
+        if self._ahead:
+            self._ahead.popleft()
+        else:
             page.write(Phase.IDLE)
             try:
-                child.send(self._encoded(groups))
+                child.send(self._encoded(question.groups))
             except BrokenPipeError:
-                return self._died(child, page, groups, began)
+                return self._died(child, page, question.groups, began)
+        self._ask_ahead(child, following)
+        return self._outcomes(child, page, question.groups, began)
+
+    def _outcomes(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
+        """Wait for the next answer, which is to these groups."""
         self._waited_for += 1
-        self._ahead = self._asked_ahead(child, following)
         while True:
             try:
                 answer = child.receive(_until_next_look(page, groups, self._options.patience))
@@ -170,9 +179,26 @@ class WorkerProcess:
             self._give_up(child, page)  # what it still holds of the device is broken
             return executions[: lost + 1] + [self._alone(cases) for cases in groups[lost + 1 :]]
 
+    def _catch_up(self, question: _Question) -> None:
+        """Pass over answers that nobody wants any more, up to this question or all of them.
+
+        A worker that takes long for them, or has no more of them, is given up.
+        """
+        ends = time.monotonic() + _CATCH_UP_S
+        while self._running is not None and self._ahead and self._ahead[0].known_by is not question.known_by:
+            try:
+                answer = self._running[0].receive(max(0.0, ends - time.monotonic()))
+            except TimeoutError:
+                answer = None
+            if answer is None:
+                self._give_up(*self._running)
+                return
+            self._ahead.popleft()
+            self._waited_for += 1
+
     def _alone(self, cases: Sequence[TestCase]) -> runner.Execution:
         """One execution of a group that was asked for in vain."""
-        return self._execute(_Question(cases, (cases,)), None)[0]
+        return self._execute(_Question(cases, (cases,)), ())[0]
 
     def _encoded(self, groups: Groups) -> bytes:
         self._asked += 1
@@ -183,24 +209,33 @@ class WorkerProcess:
         common, own = split(wires)
         return encode(AskedTogether(self._asked, keys, common, own))
 
-    def _asked_ahead(self, child: Child, following: _Question | None) -> object | None:
-        """Send the next question before the answer to this one; return what it is known by, None if it has to wait.
+    def _ask_ahead(self, child: Child, following: Sequence[_Question]) -> None:
+        """Send the next questions before the answer to this one, several at once, as far as the pipe has room.
 
-        A worker that is gone may have answered this one before. A long question could fill the pipe while the
-        worker waits for its long answer to be read.
+        A worker that is gone may have answered this one before. Long questions could fill the pipe while the worker
+        waits for its long answer to be read.
         """
-        if following is None:
-            return None
-        question = self._encoded(following.groups)
-        if len(question) > _MOST_BYTES_AHEAD:
-            self._asked -= 1
-            return None
+        if len(following) < 2 * len(self._ahead):
+            return  # enough is asked already
+        if any(new.known_by is not known.known_by for new, known in zip(following, self._ahead, strict=False)):
+            return
+        room = _MOST_BYTES_AHEAD - sum(known.nbytes for known in self._ahead)
+        asked, questions = self._asked, []
+        for new in following[len(self._ahead) :]:
+            message = self._encoded(new.groups)
+            room -= len(message)
+            if room < 0:
+                self._asked -= 1
+                break
+            questions.append((message, new._replace(nbytes=len(message))))
+        if not questions:
+            return
         try:
-            child.send(question)
+            child.send(*[message for message, _ in questions])
         except BrokenPipeError:
-            self._asked -= 1
-            return None
-        return following.known_by
+            self._asked = asked
+            return
+        self._ahead += [question for _, question in questions]
 
     def _answer_to_this(self, answer: bytes) -> Ran | RanTogether | Broken:
         try:
@@ -314,7 +349,7 @@ class WorkerProcess:
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
-        self._ahead = None
+        self._ahead.clear()
         self._waited_for = self._asked  # what it was asked and has not answered is asked again, under another number
         child.close()
         page.close()

@@ -28,13 +28,13 @@ class Channel:
         self._poller = select.poll()
         self._poller.register(fd_in, select.POLLIN)
 
-    def send(self, message: bytes) -> None:
-        """Write one message; blocks while the other end does not read.
+    def send(self, *messages: bytes) -> None:
+        """Write messages at once; blocks while the other end does not read.
 
         Raises:
             BrokenPipeError: if the other end is gone.
         """
-        write_all(self._out, len(message).to_bytes(_LENGTH_BYTES, "little") + message)
+        write_all(self._out, b"".join([len(each).to_bytes(_LENGTH_BYTES, "little") + each for each in messages]))
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """Return the next message, None when the other end is gone (also in the middle of a message).

@@ -51,13 +51,13 @@ class Child:
         self._ended: Ended | None = None
         self._ending = threading.Lock()
 
-    def send(self, message: bytes) -> None:
-        """Send one message.
+    def send(self, *messages: bytes) -> None:
+        """Send messages, which the child reads one by one.
 
         Raises:
             BrokenPipeError: if the child is gone.
         """
-        self._channel.send(message)
+        self._channel.send(*messages)
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """Return the child's next message, None when it is gone; what it sent before is still delivered.

@@ -124,6 +124,8 @@ def pytest_runtest_makereport(
         if report.skipped and isinstance(report.longrepr, tuple):
             path, line, _ = item.reportinfo()
             report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
+        if call.when == "call" and item.took_s is not None:
+            report.duration = item.took_s
         Verified.note(report)
         sharing.attach(item, call, report)
     return report

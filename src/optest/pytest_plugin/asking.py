@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["RESULTS", "Results"]
 
 
+_LOOKED_AHEAD = 32
+
+
 class Results:
     """What is known of the items, one run of optest for each backend that they are for."""
 
@@ -23,12 +27,29 @@ class Results:
         self._items = {id(item.case): item for item in items}
         self._streams = collecting.streams([(item.request, item.case) for item in items])
         self._stream_of: dict[int, Any] = {id(case): stream for stream, cases in self._streams for case in cases}
+        self._in_order = items
+        self._place_of = {id(item): place for place, item in enumerate(items)}
 
     def of(self, item: CaseItem) -> Any:
         """The result of one item, which is run now unless it shares what was run before."""
-        stream, following = self._stream_of[id(item.case)], item.following
-        is_same = following is not None and self._stream_of.get(id(following.case)) is stream
-        return stream.result(item.case, following.case if is_same and following is not None else None)
+        stream = self._stream_of[id(item.case)]
+        return stream.result(item.case, lambda: [each.case for each in self._following(item)])
+
+    def _following(self, item: CaseItem) -> list[CaseItem]:
+        """The items that certainly come next and are in the same run.
+
+        Where pytest goes by another order than that of its list, which xdist does, only the very next is known; where a
+        failure ends the session, none is; those with marks that may keep pytest from asking are not certain.
+        """
+        if item.following is None or item.config.getoption("maxfail"):
+            return []
+        place = self._place_of[id(item)] + 1
+        following = self._in_order[place : place + _LOOKED_AHEAD]
+        if not following or following[0] is not item.following:
+            following = [item.following]
+        stream = self._stream_of[id(item.case)]
+        mine = [each for each in following if self._stream_of.get(id(each.case)) is stream]
+        return list(takewhile(_is_certain, mine))
 
     def sharing(self) -> Iterator[list[CaseItem]]:
         """The items of each execution, the first stands for the others."""
@@ -44,6 +65,10 @@ class Results:
         """End every run; ``at_once`` without waiting for what is being executed."""
         for stream, _ in self._streams:
             stream.close(at_once=at_once)
+
+
+def _is_certain(item: CaseItem) -> bool:
+    return not any(mark.name in ("skip", "skipif") for mark in item.own_markers)
 
 
 RESULTS = pytest.StashKey[Results]()

@@ -83,6 +83,9 @@ class CaseItem(pytest.Item):
     following: CaseItem | None = None
     """The case that certainly comes next."""
 
+    took_s: float | None = None
+    """What its own execution took, which may have been at once with those of others."""
+
     hooks: Any = None
     """Those of its phases, where they are others than pytest has for its path."""
 
@@ -108,6 +111,7 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         result = self.session.stash[RESULTS].of(self)
+        self.took_s = None if result.duplicate_of else result.timings.total_s
         if collecting.is_bad(result):
             raise CaseFailed(collecting.told(result), collecting.gist(result))
         if collecting.shows_nothing(result):

@@ -227,13 +227,43 @@ def test_a_worker_that_lost_its_device_does_not_begin_the_next_case(
 def test_a_long_question_waits_for_the_answer_before(tmp_path: Path, worker: WorkerProcess) -> None:
     long = {"padding": "x" * (2 * worker_process._MOST_BYTES_AHEAD)}
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "right2"], config=long)
-    assert worker.execute(cases[:1], cases[1:2]).verdicts[0].status is Status.PASSED
-    assert worker._ahead is None
+    assert worker.execute(cases[:1], [cases[1:2]]).verdicts[0].status is Status.PASSED
+    assert not worker._ahead
     assert [result.status for result in run(worker, cases)] == [Status.PASSED] * 3
 
 
 def test_another_case_than_the_one_that_was_promised_gets_its_own_answer(tmp_path: Path, worker: WorkerProcess) -> None:
     right, promised, wrong = ((case,) for case in cases_of(tmp_path / "diary", ["right0", "right1", "wrong2"]))
-    worker.execute(right, promised)
+    worker.execute(right, [promised])
     assert worker.execute(wrong).verdicts[0].reason is Reason.VALUE
     assert worker.execute(right).verdicts[0].status is Status.PASSED
+
+
+def test_what_was_promised_and_is_not_asked_for_is_passed_over(tmp_path: Path, worker: WorkerProcess) -> None:
+    cases = cases_of(tmp_path / "diary", ["right0", "right1", "wrong2", "right3", "wrong4"])
+    first, *promised = [(case,) for case in cases]
+    worker.execute(first, promised)
+    assert worker.execute(promised[2]).verdicts[0].status is Status.PASSED
+    assert worker.execute(promised[3]).verdicts[0].reason is Reason.VALUE
+    assert worker.execute(promised[1]).verdicts[0].reason is Reason.VALUE
+    assert worker._started == 1
+
+
+def test_what_nobody_waits_for_and_never_ends_costs_the_worker_its_place(
+    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_CATCH_UP_S", 0.2)
+    first, hanging, other = [(case,) for case in cases_of(tmp_path / "diary", ["right0", "hangs1", "wrong2"])]
+    worker.execute(first, [hanging])
+    assert worker.execute(other).verdicts[0].reason is Reason.VALUE
+    assert worker._started == 2
+
+
+def test_many_are_asked_at_once_as_far_as_the_pipe_has_room(tmp_path: Path, worker: WorkerProcess) -> None:
+    some = {"padding": "x" * (worker_process._MOST_BYTES_AHEAD // 4)}
+    first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(9)], config=some)]
+    worker.execute(first, promised)
+    assert 1 < len(worker._ahead) < 4
+    assert sum(each.nbytes for each in worker._ahead) <= worker_process._MOST_BYTES_AHEAD
+    for place, cases in enumerate(promised, 1):
+        assert worker.execute(cases, promised[place:]).verdicts[0].status is Status.PASSED

@@ -1,0 +1,104 @@
+"""Cases that are asked for one by one: quick ones run at once with those that follow, slow ones keep nobody waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api import streaming
+from optest.api.collecting import collected
+from optest.api.streaming import CaseStream
+from optest.backends import BackendDriver, backend_manager
+from optest.spec import Status, TestCase
+
+proceed = threading.Event()
+
+
+class Waiting(BackendDriver):
+    """Writes down what it is asked; the third case waits until it may go on."""
+
+    name = kind = "waiting"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.waited = False
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
+        self.asked.append(case.name)
+        if case.name == "c2":
+            self.waited = proceed.wait(60)
+        return [abs(inputs[0])]
+
+
+@pytest.fixture
+def driver() -> Waiting:
+    made = Waiting()
+    backend_manager.register(made, replace=True)
+    proceed.clear()
+    return made
+
+
+@pytest.fixture
+def stream(tmp_path: Path, driver: Waiting) -> Iterator[CaseStream]:
+    lines = [f"  - {{op: abs, name: c{number}, shapes: {{input0: [{number + 2}]}}}}\n" for number in range(6)]
+    (tmp_path / "plan.yaml").write_text("cases:\n" + "".join(lines))
+    options = {"runs_dir": str(tmp_path / "runs"), "isolate": "none", "backend": driver.name}
+    made = CaseStream(collected(tmp_path / "plan.yaml", options))
+    yield made
+    proceed.set()
+    made.close()
+
+
+def cases_of(stream: CaseStream) -> Sequence[TestCase]:
+    return [group[0] for group in stream.groups()]
+
+
+def test_quick_cases_that_follow_are_run_at_once(
+    stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "_TOGETHER_S", 600.0)  # so that all are quick on any machine
+    proceed.set()
+    cases = cases_of(stream)
+    assert stream.result(cases[0], lambda: cases[1:5]).status is Status.PASSED
+    assert driver.asked == ["c0", "c1", "c2", "c3", "c4"]
+    assert [stream.result(case).id for case in cases] == [case.id for case in cases]
+    assert driver.asked == ["c0", "c1", "c2", "c3", "c4", "c5"]
+
+
+def test_no_more_than_a_few(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_TOGETHER_S", 600.0)
+    monkeypatch.setattr(streaming, "_MOST_TOGETHER", 2)
+    cases = cases_of(stream)
+    stream.result(cases[0], lambda: cases[1:])
+    assert driver.asked == ["c0", "c1"]
+
+
+def test_what_takes_its_time_is_run_alone(stream: CaseStream, driver: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_TOGETHER_S", 0.0)
+    cases = cases_of(stream)
+    stream.result(cases[0], lambda: cases[1:])
+    assert driver.asked == ["c0"]
+
+
+def test_a_result_does_not_wait_for_a_slow_case_behind_it(stream: CaseStream, driver: Waiting) -> None:
+    cases = cases_of(stream)
+    for place, case in enumerate(cases[:2]):
+        stream.result(case, lambda place=place: cases[place + 1 :])  # type: ignore[misc]
+    proceed.set()
+    for case in cases[2:]:
+        assert stream.result(case).status is Status.PASSED
+    assert driver.waited
+    assert driver.asked == ["c0", "c1", "c2", "c3", "c4", "c5"]
+
+
+def test_nothing_is_run_that_was_not_promised(stream: CaseStream, driver: Waiting) -> None:
+    cases = cases_of(stream)
+    stream.result(cases[4])
+    stream.result(cases[1], lambda: [cases[0]])
+    stream.close()
+    assert driver.asked[:2] == ["c4", "c1"]
+    assert set(driver.asked[2:]) <= {"c0"}
