@@ -109,6 +109,47 @@ def test_a_run_ends_at_the_first_failure(project: Path) -> None:
     assert "1 failed, 2 passed" in done.stdout
 
 
+def results_of(folder: Path) -> list[CaseResult]:
+    """Of the newest run."""
+    newest = max((folder / ".optest" / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    return list(read_journal(newest / "journal.jsonl").results)
+
+
+SIX = "model: m\ncases:\n" + "".join(
+    f"  - {{name: c{number}, op: torch.abs, inputs: [{{tensor: {{shape: [{number}]}}}}]}}\n" for number in range(1, 7)
+)
+
+
+def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path) -> None:
+    """Though quick cases are run several at once."""
+    refused = "  - {name: c0, op: torch.abs, inputs: [{tensor: {shape: [2]}}], expects_error: {type: ValueError}}\n"
+    (tmp_path / "m.yaml").write_text(SIX.replace("cases:\n", f"cases:\n{refused}"))
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-x", "m.yaml")
+    assert "1 failed" in done.stdout, done.stdout
+    assert [result.id for result in results_of(tmp_path)] == ["m::c0"]
+
+
+def test_what_pytest_does_not_ask_for_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(SIX)
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n"
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items[1::2]:\n"
+        "        item.add_marker(pytest.mark.skip(reason='hangs here'))\n"
+    )
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "m.yaml", "--junitxml=out.xml")
+    assert "3 passed, 3 skipped" in done.stdout, done.stdout
+    results = {result.id.removeprefix("m::"): result for result in results_of(tmp_path)}
+    assert list(results) == ["c1", "c3", "c5"]
+    told = {
+        each.get("name"): float(each.get("time", "nan"))
+        for each in ElementTree.parse(tmp_path / "out.xml").iter("testcase")
+    }
+    for name, result in results.items():
+        assert result.timings.total_s is not None
+        assert told[name] >= result.timings.total_s - 0.001  # with what pytest's own phases took
+
+
 def test_why_a_case_was_left_out(project: Path) -> None:
     assert "not on a CPU" in run(project, "--show-skipped", "-k", "left_out").stdout
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,9 @@ class CaseItem(pytest.Item):
 
     following: CaseItem | None = None
     """The case that certainly comes next."""
+
+    duplicates: Sequence[CaseItem] = ()
+    """Those that share its execution and are told with it."""
 
     took_s: float | None = None
     """What its own execution took, which may have been at once with those of others."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates", "take_over"]
 
 DIRECTORIES = pytest.StashKey[list[Path]]()
-_DUPLICATES = pytest.StashKey["list[CaseItem]"]()
 _SHARED = "optest_shared"
 _OUTPUT = "optest_runs"
 
@@ -29,15 +28,15 @@ def hide_duplicates(session: pytest.Session, results: Results) -> None:
     hidden: set[int] = set()
     for first, *others in results.sharing():
         if others:
-            first.stash[_DUPLICATES] = others
+            first.duplicates = others
             hidden.update(map(id, others))
     session.items[:] = [item for item in session.items if id(item) not in hidden]
 
 
 def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
     """Let the report of an item carry those of the items that it stands for."""
-    others = item.stash.get(_DUPLICATES, None)
-    if others is None or not (call.when == "call" or (call.when == "setup" and not report.passed)):
+    others = item.duplicates
+    if not others or not (call.when == "call" or (call.when == "setup" and not report.passed)):
         return
     hook, config = item.ihook, item.config
     shared = []
