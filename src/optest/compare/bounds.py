@@ -348,6 +348,8 @@ def terms_repeat(terms: Terms, growth: float) -> bool:
 
 
 def _has_few_values(array: Array, growth: float) -> bool:
+    if array.dtype.kind == "c":
+        return all(_has_few_values(part, growth) for part in (array.real, array.imag))
     flat: Any = array.reshape(-1) if array.flags.c_contiguous else array.flat
     size = array.size
     step = max(1, size // 64) | 1

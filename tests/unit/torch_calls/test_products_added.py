@@ -64,3 +64,22 @@ def test_terms_are_counted_without_their_factors(name: str, form: str) -> None:
 def test_what_rounding_does_not_explain_is_found() -> None:
     wrong = element(3, lambda value: value + 0.01)
     assert verdict(case(FORMS[0].format("addmm"), *inputs("addmm")), wrong).status is Status.FAILED
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_complex_multiple_is_as_large_as_its_magnitude(name: str) -> None:
+    form = f"torch.{name}(input0, input1, input2, beta=0.6+0.8j, alpha=0.3-0.4j)"
+    given = [tensor(shape, "complex64") for shape in SHAPES[name]]
+    assert verdict(case(form, *given)).status is Status.PASSED
+    wrong = element(3, lambda value: value + 0.01)
+    assert verdict(case(form, *given), wrong).status is Status.FAILED
+    found = terms([np.ones(shape, np.complex64) for shape in SHAPES[name]], {"call": form})[0]
+    assert found.count == TERMS[name]
+    assert np.allclose(found.absolute, 1.0 + 0.5 * (TERMS[name] - 1))
+
+
+@pytest.mark.parametrize("factors", ["", ", beta=True, alpha=False", ", beta=False, alpha=True"])
+def test_products_of_truth_values(factors: str) -> None:
+    one = case(f"torch.addr(input0, input1, input2{factors})", *[tensor(shape, "bool") for shape in SHAPES["addr"]])
+    assert verdict(one).status is Status.PASSED
+    assert verdict(one, element(3, np.logical_not)).status is Status.FAILED

@@ -20,7 +20,7 @@ def with_power_of_factors(call: TorchCall, power: int) -> TorchCall:
     if not any(name in call.call.kwargs for name in _FACTORS):
         return call
     kwargs: dict[str, Any] = {
-        name: abs(value) ** power if name in _FACTORS and isinstance(value, (int, float)) else value
+        name: abs(value) ** power if name in _FACTORS and isinstance(value, (int, float, complex)) else value
         for name, value in call.call.kwargs.items()
     }
     return replace(call, call=replace(call.call, kwargs=kwargs))

@@ -178,12 +178,16 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     if blocks is not None:
         (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
     else:
-        operands = [each.abs() for each in widened(inputs)]
+        operands = [_magnitude(each) for each in widened(inputs)]
         squares = [each.square() for each in operands]  # before a call in place adds into the operands
         absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
         squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
     count = _count(call, operands) if absolute and absolute[0].numel() else 0
     return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
+
+
+def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dtype is torch.bool else tensor.abs()
 
 
 _PRODUCTS = ("bmm", "dot", "inner", "linear", "matmul", "mm", "mv", "vdot")
