@@ -1,0 +1,38 @@
+"""Threads that end by themselves are no leak, however long a busy machine takes for the last of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from optest.backends.c_library import manners
+from optest.spec import Fault, Reason
+
+
+def counts(monkeypatch: pytest.MonkeyPatch, threads: Iterator[int]) -> list[float]:
+    """Let these numbers of threads be seen one after the other; returns how long was slept."""
+    slept: list[float] = []
+    monkeypatch.setattr(manners, "_COUNTED", {"threads": lambda: next(threads)})
+    monkeypatch.setattr(manners, "sleep", slept.append)
+    return slept
+
+
+def test_threads_that_get_fewer_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = counts(monkeypatch, iter([40, 40, 35, 35, 35, 30, 25, 24, 23]))
+    manners._require_none_left({"threads": 1})
+    assert len(slept) == 7
+
+
+def test_threads_that_stay_are_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = counts(monkeypatch, iter([40, 30, 30, 30, 30, 1]))
+    with pytest.raises(Fault) as left:
+        manners._require_none_left({"threads": 1})
+    assert (left.value.reason, left.value.details) == (Reason.LEAK, {"threads": 29})
+    assert len(slept) == 4
+
+
+def test_nobody_waits_where_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = counts(monkeypatch, iter([24]))
+    manners._require_none_left({"threads": 1})
+    assert slept == []
