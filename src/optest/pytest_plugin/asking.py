@@ -38,14 +38,16 @@ class Results:
     def _following(self, item: CaseItem) -> list[CaseItem]:
         """The items that certainly come next and are in the same run.
 
-        Where pytest goes by another order than that of its list, which xdist does, only the very next is known; where a
-        failure ends the session, none is; those with marks that may keep pytest from asking are not certain.
+        Where pytest goes by another order than that of its list, or by a part of it alone as a worker of xdist does,
+        only the very next is known; where a failure ends the session, none is; those with marks that may keep pytest
+        from asking are not certain.
         """
         if item.following is None or item.config.getoption("maxfail"):
             return []
         place = self._place_of[id(item)] + 1
         following = self._in_order[place : place + _LOOKED_AHEAD]
-        if not following or following[0] is not item.following:
+        is_part = hasattr(item.config, "workerinput")
+        if is_part or not following or following[0] is not item.following:
             following = [item.following]
         stream = self._stream_of[id(item.case)]
         mine = [each for each in following if self._stream_of.get(id(each.case)) is stream]
