@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from optest.backends.torch_calls.allowed import not_needed
+from optest.backends.torch_calls.allowed import STRIDES, not_needed
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.errors import UsageError
+from optest.reporting.typography import plural
 from optest.spec import CaseResult, TestCase
 
-__all__ = ["compared_in_own_dtype", "differentiated", "unused_fallbacks"]
+__all__ = ["compared_in_own_dtype", "differentiated", "other_strides", "unused_fallbacks"]
 
 _IN_OWN_DTYPE = "optest.backends.torch_calls.reference:expected_in_own_dtype"
 
@@ -53,3 +54,17 @@ def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> It
     for name in not_needed(stated, results):
         why = "no call of it fell back" if name in asked else "no case calls it"
         yield f"--allow-fallback {name} is not needed: {why}"
+
+
+def other_strides(results: Sequence[CaseResult]) -> Iterator[str]:
+    """A line if some results have other strides than torch on the CPU gives them."""
+    found = [each.id for each in results if any(check.name == STRIDES for check in each.verdict.checks)]
+    if found:
+        more = ", …" if len(found) > _NAMED else ""
+        yield (
+            f"results with other strides than torch on the CPU gives them: {plural(len(found), 'case')} "
+            f"({', '.join(found[:_NAMED])}{more}); --same-strides fails such cases"
+        )
+
+
+_NAMED = 3

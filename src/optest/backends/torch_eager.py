@@ -61,7 +61,7 @@ _DEVICE_LOST = (
 class TorchBackend(BackendDriver):
     """Runs the operator that torch has under the descriptor's name."""
 
-    options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback")
+    options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback", "same_strides")
     name = "torch"
     kind = "torch"
 
@@ -70,6 +70,7 @@ class TorchBackend(BackendDriver):
         self._compiler: str | None = None
         self._max_bytes = _MAX_BYTES
         self._may_fall_back: frozenset[str] = frozenset()
+        self._same_strides = False
         self._asked: UnderTest | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
@@ -89,6 +90,7 @@ class TorchBackend(BackendDriver):
         self._compiler = None if compiler == "eager" else compiler
         self._max_bytes = options.get("max_bytes") or _MAX_BYTES
         self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
+        self._same_strides = bool(options.get("same_strides"))
 
     @property
     def numerics(self) -> Numerics:  # type: ignore[override]
@@ -131,7 +133,9 @@ class TorchBackend(BackendDriver):
 
     def _under_test(self, case: TestCase) -> UnderTest:
         name = case.descriptor.name
-        return UnderTest(name, self._device, self._compiler, name in self._may_fall_back, self._synchronize)
+        return UnderTest(
+            name, self._device, self._compiler, name in self._may_fall_back, self._synchronize, self._same_strides
+        )
 
     def compile_s(self) -> float | None:
         return None if self._asked is None or self._compiler is None else self._asked.compilation.seconds

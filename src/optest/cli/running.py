@@ -31,12 +31,14 @@ def run_command(collect_only: bool, **given: Any) -> int:
         return 0
     from optest.api.durations import slowest
     from optest.api.running import run
-    from optest.api.torch_cases import unused_fallbacks
+    from optest.api.torch_cases import other_strides, unused_fallbacks
 
     outcome = run(given)
     settings = resolve(given)
     for line in slowest(outcome.results, settings["durations"]):
         click.echo(line)
     for line in unused_fallbacks(settings["allow_fallback"], outcome.results):
+        click.echo(line)
+    for line in other_strides(outcome.results):
         click.echo(line)
     return outcome.exit_status

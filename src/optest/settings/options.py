@@ -154,6 +154,15 @@ OPTIONS: tuple[Option, ...] = (
         help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
     ),
     Option(
+        name="same_strides",
+        flags=("--same-strides",),
+        type="bool",
+        default=False,
+        group="Who is asked",
+        repro=True,
+        help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
+    ),
+    Option(
         name="max_bytes",
         flags=("--max-bytes",),
         type="int",

@@ -42,6 +42,27 @@ def test_what_is_not_compiled_is_a_fall_back() -> None:
     assert raised.value.reason is Reason.FALLBACK
 
 
+def test_a_refusal_by_eager_torch_is_not_the_compilers() -> None:
+    with torch.compiler.set_stance("force_eager"), pytest.raises(Fault, match="is switched off here") as raised:
+        compiled(lambda given: [given.view(5, 5)], [ROWS], _by("aot_eager"), refuses=True)
+    assert raised.value.reason is Reason.FALLBACK
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_a_compiler_that_is_switched_off_compiles_nothing(refuses: bool) -> None:
+    with torch._dynamo.config.patch(disable=True), pytest.raises(Fault, match="is switched off here") as raised:
+        compiled(lambda given: [given + 1], [ROWS], _by("aot_eager"), refuses=refuses)
+    assert raised.value.reason is Reason.FALLBACK
+
+
+def test_a_compiler_that_is_switched_off_may_be_allowed() -> None:
+    asked = _by("aot_eager", may_fall_back=True)
+    with torch._dynamo.config.patch(disable=True):
+        [found] = compiled(lambda given: [given + 1], [ROWS], asked, refuses=False)
+    assert torch.equal(found, ROWS + 1)
+    assert "is switched off here" in asked.checks()[0].detail
+
+
 def test_where_nothing_is_computed_there_is_nothing_to_compile() -> None:
     with pytest.raises(Fault, match="computes nothing") as raised:
         compiled(lambda one, other: [[one, other][1]], [ROWS, ROWS], _by("aot_eager"), refuses=False)

@@ -1,4 +1,4 @@
-"""Which calls may fall back: the names that ``--allow-fallback`` takes, and how a record tells that one did."""
+"""What is let pass and told: calls that ``--allow-fallback`` names, and results with other strides than torch's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from optest.spec import CaseResult
 
-__all__ = ["FELL_BACK", "names_in", "not_needed"]
+__all__ = ["FELL_BACK", "STRIDES", "names_in", "not_needed"]
 
 FELL_BACK = "fall-back"
 """The name of the check that tells of one that is allowed."""
+
+STRIDES = "strides"
+"""The name of the check that tells of results with other strides than torch on the CPU gives them."""
 
 
 def names_in(stated: Sequence[str]) -> list[str]:

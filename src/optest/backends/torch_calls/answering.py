@@ -25,6 +25,7 @@ from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
 from optest.backends.torch_calls.once_more import called_once_more
 from optest.backends.torch_calls.overlap import why_no_one_result
 from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
+from optest.backends.torch_calls.strides import compare_strides
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TestCase
@@ -85,6 +86,9 @@ def answer(
             leaves = _results(call, given, asked, refuses=False)
             require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
             require_memory_as_on_cpu(call, inputs, given, leaves)
+            if asked.compiler is not None or asked.device.type != "cpu":
+                must_be_same = asked.same_strides or bool(case.attributes.get("same_strides"))
+                compare_strides(call, inputs, leaves, asked, must_be_same=must_be_same)
         asked.synchronize()
     for leaf in leaves:
         require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)

@@ -17,6 +17,7 @@ class Compilation:
     """Every compilation of a call, that of its way back too, which begins when the call is over."""
 
     seconds: float = 0.0
+    was_begun: bool = False
     _since: float | None = None
     _backward_failures: list[BaseException] = field(default_factory=list)
 
@@ -25,6 +26,7 @@ class Compilation:
         return any(error is each for each in self._backward_failures)
 
     def _begin(self, _: Any) -> None:
+        self.was_begun = True
         self._since = perf_counter()
 
     def _end(self, arguments: Any) -> None:

@@ -114,6 +114,9 @@ def _answered(
         try:
             answer = ask(function, tensors)
         except Exception as error:
+            if not asked.compilation.was_begun:
+                _require_switched_on(who, asked, error)
+                return ask(call, tensors)
             refusal = refusal_within(error) if refuses else None
             if refusal is not None:
                 raise refusal from None
@@ -144,6 +147,12 @@ def _answered(
 
     asked.compiled = once_more if has_graph else None
     return answer
+
+
+def _require_switched_on(who: str, asked: UnderTest, error: Exception) -> None:
+    with asked.allowing():
+        message = f"{who}: nothing was compiled, since torch.compile is switched off here"
+        raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
 
 
 class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types

@@ -20,6 +20,11 @@ from optest.spec.calls import parse_call
 __all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
 
 CATEGORY = "torch call"
+_ATTRIBUTES = (
+    Attribute(name="call", type="str"),
+    Attribute(name="grad", type="bool", default=None),
+    Attribute(name="same_strides", type="bool", default=None),
+)
 SPREAD = "or 8 times what one rounding of every input changes"
 """Of results that torch.testing's tolerance does not know the condition of."""
 
@@ -220,7 +225,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         name=name,
         category=CATEGORY,
         signature="*input -> *output",
-        attributes=(Attribute(name="call", type="str"), Attribute(name="grad", type="bool", default=None)),
+        attributes=_ATTRIBUTES,
         reference=f"{_HOOKS}:expected",
         terms=terms,
         rule=rule,
@@ -236,7 +241,7 @@ def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
         name=name,
         category=CATEGORY,
         signature="*input -> *output",
-        attributes=(Attribute(name="call", type="str"), Attribute(name="grad", type="bool", default=None)),
+        attributes=_ATTRIBUTES,
         reference=f"{_HOOKS}:expected",
         terms=f"{_DECOMPOSITIONS}:budgets",
         rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),

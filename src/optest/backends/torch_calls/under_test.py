@@ -26,8 +26,12 @@ class UnderTest:
     compiler: str | None = None
     may_fall_back: bool = False
     synchronize: Callable[[], None] = lambda: None
+    same_strides: bool = False
+    """Whether results have to have the strides that torch on the CPU gives them."""
+
     compilation: Compilation = field(default_factory=Compilation)
     fallbacks: list[str] = field(default_factory=list)
+    notes: list[Check] = field(default_factory=list)
     compiled: Callable[[Sequence[torch.Tensor]], list[Any]] | None = None
     """What has been compiled, to be called again; None where no compiler is asked, or where it fell back."""
 
@@ -51,6 +55,9 @@ class UnderTest:
     def checks(self) -> list[Check]:
         """What there is to be told beside the values."""
         return [
-            Check(name=FELL_BACK, state=CheckState.NOTE, detail=f"{each}; --allow-fallback names {self.name}")
-            for each in self.fallbacks
+            *(
+                Check(name=FELL_BACK, state=CheckState.NOTE, detail=f"{each}; --allow-fallback names {self.name}")
+                for each in self.fallbacks
+            ),
+            *self.notes,
         ]

@@ -165,6 +165,7 @@ class ModelDefaults(TypedDict, total=False):
     rtol: Annotated[_Allowed, Field(description="Share of |expected|.")]
     atol: Annotated[_Allowed, Field(description="In units of the output.")]
     grad: Annotated[bool, Field(description="Differentiate the call, and judge the gradients of its inputs, too.")]
+    same_strides: Annotated[bool, Field(description="Results have to have the strides of torch on the CPU.")]
 
 
 @with_config(_STRICT)

@@ -162,6 +162,8 @@ class _Translation:
                 raise Misfit(message, path=("grad",), hint="drop grad or expects_error")
         elif entry.get("grad", self._defaults.get("grad")):
             case["attributes"]["grad"] = True
+        if entry.get("same_strides", self._defaults.get("same_strides")):
+            case["attributes"]["same_strides"] = True
         reason = self._why_skipped(entry.get("skip_if"), word)
         if reason is not None or "skip" in marks:
             case["skip"] = reason or "mark: skip"

@@ -35,6 +35,7 @@ _EXAMPLES = {
     "rtol": "rtol: 0.001",
     "atol": "atol: 0.001",
     "grad": "grad: true",
+    "same_strides": "same_strides: true",
     "description": "description: modeling_gpt_oss.py:138",
     "type": "expects_error: {type: RuntimeError, match: view}",
     "match": "expects_error: {type: RuntimeError, match: view}",

@@ -63,3 +63,9 @@ def test_the_command_line_asks_for_all_calls_of_torch() -> None:
     assert found[0].key == case_of(f"op: torch.abs, grad: true, inputs: [{TENSOR}]").key
     with pytest.raises(UsageError, match="no case is a call of torch"):
         differentiated([native])
+
+
+def test_a_case_asks_for_the_strides_of_torch() -> None:
+    plain = case_of(f"op: torch.abs, inputs: [{TENSOR}]")
+    assert case_of(f"op: torch.abs, same_strides: true, inputs: [{TENSOR}]").attributes["same_strides"] is True
+    assert case_of(f"op: torch.abs, same_strides: false, inputs: [{TENSOR}]").key == plain.key

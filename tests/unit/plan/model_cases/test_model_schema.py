@@ -81,7 +81,7 @@ def test_every_key_is_described() -> None:
 
 def test_known_keys() -> None:
     assert known_keys(()) == list(ModelFile.__annotations__)
-    assert set(known_keys(("default",))) == {"dtype", "seed", "rtol", "atol", "grad"}
+    assert set(known_keys(("default",))) == {"dtype", "seed", "rtol", "atol", "grad", "same_strides"}
     assert known_keys(("cases", 3)) == list(ModelCase.__annotations__)
     assert known_keys(("cases", 3, "inputs", 0, "tensor_list", 1)) == list(TensorEntry.__annotations__)
     assert known_keys(("cases", 3, "expects_error")) == ["type", "match"]
