@@ -325,7 +325,7 @@ OPTIONS: tuple[Option, ...] = (
         default=300.0,
         group="How to run",
         metavar="SECONDS",
-        help="Deadline of the backend for one case. [300]",
+        help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
     ),
     Option(
         name="retries",
