@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torch_kit import case, tensor, verdict
+from torch_kit import by, case, tensor, verdict
 
 from optest.spec import Reason
 
@@ -29,3 +29,11 @@ def test_a_refused_call_is_a_bad_case(text: str, words: str) -> None:
 def test_a_kernel_that_the_cpu_has_not_got_is_no_fault_of_the_case() -> None:
     found = verdict(case("torch.linalg.cholesky(input0)", tensor((2, 2), "float16")))
     assert found.reason is Reason.REFERENCE_FAILED
+
+
+@pytest.mark.parametrize("compiler", [None, "aot_eager"])
+def test_a_change_in_place_of_repeated_elements_is_a_bad_case(compiler: str | None) -> None:
+    repeated = case("torch.add_(input0, 1.0)", tensor((3, 4), strides=(0, 1)))
+    found = verdict(repeated, by(compiler) if compiler else None)
+    assert found.reason is Reason.BAD_CASE, found
+    assert "more than one element of the written-to tensor" in found.message
