@@ -20,6 +20,7 @@ __all__ = [
     "converted",
     "is_double",
     "largest",
+    "magnitudes",
     "quiet",
     "spec_of",
     "sum_over",
@@ -92,3 +93,9 @@ def converted(array: Array, target: DType) -> Array:
 
 def as_float64(array: Any) -> Array:
     return widen(np.asarray(array)).astype(np.float64, copy=False)
+
+
+def magnitudes(array: Any) -> Array:
+    """|x| in float64, of complex numbers, too."""
+    wide = widen(np.asarray(array))
+    return np.asarray(np.abs(wide if wide.dtype.kind == "c" else wide.astype(np.float64, copy=False)))

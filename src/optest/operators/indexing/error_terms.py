@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.operators.arrays import Attributes, Inputs, as_float64, quiet
+from optest.operators.arrays import Attributes, Inputs, magnitudes, quiet
 from optest.operators.indexing.references import scattered
 from optest.spec import Terms
 
@@ -18,12 +18,12 @@ def scatter_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ..
     An element that no index names is not added to, so it has nothing to lose: its terms are 0.
     """
     array, index, src = (np.asarray(each) for each in inputs)
-    own = np.abs(as_float64(np.atleast_1d(array)))
+    own = magnitudes(np.atleast_1d(array))
     absolute, squared = np.zeros(own.shape), np.zeros(own.shape)
     count = np.zeros(own.shape, np.int64)
     if index.size:
         places, terms = scattered(array, index, src, attributes["dim"])
-        magnitude = np.abs(as_float64(terms))
+        magnitude = magnitudes(terms)
         np.add.at(absolute, places, magnitude)
         np.add.at(squared, places, magnitude * magnitude)
         np.add.at(count, places, 1)

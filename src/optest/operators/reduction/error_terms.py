@@ -12,6 +12,7 @@ from optest.operators.arrays import (
     Inputs,
     as_float64,
     is_double,
+    magnitudes,
     quiet,
     sum_over,
 )
@@ -37,9 +38,9 @@ __all__ = [
 
 @quiet
 def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    values = as_float64(inputs[0])
+    values = magnitudes(inputs[0])
     dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
-    absolute, squared = sum_over(np.abs(values), dims), sum_over(values * values, dims)
+    absolute, squared = sum_over(values, dims), sum_over(values * values, dims)
     if attributes.get("keepdim") and values.ndim:
         absolute, squared = np.expand_dims(absolute, dims), np.expand_dims(squared, dims)
     count = int(np.prod([values.shape[i] for i in dims])) if values.ndim else 1
@@ -49,9 +50,9 @@ def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
 @quiet
 def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     """The terms are the elements over n; dividing by n, or multiplying by 1/n, counts as two more."""
-    rows = rows_of(as_float64(inputs[0]), attributes)
+    rows = rows_of(magnitudes(inputs[0]), attributes)
     n = max(rows.length, 1)
-    absolute = np.abs(rows.values).sum(-1) / n
+    absolute = rows.values.sum(-1) / n
     squared = (rows.values * rows.values).sum(-1) / float(n * n)
     return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2, divided=True),)
 
@@ -64,7 +65,7 @@ def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     errors may be twice as large as those of independent sums, which k·4 in place of k says. Where a row repeats few
     values, roundings repeat and k² takes its place.
     """
-    x = as_float64(inputs[0])
+    x = magnitudes(inputs[0]) if np.iscomplexobj(inputs[0]) else as_float64(inputs[0])
     row = x.reshape(x.shape or (1,))
     dim = normalize_dim(attributes["dim"], x.ndim)
     places = np.arange(1.0, row.shape[dim] + 1.0)
