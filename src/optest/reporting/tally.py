@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Status
 
@@ -80,7 +81,8 @@ class Tally:
     operators: dict[str, GroupTally] = field(default_factory=dict)
     skips: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How many cases were skipped for a (reason, message)."""
-    models: dict[str, GroupTally] = field(default_factory=dict)
+    by_file: dict[tuple[str, str], GroupTally] = field(default_factory=dict)
+    """By model and the file that the case stands in."""
     all: GroupTally = field(default_factory=GroupTally)
     refused: int = 0
     """How many of those that passed were refused, as they had to be."""
@@ -96,7 +98,18 @@ class Tally:
             self.skips[result.reason.value if result.reason else "", result.verdict.message] += 1
         self.all.add(result)
         if name := model_of(result):
-            self.models.setdefault(name, GroupTally()).add(result)
+            self.by_file.setdefault((name, result.where.rpartition(":")[0]), GroupTally()).add(result)
+
+    @property
+    def models(self) -> dict[str, GroupTally]:
+        """By the model's name, and its file where several have one of that name."""
+        files: dict[str, list[str]] = {}
+        for name, file in self.by_file:
+            files.setdefault(name, []).append(file)
+        return {
+            name if len(files[name]) == 1 else f"{name} ({_short(file, files[name])})": each
+            for (name, file), each in self.by_file.items()
+        }
 
     @property
     def finished(self) -> int:
@@ -114,6 +127,12 @@ class Tally:
     def worst_first(self) -> list[tuple[str, GroupTally]]:
         """Operators by how much is wrong with them, in the order of the run among equals."""
         return sorted(self.operators.items(), key=lambda entry: (-entry[1].bad, entry[1].all_passed))
+
+
+def _short(file: str, others: Iterable[str]) -> str:
+    """A file by its name, by its path where others have that name."""
+    names = [PurePath(each).name for each in others]
+    return file if names.count(PurePath(file).name) > 1 else PurePath(file).name
 
 
 def in_plan_order(results: Iterable[CaseResult]) -> list[CaseResult]:

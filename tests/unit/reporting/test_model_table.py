@@ -132,3 +132,15 @@ def test_a_run_without_models_has_no_such_table(result: Make) -> None:
     reporter.on_case_result(result(), 0, 1)
     reporter.on_complete(RunSummary.of([result()], total=1, duration_s=1.0), [result()])
     assert "pass rate" not in stream.getvalue()
+
+
+def test_two_files_of_one_model_have_a_row_each(result: Make) -> None:
+    def of(*places: str) -> list[str]:
+        tally = Tally()
+        for place in places:
+            tally.add(result(id="gpt::a", tags=("model_gpt",), where=f"{place}:3"))
+        return list(tally.models)
+
+    assert of("m/full.yaml", "m/full.yaml") == ["gpt"]
+    assert of("m/full.yaml", "m/relaxed.yaml") == ["gpt (full.yaml)", "gpt (relaxed.yaml)"]
+    assert of("m/gpt.yaml", "n/gpt.yaml") == ["gpt (m/gpt.yaml)", "gpt (n/gpt.yaml)"]
