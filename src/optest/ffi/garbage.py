@@ -16,6 +16,9 @@ from optest.ffi.glibc import has_glibc_malloc
 __all__ = ["HeapGarbage"]
 
 _M_PERTURB = -6
+_COMPLEMENT_OF_FF = 0x100
+"""Fresh blocks get the complement of the lowest eight bits; 0 would be the end of it (``alloc_perturb``)."""
+
 _SIZES = (*range(24, 264, 16), *range(24, 264, 16), *range(264, 1033, 16))
 """Usable sizes of the blocks that a thread keeps: several of the small ones, of which descriptors are made."""
 
@@ -38,7 +41,7 @@ class HeapGarbage:
         malloc = _malloc()
         if malloc is None:
             return
-        malloc.mallopt(_M_PERTURB, byte ^ 0xFF or 1)  # fresh blocks get the complement; 0 would end it
+        malloc.mallopt(_M_PERTURB, byte ^ 0xFF or _COMPLEMENT_OF_FF)
         blocks = _written_with(malloc, byte)
         sizes = [malloc.usable_size(block) for block in blocks]
         if sizes != _WANTED:

@@ -89,6 +89,17 @@ def test_so_does_one_larger_block(size: int) -> None:
         assert set(content) == {0xFF}, seed
 
 
+@pytest.mark.parametrize("size", [1100, 5000, 200_000, 10_000_000])
+@pytest.mark.parametrize("byte", [0xFF, 0x00, 0x5A])
+def test_so_does_what_no_thread_keeps(byte: int, size: int) -> None:
+    HeapGarbage.scribble(byte)
+    (block,) = taken(size)
+    content = held(block, size)
+    HeapGarbage.end()
+    freed([block])
+    assert set(content) == {byte}
+
+
 def test_at_the_end_fresh_blocks_are_left_alone() -> None:
     HeapGarbage.scribble(0xFF)
     HeapGarbage.end()

@@ -19,6 +19,7 @@ from optest.backends.c_library.situated import Call, SituatedCalls
 from optest.backends.c_library.situations import FIRST, OF_HEAP, SECOND, THIRD, Before, garbage
 from optest.backends.c_library.subject import Subject
 from optest.backends.c_library.threads import ThreadCounts
+from optest.ffi.collector import no_collector
 from optest.ffi.garbage import HeapGarbage
 from optest.ffi.held import heap_bytes
 from optest.ffi.statuses import StatusError
@@ -120,17 +121,18 @@ class Probe:
         situated = list(zip((SECOND, THIRD), places, strict=False))
         for situation, place in situated:
             place.fill(situation.filling, self._memory.values)
-        before = heap_bytes()
         others = []
-        with self._subject.disturbed():
-            for situation, place in situated:
-                with garbage(situation) as taken:
-                    answer = self._calls.called(place)
-                before = None if before is None else before + taken()
-                if not first.is_same(answer):
-                    others.append(OtherAnswer(answer, situation, place))
-                del answer  # else the last one is what the heap grew by
-        after = heap_bytes()
+        with no_collector():
+            before = heap_bytes()
+            with self._subject.disturbed():
+                for situation, place in situated:
+                    with garbage(situation) as taken:
+                        answer = self._calls.called(place)
+                    before = None if before is None else before + taken()
+                    if not first.is_same(answer):
+                        others.append(OtherAnswer(answer, situation, place))
+                    del answer  # else the last one is what the heap grew by
+            after = heap_bytes()
         return others, before is not None and after is not None and after > before
 
     def _examine_middle(self, places: Sequence[Place]) -> Examined:

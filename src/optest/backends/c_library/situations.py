@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from optest.backends.c_library.places import Filling
+from optest.ffi.collector import no_collector
 from optest.ffi.garbage import HeapGarbage
 from optest.ffi.held import heap_bytes
 from optest.ffi.poisons import Poison
@@ -65,26 +65,13 @@ def garbage(situation: Situation) -> Iterator[Callable[[], int]]:
         yield lambda: 0
         return
     before = heap_bytes() or 0
-    with _no_collector():
+    with no_collector():
         HeapGarbage.scribble(situation.garbage)
         grown = (heap_bytes() or 0) - before
         try:
             yield lambda: grown
         finally:
             HeapGarbage.end()
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """While inside, Python's collector of cycles frees nothing: a library would be given those blocks first."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,106 @@
+"""What each call loses is counted, whatever the heap looks like; what is taken for good once is no leak."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from optest.backends.c_library.manners import require_no_leak_of_refusals
+from optest.ffi.glibc import has_glibc_malloc
+from optest.spec import Fault, Reason
+
+pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
+
+process = ctypes.PyDLL(None)
+process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
+
+
+@contextmanager
+def free_blocks(size: int, count: int) -> Iterator[None]:
+    """As many as a thread keeps for itself and ``count`` beside, each between taken ones."""
+    taken = [process.malloc(size) for _ in range(2 * (7 + count))]
+    for block in taken[::2]:
+        process.free(block)
+    process.free(process.malloc(5_000))  # which sorts them by their sizes
+    yield
+    for block in taken[1::2]:
+        process.free(block)
+
+
+class Losing:
+    """Takes a block in every ``every``-th call, in the first ``most`` of them, and gives them back at the end."""
+
+    def __init__(self, size: int, *, every: int = 1, most: int = 100_000) -> None:
+        self.size, self.every, self.most = size, every, most
+        self.calls = 0
+        self.blocks = (ctypes.c_void_p * 1_000)()
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls % self.every == 0 and self.calls <= self.most:
+            self.blocks[self.count] = process.malloc(self.size)
+            self.count += 1
+
+    def end(self) -> None:
+        for block in self.blocks[: self.count]:
+            process.free(block)
+
+
+def lost(call: Callable[[], None]) -> int:
+    """Bytes by call."""
+    try:
+        require_no_leak_of_refusals(call)
+    except Fault as fault:
+        return int(fault.details["bytes"]) if fault.reason is Reason.LEAK else -1
+    return 0
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("size", [24, 40, 1000])
+def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
+    """A block has eight bytes of malloc's own, and may be larger by sixteen."""
+    for count in range(40):
+        losing = Losing(size, every=every)
+        with free_blocks(size, count):
+            found = lost(losing)
+            losing.end()
+        assert (size + 8) // every <= found <= (size + 24) // every, count
+
+
+@pytest.mark.parametrize("most", [1, 20, 60])
+def test_a_cache_that_is_filled_is_no_leak(most: int) -> None:
+    losing = Losing(1000, most=most)
+    found = lost(losing)
+    losing.end()
+    assert found == 0
+
+
+@pytest.mark.parametrize("call_of_garbage", [2, 12, 30, 60])
+def test_what_the_collector_would_free_hides_no_leak(call_of_garbage: int) -> None:
+    losing = Losing(24)
+    kept: list[list[int]] = []
+
+    def call() -> None:
+        losing()
+        if losing.calls == call_of_garbage:
+            kept.extend([] for _ in range(10_000))  # more than the collector waits for
+
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(5_000, 10, 10)
+    try:
+        for _ in range(100):
+            cycle: list[object] = [bytearray(10_000)]
+            cycle.append(cycle)
+        del cycle
+        found = lost(call)
+    finally:
+        gc.set_threshold(*thresholds)
+    losing.end()
+    assert found >= 32
