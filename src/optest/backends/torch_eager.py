@@ -39,6 +39,7 @@ _VENDOR_MODULES = {
     "gcu": "torch_gcu",
     "hpu": "habana_frameworks.torch",
     "xla": "torch_xla",
+    "spyre": "torch_spyre",
 }
 """The module that brings a device type which torch alone does not have."""
 
@@ -334,13 +335,14 @@ def _faults_of_torch() -> Iterator[None]:
 
 def _open_device(wanted: str) -> torch.device:
     kind, _, index = wanted.partition(":")
-    if kind not in (*_OWN_DEVICES, *_VENDOR_MODULES):
-        raise UnknownName("torch device", wanted, (*_OWN_DEVICES, *_VENDOR_MODULES))
+    known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
+    if kind not in known:
+        raise UnknownName("torch device", wanted, known)
     if index and not index.isdigit():
         raise UsageError(f"torch device is {wanted!r}, but should look like '{kind}:0'")
     if kind == "cpu":
         return torch.device("cpu")
-    if kind in _VENDOR_MODULES:
+    if kind in _VENDOR_MODULES and kind not in _registered_device():
         _import_vendor_module(kind)
     count = _device_count(kind)
     if count == 0:
@@ -350,6 +352,12 @@ def _open_device(wanted: str) -> torch.device:
         listed = ", ".join(f"{kind}:{each}" for each in range(count))
         raise Unavailable(f"torch device {wanted}", f"this machine has {listed}")
     return torch.device(kind, number)
+
+
+def _registered_device() -> list[str]:
+    """The device type that somebody's package brings, which torch loads by itself where the package says so."""
+    kind = str(torch._C._get_privateuse1_backend_name())
+    return [kind] if hasattr(torch, kind) else []
 
 
 _REMEDIES = {

@@ -134,7 +134,7 @@ OPTIONS: tuple[Option, ...] = (
         group="Who is asked",
         repro=True,
         metavar="DEVICE",
-        help="Device of the torch backend: cpu, cuda, npu, xpu, mps, with an index if wanted. [cpu]",
+        help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
     ),
     Option(
         name="compile_backend",

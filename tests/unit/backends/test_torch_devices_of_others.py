@@ -1,0 +1,52 @@
+"""Devices that torch gets from somebody's package: ``--torch-device`` takes them by the name that it registers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from optest.backends.torch_eager import TorchBackend
+from optest.errors import Unavailable, UnknownName
+
+pytestmark = pytest.mark.torch
+
+REGISTERED = """
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+_setup_privateuseone_for_python_backend("optestium")
+from optest.backends.torch_eager import TorchBackend
+driver = TorchBackend()
+for device in ("optestium", "optestium:0"):
+    driver.configure({"torch_device": device})
+    print(driver.device())
+try:
+    driver.configure({"torch_device": "optestium:7"})
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_device_that_a_package_registers_is_opened() -> None:
+    """A process of its own, since torch has one such device for good."""
+    if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this torch makes no device of Python")
+    ran = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == ["optestium:0", "optestium:0"]
+    assert "this machine has optestium:0" in lines[2]
+
+
+def test_a_device_that_nobody_brings_is_unknown() -> None:
+    with pytest.raises(UnknownName, match="optestium"):
+        TorchBackend().configure({"torch_device": "optestium"})
+
+
+def test_the_package_of_a_known_device_is_asked_for() -> None:
+    if str(torch._C._get_privateuse1_backend_name()) == "spyre":
+        pytest.skip("it is there")
+    with pytest.raises(Unavailable, match="torch_spyre"):
+        TorchBackend().configure({"torch_device": "spyre"})
