@@ -109,3 +109,45 @@ def test_eager_torch_is_called_once() -> None:
     driver = TorchBackend()
     assert verdict(case("torch.exp(input0)", ROWS), driver).status is Status.PASSED
     assert driver.further(case("torch.exp(input0)", ROWS)) == ()
+
+
+def test_values_that_a_compiler_keeps_are_found() -> None:
+    kept: list[Any] = []
+
+    def of_first_values(_: int, __: Any, results: Any) -> Any:
+        kept[:] = kept or [each.clone() for each in results]
+        return tuple(each.clone() for each in kept)
+
+    found = judged("optest_keeps_results", "torch.exp(input0)", of_first_values)
+    assert found.reason is Reason.STATE, found
+    assert "with half the values of input0" in found.message
+
+
+def test_one_operand_that_a_compiler_keeps_is_found() -> None:
+    kept: list[torch.Tensor] = []
+
+    def of_first_weights(given: Sequence[torch.Tensor], _: Any) -> Any:
+        kept[:] = kept or [given[1].clone()]
+        return (given[0] @ kept[0],)
+
+    driver = compiler_that("optest_keeps_weights", of_first_weights)
+    found = verdict(case("torch.matmul(input0, input1)", ROWS, tensor((40, 5))), driver)
+    assert found.reason is Reason.STATE, found
+    assert "with half the values of input1" in found.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["torch.sign(input0)", "torch.argmax(input0)", "torch.zeros_like(input0)", "torch.nn.functional.normalize(input0)"],
+)
+def test_results_that_do_not_depend_on_the_size_of_values_pass(text: str) -> None:
+    assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
+
+
+def test_other_values_that_are_refused_are_no_failure() -> None:
+    def refuses(n: int, _: Any, results: Any) -> Any:
+        if n > 2:
+            raise RuntimeError("values out of range")
+        return results
+
+    assert judged("optest_refuses_others", "torch.exp(input0)", refuses).status is Status.PASSED

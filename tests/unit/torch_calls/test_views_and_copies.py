@@ -58,3 +58,16 @@ def test_two_results_have_memory_of_their_own_each() -> None:
 def test_views_of_one_input_share_its_memory() -> None:
     assert verdict(case("torch.chunk(input0, 2)", ROWS)).status is Status.PASSED
     assert verdict(case("torch.broadcast_tensors(input0, input0)", ROWS)).status is Status.PASSED
+
+
+def test_the_sign_of_a_zero_is_what_copysign_is_about() -> None:
+    signs = [tensor(3, "float32", "data", values=values) for values in ([0.0, 1.0, 2.0], [-1.0, -1.0, 1.0])]
+    of = case("torch.copysign(input0, input1)", *signs)
+    assert verdict(of).status is Status.PASSED
+    assert verdict(of, by("aot_eager")).status is Status.PASSED
+    driver = compiler_that("optest_zero_sign", lambda _, results: tuple(each + 0.0 for each in results))
+    assert verdict(of, driver).reason is Reason.VALUE
+    assert verdict(case("torch.copysign(input0, input1)", tensor(9), tensor(9), grad=True)).status is Status.PASSED
+    assert verdict(case("torch.copysign(input0, -1)", tensor(9, "int64", "randint", low=-5, high=5))).status is (
+        Status.PASSED
+    )

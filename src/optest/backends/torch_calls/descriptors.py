@@ -37,7 +37,7 @@ _CLOSENESS = "optest.backends.torch_calls.closeness:as_close_as_inputs_allow"
 
 _MOVEMENT = """
 adjoint atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk clone column_stack concat
-concatenate contiguous detach diagonal dsplit dstack embedding expand expand_as fill flatten flip fliplr flipud
+concatenate contiguous copysign detach diagonal dsplit dstack embedding expand expand_as fill flatten flip fliplr flipud
 gather getitem hsplit hstack index_copy index_fill index_put index_select masked_fill masked_scatter masked_select
 mH moveaxis movedim mT narrow permute pin_memory ravel repeat repeat_interleave reshape reshape_as roll rot90
 scatter select select_scatter setitem slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t take

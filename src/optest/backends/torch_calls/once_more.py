@@ -1,7 +1,8 @@
 """What was compiled is called a second time: a model does so, and a compiler has state that a first call does not show.
 
 The second call gets the same values in other memory. What it yields is judged like the first answer where its bits
-differ, so a result that is drawn together in another order is none the worse for that.
+differ, so a result that is drawn together in another order is none the worse for that. Further calls get half the
+values of one input: whoever kept the values of the first call is found by that.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ import torch
 
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall
-from optest.backends.torch_calls.cpu_tensors import copied
+from optest.backends.torch_calls.cpu_tensors import copied, on_cpu
 from optest.backends.torch_calls.gradients import changeable
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 
-__all__ = ["HOW", "called_once_more"]
+__all__ = ["HOW", "called_once_more", "require_inputs_read"]
 
 HOW = "called a second time with the same values"
 _MOST_COPIED_BYTES = 1 << 26
 """Beyond that the second call gets the very tensors of the first one, but for those that it changes."""
 
+_MOST_HALVED_BYTES = 1 << 22
+"""What a compiler keeps does not depend on sizes, and long calls are not made once more for each input."""
+
+_CPU = torch.device("cpu")
 _REPLAYS = "cudagraphs"
 """Torch's own compilers of this name promise no result beyond the next call."""
 
@@ -60,10 +65,79 @@ def called_once_more(
     return None if _are_same(first, second) else second
 
 
+def require_inputs_read(
+    call: TorchCall,
+    inputs: Sequence[Array],
+    tensors: Sequence[torch.Tensor],
+    again: Callable[[int], torch.Tensor],
+    first: Sequence[Array],
+    asked: UnderTest,
+) -> None:
+    """Call what was compiled with half the values of each floating input in turn: its results have to follow them.
+
+    Torch on the CPU is asked only where they do not. Nothing is known of inputs that are large, empty or zero.
+
+    Raises:
+        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw.
+    """
+    if asked.compiled is None or _bytes_of(tensors) > _MOST_HALVED_BYTES:
+        return
+    for index in dict.fromkeys(call.call.tensors()):
+        if not tensors[index].is_floating_point() or not tensors[index].numel():
+            continue
+        try:
+            given = changeable(call, _in_other_memory(tensors, again, asked))
+            _halve(given[index])
+            found = [as_array(leaf) for leaf in asked.compiled(given)]
+        except Exception:  # noqa: BLE001 - other values may be refused rightly
+            continue
+        if _are_same(first, found) and _follow(call, inputs, index):
+            raise Fault(
+                Reason.STATE,
+                f"with half the values of input{index}, what {asked.compiler} compiled yields what it yielded before: "
+                "it kept the values that it was compiled with",
+                details={"input": index},
+            )
+
+
+_FOLLOWS = 0.01
+"""Of the largest result: other values change results by more than any rounding."""
+
+
+def _follow(call: TorchCall, inputs: Sequence[Array], index: int) -> bool:
+    """Whether the results of torch on the CPU follow the values of an input."""
+    plain, halved = on_cpu(inputs), on_cpu(inputs)
+    _halve(halved[index])
+    with torch.no_grad():
+        pairs = zip(call.on(plain, _CPU)(), call.on(halved, _CPU)(), strict=False)
+        return any(_differ(one, other) for one, other in pairs)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    if one.shape != other.shape:
+        return True
+    if not one.is_floating_point() or not one.numel():
+        return False
+    apart = (one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0).max()
+    return bool(apart > _FOLLOWS * one.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
+
+
+def _halve(tensor: torch.Tensor) -> None:
+    """All of its memory, so that elements which share a place are halved once."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    tensor.as_strided((1 + reach,), (1,)).mul_(0.5)
+
+
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(each.untyped_storage().nbytes() for each in tensors)
+
+
 def _in_other_memory(
     tensors: Sequence[torch.Tensor], again: Callable[[int], torch.Tensor], asked: UnderTest
 ) -> Sequence[torch.Tensor]:
-    if sum(each.untyped_storage().nbytes() for each in tensors) > _MOST_COPIED_BYTES:
+    if _bytes_of(tensors) > _MOST_COPIED_BYTES:
         return tensors
     if asked.device.type != "cpu":
         return [again(index) for index in range(len(tensors))]
