@@ -98,7 +98,7 @@ def load_object(path: str) -> Any:
     """Import what ``module:attribute`` or ``module.attribute`` names.
 
     Raises:
-        UsageError: if the text is no path, or the module or attribute does not exist.
+        UsageError: if the text is no path, the module or attribute does not exist, or its own package lacks a part.
         Unavailable: if the module exists but needs a package that is not installed.
     """
     module_name, colon, attribute = path.partition(":")
@@ -126,12 +126,21 @@ def _import(module_name: str, path: str) -> Any:
                 f"module {module_name!r} does not exist on the import path\n"
                 f"  wanted by {path!r}; is its folder on PYTHONPATH?"
             ) from None
+        if _top(missing) == _top(module_name):
+            raise UsageError(
+                f"module {module_name!r} needs {missing!r}, which its package does not have\n"
+                f"  wanted by {path!r}; is {_top(missing)} installed as a whole?"
+            ) from None
         raise Unavailable(path, f"pip install {_distribution_of(missing)}") from None
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _distribution_of(module: str) -> str:
     """The words after ``pip install`` that bring a missing module."""
-    top = module.partition(".")[0]
+    top = _top(module)
     extras = {"torch": "optest[torch]", "onnxruntime": "optest[onnx]", "safetensors": "optest[safetensors]"}
     extras |= {"jax": "optest[jax]", "openvino": "optest[openvino]", "numba": "optest[fast]", "ray": "optest[cluster]"}
     extras |= {"pycparser": "optest[ffi]"}

@@ -1,0 +1,36 @@
+"""A package that lacks one of its own modules is broken: nothing that a user could install, and no reason to skip."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from optest.core.border import Border
+from optest.errors import Unavailable, UsageError
+from optest.registry import load_object
+from optest.spec import Fault, Reason
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    folder = tmp_path / "optest_test_of_parts"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "lacks_a_part.py").write_text("from optest_test_of_parts.forgotten import rule\n")
+    (folder / "lacks_another.py").write_text("import optest_test_of_parts_elsewhere.core\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder.name
+
+
+def test_a_part_that_is_missing_is_no_package_to_install(package: str) -> None:
+    with pytest.raises(UsageError, match=r"needs 'optest_test_of_parts\.forgotten', which its package does not have"):
+        load_object(f"{package}.lacks_a_part:rule")
+    with pytest.raises(Fault) as raised, Border("the reference", Reason.REFERENCE_FAILED):
+        load_object(f"{package}.lacks_a_part:rule")
+    assert raised.value.reason is Reason.REFERENCE_FAILED
+
+
+def test_another_package_is_one_to_install(package: str) -> None:
+    with pytest.raises(Unavailable, match="pip install optest_test_of_parts_elsewhere"):
+        load_object(f"{package}.lacks_another:rule")
