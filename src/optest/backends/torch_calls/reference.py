@@ -234,7 +234,7 @@ def _nothing_drawn(call: TorchCall) -> Iterator[None]:
 
 
 def _random_state() -> bytes:
-    return torch.get_rng_state().numpy().tobytes()
+    return bytes(torch.get_rng_state().numpy())
 
 
 def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple[int, ...], Any]]:
