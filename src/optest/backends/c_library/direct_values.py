@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -135,8 +136,12 @@ def number(stated: Any, form: str, type_: CType, element: DType) -> Any:
 
 
 def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
-    """Write a value into the field of a struct: numbers into an array, the address of what is memory."""
-    *outer, name = path.split(".")
+    """Write a value into the field of a struct: numbers into an array, the address of what is memory.
+
+    Each name is one object for all calls: Python's cache of attributes keeps those that it sees, and where Python gets
+    its memory from malloc (``PYTHONMALLOC=malloc``) new ones look like something that the library loses.
+    """
+    *outer, name = map(sys.intern, path.split("."))
     for each in outer:
         struct = getattr(struct, each)
     if field.length is not None:
