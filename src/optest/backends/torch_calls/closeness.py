@@ -52,6 +52,9 @@ _FEW = 4
 _SHIFTS = (1, 2, 3)
 _TELLS = 4.0
 _DOUBLE, _AROUND_ZERO, _MOST_NOISE = 2.0**-52, 2.0**-40, 2.0**-10
+_LOWEST = 2.0**-126
+"""What float32 holds with all of its digits; 16 bits are computed in it, too."""
+
 _FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
 
 
@@ -61,12 +64,14 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
     if attributes.get("grad") and not has_floating_input(call, inputs):
         attributes = {**attributes, "grad": None}
     units = _units(inputs, actual)
+    step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
     asked = _Asked(
         call,
         inputs,
         partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs)),
         units,
-        step=max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0),
+        step=step,
+        least=max((_least(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0),
     )
     try:
         true = asked.made(widened(inputs), gradients_from_above(call, inputs))
@@ -125,15 +130,23 @@ def _unit(array: Array) -> float:
     return entry.unit_roundoff if entry.is_inexact else 0.0
 
 
+def _least(array: Array) -> float:
+    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
+    entry = dtype_of(array.dtype)
+    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A call in float64, the unit roundoff of each of its inputs, and the coarsest of them for what comes after."""
+    """A call in float64, the unit roundoff of each of its inputs, and for what comes after the coarsest of them, with
+    half of the smallest number that is rounded so."""
 
     call: TorchCall
     inputs: Sequence[Any]
     made: Callable[[Sequence[torch.Tensor], Draw], list[Array]]
     units: Sequence[float]
     step: float
+    least: float
 
     def moved(self, time: int, share: float, *, takes_apart: bool) -> list[Array]:
         """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
@@ -146,7 +159,7 @@ class _Asked:
         def above(number: int, output: torch.Tensor) -> torch.Tensor:
             return draw(number, output) * (1.0 + share * self.step * roundings(f"{time}/above{number}", output.shape))
 
-        with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart):
+        with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart, least=self.least):
             return self.made(tensors, above)
 
     def with_inputs_in_other_places(self, shift: int) -> list[Array]:
@@ -198,7 +211,8 @@ def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> 
 class _Near:
     """Which elements are right, and of which of these nothing is shown: they leap within a rounding, and lie between.
 
-    ``radius`` is how far off a right element may be where it is smooth.
+    ``radius`` is how far off a right element may be where it is smooth. What is smaller than ``lowest`` is as good as
+    zero: an arithmetic loses it on the way, and zeros are no less right.
     """
 
     got: Array
@@ -206,6 +220,7 @@ class _Near:
     is_within: Array
     leaps: Array
     radius: Array
+    lowest: float
     is_telling: bool = False
 
     def also(self, other: _Near | None) -> _Near:
@@ -230,7 +245,7 @@ class _Near:
     def admits_zeros(self) -> bool:
         """Whether all is right, and would be if all were zero."""
         magnitude = np.abs(self.true)
-        nonzero = magnitude > 0
+        nonzero = magnitude >= self.lowest
         return bool(nonzero.any() and (magnitude <= self.radius)[nonzero].all() and self.is_within.all())
 
     def _knows_more_than_zeros(self) -> bool:
@@ -260,7 +275,7 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         return None
     wide = widen(got)
     with np.errstate(all="ignore"):
-        last = entry.unit_roundoff * np.abs(true)
+        last = np.maximum(entry.unit_roundoff * np.abs(true), _least(got))
         spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
         radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
         is_smooth = slight <= _NOT_SMOOTH * spread
@@ -270,7 +285,8 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         for each in (*coarse, *fine):
             is_near |= np.abs(wide - each) <= beside
         is_within = is_near | (error <= _FACTOR * spread + last)
-    return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius)
+    lowest = min(2.0**entry.emin, _LOWEST)
+    return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius, lowest)
 
 
 def _may_be_zero(values: Array) -> bool:

@@ -1,0 +1,186 @@
+"""Gradients of a picture sampled at positions: roundings of the positions are allowed, and wrong gradients are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
+
+from optest.backends.torch_calls import closeness, sampled  # noqa: E402
+from optest.backends.torch_calls.calling import torch_call  # noqa: E402
+from optest.backends.torch_calls.expected_gradients import gradients_from_above  # noqa: E402
+from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
+from optest.backends.torch_calls.sampled import gradients_of_sampling  # noqa: E402
+from optest.backends.torch_eager import TorchBackend  # noqa: E402
+from optest.spec import Reason, Status, TestCase  # noqa: E402
+from optest.spec.calls import call_text  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+LINEAR, NEAREST, CUBIC = 0, 1, 2
+ZEROS, BORDER, REFLECTION = 0, 1, 2
+PADDINGS = ("zeros", "border", "reflection")
+OF_PICTURE, OF_GRID = 2, 3
+"""Where they stand among the outputs: the sampled picture and which gradients exist come before."""
+
+Change = Callable[[Any], Any]
+Gradients = Callable[..., Any]
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("sizes", [(5, 7, 4), (1, 3, 1)])
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_steps_make_the_gradients_that_torch_makes(
+    dimensions: int, sizes: tuple[int, ...], wanted: tuple[bool, bool]
+) -> None:
+    picture, grid = drawn(2, 3, *sizes[:dimensions]), 1.5 * drawn(2, *(6, 8, 3)[:dimensions], dimensions, seed=1)
+    above = drawn(2, 3, *(6, 8, 3)[:dimensions], seed=2)
+    made = getattr(torch.ops.aten, f"grid_sampler_{dimensions}d_backward")
+    kinds = (LINEAR, NEAREST, CUBIC)[: 5 - dimensions]
+    for kind, padding, corners in product(kinds, (ZEROS, BORDER, REFLECTION), (False, True)):
+        expected = made(above, picture, grid, kind, padding, corners, list(wanted))
+        found = gradients_of_sampling(above, picture, grid, kind, padding, corners, wanted)
+        for is_wanted, one, other in zip(wanted, found, expected, strict=True):
+            assert (one is not None) == is_wanted
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_position_is_off_by_roundings_of_the_sum_with_one() -> None:
+    """In the middle it is 0 and knows no rounding of itself, but 1 + 0 on its way to 50 elements does."""
+    picture = torch.linspace(-1.0, 1.0, 101, dtype=torch.float64).square().expand(1, 1, 3, 101).clone()
+    grid = torch.full((1, 1, 1, 2), 0.5e-9, dtype=torch.float64, requires_grad=True)
+    gradients = []
+    for time in range(9):
+        with RoundedSteps(2.0**-24, str(time)):
+            found = torch.nn.functional.grid_sample(picture, grid, mode="bicubic", align_corners=True)
+            gradients.append(torch.autograd.grad(found.sum(), grid)[0][0, 0, 0, 0].item())
+    spread = max(gradients) - min(gradients)
+    assert 2.0 * 2.0**-26 <= spread <= 2.0 * 2.0**-20
+
+
+def sampling(mode: str, padding: str, corners: bool) -> TestCase:
+    return case(
+        f"torch.nn.functional.grid_sample(input0, input1, mode='{mode}', padding_mode='{padding}', "
+        f"align_corners={corners})",
+        tensor((2, 2, 4, 12)),
+        tensor((2, 6, 6, 2), fill="uniform", low=-1.2, high=1.2),
+        grad=True,
+    )
+
+
+class Differentiated(TorchBackend):
+    """Torch whose gradients come from another function of what comes from above, picture, grid and how it is asked."""
+
+    def __init__(self, gradients: Gradients, *asked: Any) -> None:
+        super().__init__()
+        self._gradients, self._how = gradients, asked
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        right = [np.array(each) for each in super().run(case, inputs)]
+        given = list(inputs)
+        above = gradients_from_above(torch_call(case.attributes["call"]), given)(0, torch.from_numpy(right[0]))
+        found = self._gradients(above, *map(torch.from_numpy, given), *self._how)
+        return [*right[:OF_PICTURE], *(each.numpy() for each in found)]
+
+
+def by_torch(*given: Any) -> Any:
+    return torch.ops.aten.grid_sampler_2d_backward(*given, [True, True])
+
+
+def without_a_neighbour(*given: Any) -> Any:
+    """One of those along every axis left out."""
+    every = sampled._existing
+
+    def fewer(places: Any, size: int, weights: Any, slopes: Any) -> Any:
+        return every([torch.full_like(places[0], -1.0), *places[1:]], size, weights, slopes)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampled, "_existing", fewer)
+        return gradients_of_sampling(*given, (True, True))
+
+
+HOW = (("bilinear", "border", False), ("bicubic", "zeros", True))
+
+MOVED: dict[Any, Any] = {}
+NUMBERS = {"bilinear": LINEAR, "bicubic": CUBIC}
+
+
+@pytest.fixture(autouse=True)
+def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What roundings make of a call is the same whatever it is held against, and takes seconds."""
+    moved = closeness._Asked.moved
+
+    def remembered(asked: Any, time: int, share: float, *, takes_apart: bool) -> Any:
+        key = (call_text(asked.call.call), tuple(asked.units), time, share, takes_apart)
+        if key not in MOVED:
+            MOVED[key] = moved(asked, time, share, takes_apart=takes_apart)
+        return MOVED[key]
+
+    monkeypatch.setattr(closeness._Asked, "moved", remembered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_gradients_that_torch_makes_pass(how: tuple[str, str, bool]) -> None:
+    mode, padding, corners = how
+    asked = (NUMBERS[mode], PADDINGS.index(padding), corners)
+    for driver in (None, Differentiated(by_torch, *asked)):
+        found = verdict(sampling(*how), driver)
+        assert found.status is Status.PASSED, found
+
+
+def zeroed(gradient: Any) -> Any:
+    place = np.unravel_index(np.argmax(np.abs(gradient)), gradient.shape)
+    gradient[place] = 0.0
+    return gradient
+
+
+CHANGES: dict[str, Change] = {
+    "scaled": lambda gradient: gradient * np.float32(1.001),
+    "zeroed": zeroed,
+    "negated": lambda gradient: -gradient,
+    "turned": lambda gradient: np.ascontiguousarray(gradient[..., ::-1]),
+    "halved": lambda gradient: gradient * np.float32(0.5),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [OF_PICTURE, OF_GRID])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_changed_gradients_are_wrong(how: tuple[str, str, bool], change: str, output: int) -> None:
+    def changed(outputs: list[Any]) -> list[Any]:
+        outputs[output] = CHANGES[change](outputs[output])
+        return outputs
+
+    found = verdict(sampling(*how), Wrong(changed))
+    assert found.reason is Reason.VALUE, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", HOW, ids=str)
+@pytest.mark.parametrize("wrong", ["corners", "padding", "neighbour", "interpolation"])
+def test_gradients_of_another_sampling_are_wrong(how: tuple[str, str, bool], wrong: str) -> None:
+    mode, padding, corners = how
+    kind, kept = NUMBERS[mode], PADDINGS.index(padding)
+    driver = {
+        "corners": Differentiated(by_torch, kind, kept, not corners),
+        "padding": Differentiated(by_torch, kind, (kept + 2) % 3, corners),
+        "neighbour": Differentiated(without_a_neighbour, kind, kept, corners),
+        "interpolation": Differentiated(by_torch, CUBIC - kind, kept, corners),
+    }[wrong]
+    found = verdict(sampling(*how), driver)
+    assert found.reason is Reason.VALUE, found

@@ -1,0 +1,45 @@
+"""Below the normal numbers of a dtype a step is off by half of its smallest number, and by no share of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+SINGLE, LEAST = 2.0**-24, 2.0**-150
+
+
+def off(value: float, least: float = LEAST) -> float:
+    """How far a product is off at most, of nine draws, in halves of float32's smallest number."""
+    exact = torch.tensor([value], dtype=torch.float64)
+    found = []
+    for time in range(9):
+        with RoundedSteps(SINGLE, str(time), takes_apart=False, least=least):
+            made = exact * 1.0
+        found.append(abs(made.item() - value))
+    return max(found) / LEAST
+
+
+@pytest.mark.parametrize("value", [1.1e-40, 1e-42 / 3.0, -1.1e-40])
+def test_a_tiny_number_is_off_by_half_of_the_smallest(value: float) -> None:
+    assert 0.5 <= off(value) <= 1.5
+    assert off(value, least=0.0) <= 2.0 * SINGLE * abs(value) / LEAST
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0**-149, -3.0 * 2.0**-149, 2.0**-126, 1.5 * 2.0**-130, 1.0])
+def test_what_the_dtype_holds_is_not_off(value: float) -> None:
+    assert off(value) == 0.0
+
+
+@pytest.mark.parametrize("value", [1e-60, 1e-290])
+def test_what_is_lost_altogether_is_off_by_all_that_it_is(value: float) -> None:
+    assert 0.0 < off(value) <= 1.5 * value / LEAST
+
+
+def test_numbers_that_are_not_tiny_are_off_by_what_they_were() -> None:
+    assert off(1.0 / 3.0) == off(1.0 / 3.0, least=0.0) > 0.0
