@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 
+from torch_kit import Wrong, case, element, tensor, verdict, zeros  # noqa: E402
+
 from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
+from optest.spec import Reason, Status  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -43,3 +47,26 @@ def test_what_is_lost_altogether_is_off_by_all_that_it_is(value: float) -> None:
 
 def test_numbers_that_are_not_tiny_are_off_by_what_they_were() -> None:
     assert off(1.0 / 3.0) == off(1.0 / 3.0, least=0.0) > 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("torch.nn.functional.normalize(input0, eps=0.0)", 1),
+        ("torch.nn.functional.cosine_similarity(input0, input1, eps=1e-45)", 2),
+    ],
+)
+def test_sums_of_tiny_squares_lose_what_torch_loses_and_no_more(text: str, count: int) -> None:
+    """Squares of 1e-21 have three digits in float32, and results around 1 do not have more."""
+    of = case(text, *[tensor((5, 4), fill="uniform", low=1e-21, high=2e-21)] * count)
+    found = verdict(of)
+    assert found.status is Status.PASSED, found
+    for wrong in (
+        zeros(),
+        element(3, lambda _: 0.0),
+        Wrong(lambda outputs: [outputs[0] * np.float32(1.001)]),
+        Wrong(lambda outputs: [-outputs[0]]),
+        Wrong(lambda outputs: [outputs[0][::-1].copy()]),
+    ):
+        assert verdict(of, wrong).reason is Reason.VALUE
