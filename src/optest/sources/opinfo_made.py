@@ -70,6 +70,8 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
     is_judged, is_close = _judges(call.call, text, tensors, leaves)
     stated = [_allowed(call.call, kind) for kind in dtypes]
     fitting = [_fitting(leaf, *allowed, is_normwise) for leaf, allowed in zip(leaves, stated, strict=True)]
+    if any(map(_has_infinite_parts, leaves)) and _is_infinite_noise(text, tensors, leaves):
+        raise Refused("parts of its result are rounding noise around 0, divided by 0: no sign of them is the right one")
     if _is_weighed_in_integers(call.call, dtypes):
         facts["tolerance"] = _stated([(0.0, 1.0)] * len(dtypes))
     elif not is_judged or (is_close and fitting != stated):
@@ -158,6 +160,29 @@ def _is_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch
         values = np.asarray(getattr(right, "values", right))
         own = array_of(leaf).astype(values.dtype)
         if own.size and own.dtype.kind in "fc" and bool((np.abs(own - values) > 0.5 * np.abs(own)).all()):
+            return True
+    return False
+
+
+def _has_infinite_parts(leaf: torch.Tensor) -> bool:
+    return leaf.is_complex() and leaf.layout is torch.strided and bool(torch.isinf(leaf).any())
+
+
+def _is_infinite_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether float64 has no finite parts where torch has none, and some of another sign: noise by 0, or 0 by 0."""
+    try:
+        wide = expected([array_of(tensor) for tensor in tensors], {"call": text})
+    except Fault:
+        return False  # the run says what it is
+    for leaf, right in zip(leaves, wide, strict=False):  # behind the outputs may stand notes
+        own, values = array_of(leaf), np.asarray(getattr(right, "values", right))
+        if not np.iscomplexobj(own) or own.shape != values.shape:
+            continue
+        parts = [(own.real, values.real), (own.imag, values.imag)]
+        is_alike = all(np.array_equal(np.isfinite(one), np.isfinite(other)) for one, other in parts)
+        if is_alike and not all(
+            np.array_equal(one[~np.isfinite(one)], other[~np.isfinite(other)], equal_nan=True) for one, other in parts
+        ):
             return True
     return False
 
