@@ -73,7 +73,7 @@ def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
         assert (size + 8) // every <= found <= (size + 24) // every, count
 
 
-@pytest.mark.parametrize("most", [1, 20, 60])
+@pytest.mark.parametrize("most", [1, 20, 60, 200, 340])
 def test_a_cache_that_is_filled_is_no_leak(most: int) -> None:
     losing = Losing(1000, most=most)
     found = lost(losing)
