@@ -75,8 +75,8 @@ def sampling(mode: str, padding: str, corners: bool) -> TestCase:
     return case(
         f"torch.nn.functional.grid_sample(input0, input1, mode='{mode}', padding_mode='{padding}', "
         f"align_corners={corners})",
-        tensor((2, 2, 4, 12)),
-        tensor((2, 6, 6, 2), fill="uniform", low=-1.2, high=1.2),
+        tensor((2, 3, 5, 20)),
+        tensor((2, 13, 10, 2), fill="uniform", low=-1.2, high=1.2),
         grad=True,
     )
 
@@ -135,6 +135,7 @@ def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_gradients_that_torch_makes_pass(how: tuple[str, str, bool]) -> None:
+    """Of the second, roundings of what moves with the inputs alone do not explain two elements of 520."""
     mode, padding, corners = how
     asked = (NUMBERS[mode], PADDINGS.index(padding), corners)
     for driver in (None, Differentiated(by_torch, *asked)):
