@@ -43,13 +43,16 @@ def _listed(folder: str) -> int:
 
 
 def heap_bytes() -> int | None:
-    """Bytes that ``malloc`` has handed out in all of the process; None where that is not known."""
+    """Bytes that ``malloc`` has handed out in all of the process; None where that is not known, or where Python takes
+    its own objects from there, which come and go with every call."""
     count = _counter()
     return None if count is None else count()
 
 
 @cache
 def _counter() -> Callable[[], int] | None:
+    if os.environ.get("PYTHONMALLOC", "").startswith("malloc"):
+        return None
     process = ctypes.CDLL(None)
     sanitized = getattr(process, "__sanitizer_get_current_allocated_bytes", None)
     if sanitized is not None:  # its malloc has taken the place of glibc's

@@ -275,7 +275,7 @@ class Probe:
 
     def _look_for_leaks(self, examined: Examined, home: Place, grew: bool) -> None:
         if heap_bytes() is None:
-            examined.impossible("leaks", "the heap is not glibc's")
+            examined.impossible("leaks", "the heap is not glibc's, or Python's own objects are in it")
             return
         if grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
