@@ -30,10 +30,12 @@ def spec_of(array: Array) -> TensorSpec:
 
 def ones(*shape: int) -> Array:
     """An array that has pages to itself; those that do not are kept until there is one."""
-    arrays = [np.ones(shape, np.float32)]
-    while arrays[-1].ctypes.data % mmap.PAGESIZE != 16:  # where glibc's own pages begin, behind two words of its own
+    arrays = []
+    for _ in range(50):
         arrays.append(np.ones(shape, np.float32))
-    return arrays[-1]
+        if arrays[-1].ctypes.data % mmap.PAGESIZE == 16:  # where glibc's own pages begin, behind two words of its own
+            return arrays[-1]
+    raise AssertionError("malloc asks the kernel for no pages of their own (MALLOC_MMAP_MAX_?)")
 
 
 def test_a_large_array_is_lent_with_poison_behind_it() -> None:
