@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 from optest.ffi.glibc import has_glibc_malloc
+from optest.settings import environment
 
 __all__ = ["heap_bytes", "open_files", "running_threads"]
 
@@ -51,7 +52,7 @@ def heap_bytes() -> int | None:
 
 @cache
 def _counter() -> Callable[[], int] | None:
-    if os.environ.get("PYTHONMALLOC", "").startswith("malloc"):
+    if environment().get("PYTHONMALLOC", "").startswith("malloc"):
         return None
     process = ctypes.CDLL(None)
     sanitized = getattr(process, "__sanitizer_get_current_allocated_bytes", None)
