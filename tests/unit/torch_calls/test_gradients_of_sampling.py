@@ -185,3 +185,27 @@ def test_gradients_of_another_sampling_are_wrong(how: tuple[str, str, bool], wro
     }[wrong]
     found = verdict(sampling(*how), driver)
     assert found.reason is Reason.VALUE, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("share", "status"), [(1.0, Status.PASSED), (21.0 / 41.5, Status.PASSED), (0.75, Status.SUSPECT)]
+)
+def test_at_the_border_of_a_cell_each_of_both_gradients_is_right_and_what_lies_between_is_doubted(
+    share: float, status: Status
+) -> None:
+    """The fourth of five elements, where the slope is 21 before and 41.5 behind."""
+    rows = [[0.0, 1.0, 4.0, 9.0, 16.0], [1.0, 3.0, 7.0, 20.0, 50.0], [0.0, 2.0, 5.0, 8.0, 1.0]]
+    of = case(
+        "torch.nn.functional.grid_sample(input0, input1, align_corners=True)",
+        tensor((1, 1, 3, 5), fill="data", values=[[rows]]),
+        tensor((1, 1, 1, 2), fill="data", values=[[[[0.5, 0.25]]]]),
+        grad=True,
+    )
+
+    def changed(outputs: list[Any]) -> list[Any]:
+        outputs[OF_GRID][..., 0] *= np.float32(share)
+        return outputs
+
+    found = verdict(of, Wrong(changed))
+    assert found.status is status, found
