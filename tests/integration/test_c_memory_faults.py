@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from optest.api.running import run
+from optest.backends.c_library import probes
 from optest.backends.c_library.brief import BriefCall
 from optest.backends.c_library.driver import FfiBackend
 from optest.core.runner import execute, execute_together
@@ -629,6 +630,16 @@ def test_a_call_in_place_is_judged_by_the_values_that_the_input_had(objects: lis
     assert verdict(objects, call=in_place).status is Status.PASSED
     fault("remembers_address")
     assert verdict(objects, call=in_place).reason is Reason.STATE
+
+
+def test_on_a_machine_that_has_no_time_a_few_calls_are_repeated_all_the_same(
+    objects: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_REPEATS_S", "_LEAST_REPEATS_S", "_BESIDE_OTHERS_S"):
+        monkeypatch.setattr(probes, limit, 0.0)
+    found = execute([asked("relu", (64, 65), objects=objects)], DRIVER).verdicts[0]
+    details = {check.name: check.detail for check in found.checks}
+    assert (details["races"], details["callers at once"]) == ("3 more calls", "3 calls beside those of another thread")
 
 
 def test_races_show_in_one_of_many_calls(tmp_path: Path) -> None:

@@ -40,6 +40,9 @@ _REPEATS = 60
 _REPEATS_S = 0.04
 _LEAST_REPEATS = 10
 _LEAST_REPEATS_S = 0.3
+_AT_ANY_LOAD = 3
+"""Calls that are made though this process was kept off the processor for all of the time."""
+
 _REPEATED_COUNTS = 3
 """Numbers of threads with which a call is repeated; further ones find what is wrong with splitting."""
 
@@ -171,7 +174,9 @@ class Probe:
         began = perf_counter()
         home.fill(FIRST.filling, self._memory.values)
         count = 0
-        while perf_counter() < began + (_LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S):
+        while count < _AT_ANY_LOAD or perf_counter() < began + (
+            _LEAST_REPEATS_S if count < _LEAST_REPEATS else _REPEATS_S
+        ):
             if count == _REPEATS:
                 break
             if count and not home.is_restored:
@@ -201,7 +206,7 @@ class Probe:
             began = perf_counter()
             count = 0
             with other_caller(call):
-                while count < _BESIDE_OTHERS and perf_counter() < began + _BESIDE_OTHERS_S:
+                while count < _BESIDE_OTHERS and (count < _AT_ANY_LOAD or perf_counter() < began + _BESIDE_OTHERS_S):
                     count += 1
                     home.fill(FIRST.filling, self._memory.values)
                     answer = self._called_beside(home)
