@@ -27,7 +27,7 @@ print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_runs_in_this_process_keep_their_own_cache(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(CASES)
     own = tmp_path / "temporary"

@@ -10,7 +10,7 @@ import pytest
 from user_shell import Shell
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.heavy
 
 COMPILERS = """\
 import torch._dynamo

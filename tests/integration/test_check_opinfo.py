@@ -76,6 +76,7 @@ def test_a_wrong_backend_is_found_and_its_failures_are_run_again(tmp_path: Path)
     assert again.keys() == wrong
 
 
+@pytest.mark.heavy
 def test_a_run_that_was_stopped_goes_on_by_its_name(tmp_path: Path) -> None:
     found, _ = run(tmp_path, "--source", "opinfo:exp", "--dtype", "float32", "-x", "--backend", "scaled_torch")
     stopped = len(found)
@@ -84,6 +85,7 @@ def test_a_run_that_was_stopped_goes_on_by_its_name(tmp_path: Path) -> None:
     assert len(found) > stopped
 
 
+@pytest.mark.heavy
 def test_the_plan_of_one_case_draws_the_same_values(tmp_path: Path) -> None:
     _, text = run(
         tmp_path, "--source", "opinfo:add", "--dtype", "float32", "--backend", "scaled_torch", "--tag", "inplace"

@@ -364,6 +364,7 @@ def test_other_options_of_a_run_are_stated_by_their_variables(fresh: Path) -> No
     assert re.search(r"SKIPPED.*--max-bytes", done.stdout), done.stdout
 
 
+@pytest.mark.heavy
 def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Path) -> None:
     def asked(*arguments: str, **env: str) -> str:
         code = "def pytest_sessionstart(session):\n    print('asked:', session.config.getoption('compile_backend'))\n"
