@@ -17,8 +17,12 @@ def has_glibc_malloc() -> bool:
         glibc = ctypes.CDLL("libc.so.6")
     except OSError:
         return False
-    return hasattr(glibc, "gnu_get_libc_version") and _address_of_malloc(ctypes.CDLL(None)) == _address_of_malloc(glibc)
+    process = ctypes.CDLL(None)
+    is_sanitized = hasattr(process, "__sanitizer_get_current_allocated_bytes")
+    return hasattr(glibc, "gnu_get_libc_version") and not is_sanitized and _measure(process) == _measure(glibc)
 
 
-def _address_of_malloc(library: ctypes.CDLL) -> int | None:
-    return ctypes.cast(library.malloc, ctypes.c_void_p).value
+def _measure(library: ctypes.CDLL) -> int | None:
+    """Where malloc_usable_size lies, which whoever replaces malloc replaces too. Malloc's own address tells nothing: in
+    a program that is not position-independent, as Debian's Python, it is that of a stub in the program."""
+    return ctypes.cast(library.malloc_usable_size, ctypes.c_void_p).value
