@@ -1,0 +1,116 @@
+"""Whose malloc it is, asked in other programs than this one: Debian's Python, which is not position-independent, one
+that is built like it, and one whose malloc was replaced."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from optest.ffi import glibc
+
+pytestmark = [
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc"),
+    pytest.mark.skipif(which("gcc") is None, reason="needs gcc"),
+]
+
+ASKED = """
+import ctypes, runpy, sys
+
+def address(library):
+    return ctypes.cast(library.malloc, ctypes.c_void_p).value
+
+print(address(ctypes.CDLL(None)) == address(ctypes.CDLL("libc.so.6")))
+print(runpy.run_path(sys.argv[1])["has_glibc_malloc"]())
+"""
+"""Whether malloc's own address is glibc's, and what the module says, which needs nothing but Python's library."""
+
+EMBEDS_PYTHON = """
+#include <stdlib.h>
+
+int Py_BytesMain(int count, char **words);
+void *(*volatile taken)(size_t);
+
+int main(int count, char **words)
+{
+    taken = malloc;
+    return Py_BytesMain(count, words);
+}
+"""
+
+TAKES_MALLOCS_PLACE = """
+#include <string.h>
+
+static _Alignas(16) char store[256 << 20];
+static size_t used;
+
+void *malloc(size_t size)
+{
+    size_t start = __atomic_fetch_add(&used, (size + 31) / 16 * 16, __ATOMIC_SEQ_CST);
+    size_t *block = (size_t *)(store + start);
+    if (start + size + 32 > sizeof store) return NULL;
+    *block = size;
+    return block + 2;
+}
+
+size_t malloc_usable_size(void *block) { return block ? ((size_t *)block)[-2] : 0; }
+void free(void *block) { (void)block; }
+void *calloc(size_t count, size_t size) { return malloc(count * size); }
+
+void *realloc(void *old, size_t size)
+{
+    size_t had = malloc_usable_size(old);
+    void *block = malloc(size);
+    if (block && old) memcpy(block, old, had < size ? had : size);
+    return block;
+}
+"""
+
+
+def built(text: str, target: Path, *flags: str) -> Path:
+    source = target.with_suffix(".c")
+    source.write_text(text)
+    command = ["gcc", "-O1", "-fno-builtin", str(source), "-o", str(target), *flags]
+    subprocess.run(command, check=True, capture_output=True)
+    return target
+
+
+def said_by(python: str | Path, **variables: str) -> list[str]:
+    """What a Python answers to what is ``ASKED``, without anything that this process was started with."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
+    command = [str(python), "-S", "-c", ASKED, glibc.__file__]
+    done = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_ENABLE_SHARED"), reason="no program can embed this Python")
+def test_it_is_glibcs_in_a_program_that_has_a_stub_of_malloc(tmp_path: Path) -> None:
+    folder, version = map(sysconfig.get_config_var, ("LIBDIR", "LDVERSION"))
+    flags = ("-fno-pie", "-no-pie", f"-L{folder}", f"-lpython{version}", f"-Wl,-rpath,{folder}")
+    program = built(EMBEDS_PYTHON, tmp_path / "embeds", *flags)
+    by_address, told = said_by(program, PYTHONHOME=sys.base_prefix)
+    if by_address == "True":
+        pytest.skip("this linker puts no stub of malloc into the program")
+    assert told == "True"
+
+
+def is_new_enough(python: str) -> bool:
+    asked = "import sys; sys.exit(sys.version_info < (3, 10))"
+    return Path(python).exists() and subprocess.run([python, "-c", asked], check=False).returncode == 0
+
+
+@pytest.mark.skipif(not is_new_enough("/usr/bin/python3"), reason="the system has no Python of its own, or an old one")
+def test_it_is_glibcs_with_the_systems_python() -> None:
+    assert said_by("/usr/bin/python3")[1] == "True"
+
+
+def test_it_is_not_where_another_library_was_loaded_before(tmp_path: Path) -> None:
+    preloaded = built(TAKES_MALLOCS_PLACE, tmp_path / "libplace.so", "-shared", "-fPIC")
+    assert said_by(sys.executable)[1] == "True"
+    assert said_by(sys.executable, LD_PRELOAD=str(preloaded))[1] == "False"
