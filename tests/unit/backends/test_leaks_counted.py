@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 
 from optest.backends.c_library.manners import require_no_leak_of_refusals
+from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+from optest.backends.c_library.memory import CaseMemory
+from optest.backends.c_library.policy import Policy
+from optest.backends.c_library.probes import Probe
+from optest.backends.c_library.subject import Subject
 from optest.ffi.glibc import has_glibc_malloc
-from optest.spec import Fault, Reason
+from optest.spec import Fault, Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
 
@@ -104,3 +111,34 @@ def test_what_the_collector_would_free_hides_no_leak(call_of_garbage: int) -> No
         gc.set_threshold(*thresholds)
     losing.end()
     assert found >= 32
+
+
+CALLS_BEFORE_THE_HEAP_IS_READ = 2
+
+
+def test_what_the_collector_would_free_hides_no_growth() -> None:
+    """A case whose leaks are not counted: the heap is read around the third and the fourth call. Cycles of a megabyte
+    come to an end just before, and the collector, if it is awake, takes them in the third."""
+    values = np.arange(9, dtype=np.float32)
+    losing = Losing(100_000)  # no size that malloc keeps a store of
+
+    def call(pointers: Mapping[str, Any]) -> None:
+        pointers["output:out"].array[...] = pointers["input:input"].array
+        losing()
+        if losing.calls == CALLS_BEFORE_THE_HEAP_IS_READ:
+            for _ in range(100):
+                cycle: list[object] = [bytearray(10_000)]
+                cycle.append(cycle)
+        elif losing.calls == CALLS_BEFORE_THE_HEAP_IS_READ + 1 and gc.isenabled():
+            gc.collect()
+
+    entry = read_mapping(mapping_path("infiniop", "")).operators["relu"]
+    memory = CaseMemory(entry, {"input": values}, {"out": TensorSpec(dtype=dtype("float32"), shape=values.shape)})
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1_000_000, 1_000, 1_000)
+    try:
+        with pytest.raises(Fault, match=r"each call loses 1\d{5} bytes of the heap"):
+            Probe(memory, Subject(call), call, Policy(), None).examine()
+    finally:
+        gc.set_threshold(*thresholds)
+        losing.end()
