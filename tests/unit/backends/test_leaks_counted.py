@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +50,7 @@ class Losing:
     def __init__(self, size: int, *, every: int = 1, most: int = 100_000) -> None:
         self.size, self.every, self.most = size, every, most
         self.calls = 0
-        self.blocks = (ctypes.c_void_p * 1_000)()
+        self.blocks = (ctypes.c_void_p * 3_000)()
         self.count = 0
 
     def __call__(self) -> None:
@@ -78,6 +83,26 @@ def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
             found = lost(losing)
             losing.end()
         assert (size + 8) // every <= found <= (size + 24) // every, count
+
+
+def test_a_leak_is_found_where_malloc_keeps_more() -> None:
+    """How many blocks a thread keeps for itself is told to glibc when a process begins."""
+    program = "from test_leaks_counted import look_for_leaks; look_for_leaks()"
+    path = os.pathsep.join((str(Path(__file__).parent), *sys.path))
+    variables = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=16", "PYTHONPATH": path}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def look_for_leaks() -> None:
+    for size, every in itertools.product([24, 40, 1000], [1, 2]):
+        for count in (0, 3, 10, 20, 40, 333):
+            losing = Losing(size, every=every)
+            with free_blocks(size, count):
+                found = lost(losing)
+                losing.end()
+            assert found >= 16, (size, every, count)
 
 
 @pytest.mark.parametrize("most", [1, 20, 60, 200, 340])
