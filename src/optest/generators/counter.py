@@ -6,16 +6,29 @@ The bits are a promise: a case draws the same tensors in every version of optest
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import blake2b
 
 import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["BLOCK_WORDS", "SMALL_WORDS", "WORD", "Stream", "rows_of_words", "small_head", "words"]
+__all__ = [
+    "BLOCK_WORDS",
+    "LARGE_BLOCK_WORDS",
+    "SMALL_WORDS",
+    "WORD",
+    "Stream",
+    "rows_of_words",
+    "small_head",
+    "words",
+]
 
 BLOCK_WORDS = 1 << 14
 """Words made at a time; 128 KiB, so that they and what is drawn from them stay in the second-level cache."""
+
+LARGE_BLOCK_WORDS = 1 << 17
+"""Words made at a time where threads draw side by side: they take turns to call NumPy, so each call has to last."""
 
 SMALL_WORDS = 8
 """Words that come from one hash, so that a small tensor costs no mixing."""
@@ -28,7 +41,15 @@ _INCREMENT = 0x9E37_79B9_7F4A_7C15
 _FIRST = np.array(0xBF58_476D_1CE4_E5B9, np.uint64)
 _SECOND = np.array(0x94D0_49BB_1331_11EB, np.uint64)
 _SHIFTS = tuple(np.array(shift, np.uint64) for shift in (30, 27, 31))
-_STEPS = np.arange(BLOCK_WORDS, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
+
+
+@cache
+def _steps(count: int) -> Array:
+    """How far the counters of ``count`` words in a row are from the first one."""
+    return np.arange(count, dtype=np.uint64) * np.array(_INCREMENT, np.uint64)
+
+
+_STEPS = _steps(BLOCK_WORDS)
 
 
 def _stream_name(case_key: str, path: str) -> bytes:
@@ -62,21 +83,18 @@ class Stream:
         return self._tail
 
 
-def words(stream: Stream, count: int) -> Iterator[Array]:
-    """Yield words 0 to ``count - 1`` as uint64 arrays of ``BLOCK_WORDS``, the last one shorter.
+def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_WORDS) -> Iterator[Array]:
+    """Yield words ``first``, a multiple of ``block_words``, to ``end - 1``: blocks of uint64, the last one shorter.
 
     An array is valid until the next one is asked for: its memory is used again.
     """
-    if count <= SMALL_WORDS:
-        yield stream.head(count)
-        return
-    block = np.empty(min(count, BLOCK_WORDS), np.uint64)
+    block = np.empty(min(end - first, block_words), np.uint64)
     scratch = np.empty_like(block)
-    for start in range(0, count, BLOCK_WORDS):
-        size = min(BLOCK_WORDS, count - start)
+    for start in range(first, end, block_words):
+        size = min(block_words, end - start)
         _mix(stream, start, block[:size], scratch[:size])
         if start == 0:
-            block[:SMALL_WORDS] = stream.head(SMALL_WORDS)
+            block[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
         yield block[:size]
 
 
@@ -104,7 +122,8 @@ def _tail(name: bytes) -> bytes:
 def _mix(stream: Stream, start: int, out: Array, scratch: Array) -> None:
     """Write words ``start``, ``start + 1``, … into ``out``; arithmetic is modulo 2**64."""
     first, second = stream.tail()
-    np.add(_STEPS[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
+    steps = _STEPS if out.size <= BLOCK_WORDS else _steps(LARGE_BLOCK_WORDS)
+    np.add(steps[: out.size], np.array((first + start * _INCREMENT) % 2**64, np.uint64), out=out)
     _scramble(out, scratch, np.array(second, np.uint64))
 
 

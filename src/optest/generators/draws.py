@@ -8,10 +8,12 @@ from functools import cache
 
 import numpy as np
 
-from optest.generators.counter import SMALL_WORDS, WORD, Stream, words
+from optest.generators.counter import BLOCK_WORDS, LARGE_BLOCK_WORDS, SMALL_WORDS, WORD, Stream, words
 from optest.generators.domains import Pieces, fold
 from optest.generators.normal import normal_table
-from optest.numerics import Array, numpy_dtype, round_to
+from optest.generators.side_by_side import side_by_side
+from optest.numerics import Array, numpy_dtype, round_finite, round_to
+from optest.settings import numerical_threads
 from optest.spec import DType, Kind
 from optest.spec import dtype as dtype_called
 
@@ -54,21 +56,36 @@ _LANES = Draw(width=32, dtype=dtype_called("uint32"), of=lambda block: block.vie
 
 
 def drawn(draw: Draw, stream: Stream, count: int) -> Array:
-    """The first ``count`` elements of ``stream``, one-dimensional."""
-    per_word = 64 // draw.width
+    """The first ``count`` elements of ``stream``, one-dimensional; those of a large tensor by several threads."""
     needed = words_needed(draw, count)
     if needed <= SMALL_WORDS:
         return draw.of(stream.head(needed))[:count]
+    per_word = 64 // draw.width
     out = np.empty(needed * per_word, numpy_dtype(draw.dtype))
-    start = 0
-    for block in words(stream, needed):
-        part = out[start : start + block.size * per_word]
-        if draw.into is None:
-            part[...] = draw.of(block)
-        else:
-            draw.into(block, part)
-        start += part.size
+
+    def draw_part(first: int, end: int, block_words: int = LARGE_BLOCK_WORDS) -> None:
+        start = first * per_word
+        for block in words(stream, end, first=first, block_words=block_words):
+            part = out[start : start + block.size * per_word]
+            if draw.into is None:
+                part[...] = draw.of(block)
+            else:
+                draw.into(block, part)
+            start += part.size
+
+    threads = numerical_threads() if needed >= _WORDS_THAT_PAY else 1
+    if threads == 1:
+        draw_part(0, needed, BLOCK_WORDS)
+    else:
+        side_by_side(draw_part, needed, LARGE_BLOCK_WORDS, min(threads, _MOST_THREADS))
     return out[:count]
+
+
+_WORDS_THAT_PAY = 1 << 20
+"""A draw of this many takes 4 to 10 ms by one thread; to begin and end others, and what they displace, costs 1 ms."""
+
+_MOST_THREADS = 4
+"""More would wait for the interpreter and for memory."""
 
 
 def words_needed(draw: Draw, count: int) -> int:
@@ -116,7 +133,13 @@ def normal(dtype: DType, mean: float | None, std: float | None, pieces: Pieces |
     standard, _ = _standard("float64")
     centre, scale = float(mean or 0), float(1 if std is None else std)
 
-    return Draw(width=16, dtype=dtype, of=lambda block: _legal(standard(block) * scale + centre, dtype, pieces))
+    def values(block: Array) -> Array:
+        made = standard(block)
+        made *= scale
+        made += centre
+        return made
+
+    return _real_draw(16, values, dtype, pieces)
 
 
 @cache
@@ -137,6 +160,17 @@ def _standard(name: str) -> tuple[Callable[[Array], Array], Callable[[Array, Arr
     return of, into
 
 
+def _real_draw(width: int, values: Callable[[Array], Array], dtype: DType, pieces: Pieces | None) -> Draw:
+    """Finite float64 ``values`` of words, brought into ``pieces``, None if they are small enough for every type."""
+
+    def into(block: Array, out: Array) -> None:
+        made = values(block)
+        round_finite(made if pieces is None else fold(made, pieces), dtype, out)
+
+    of = lambda block: _legal(values(block), dtype, pieces)  # noqa: E731
+    return Draw(width=width, dtype=dtype, of=of, into=into if dtype.is_float else None)
+
+
 def _legal(values: Array, dtype: DType, pieces: Pieces | None) -> Array:
     """Finite float64 values in ``pieces`` and in ``dtype``; None if they are small enough for every type."""
     legal = values if pieces is None else fold(values, pieces)
@@ -151,11 +185,15 @@ _CAST_BY_NUMPY = ("float16", "float32", "float64")
 
 def uniform(dtype: DType, low: float, high: float, pieces: Pieces | None) -> Draw:
     """Evenly from ``low`` to ``high``, 32 bits for each element, 53 in float64; rounding may reach ``high``."""
-    if dtype.bits == 64:
-        scale = np.array((high - low) * 2.0**-53)
-        return Draw(width=64, dtype=dtype, of=lambda block: _legal((block >> 11) * scale + low, dtype, pieces))
-    scale = np.array((high - low) * 2.0**-32)
-    return Draw(width=32, dtype=dtype, of=lambda block: _legal(block.view(_U32) * scale + low, dtype, pieces))
+    width = 64 if dtype.bits == 64 else 32
+    scale = np.array((high - low) * (2.0**-53 if width == 64 else 2.0**-32))
+
+    def values(block: Array) -> Array:
+        made: Array = (block >> 11 if width == 64 else block.view(_U32)) * scale
+        made += low
+        return made
+
+    return _real_draw(width, values, dtype, pieces)
 
 
 def integers(dtype: DType, ranges: Pieces) -> Draw:

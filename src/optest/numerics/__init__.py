@@ -4,7 +4,7 @@ from optest.numerics.error_state import ErrorStateKept, Quiet
 from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, dtype_of, is_known, numpy_dtype, widen
 from optest.numerics.layout import are_same_memory, empty_storage, have_same_gaps, is_packed, private_copy, view
-from optest.numerics.rounding import round_to, ulp
+from optest.numerics.rounding import round_finite, round_to, ulp
 
 __all__ = [
     "Array",
@@ -20,6 +20,7 @@ __all__ = [
     "numpy_dtype",
     "private_copy",
     "reset_float_mode",
+    "round_finite",
     "round_to",
     "ulp",
     "view",

@@ -2,7 +2,7 @@
 
 from optest.settings.options import OPTIONS, Option
 from optest.settings.resolution import Origin, Settings, Value, resolve
-from optest.settings.variables import environment, infini_root, plugin_modules, variables_set
+from optest.settings.variables import environment, infini_root, numerical_threads, plugin_modules, variables_set
 
 __all__ = [
     "OPTIONS",
@@ -12,6 +12,7 @@ __all__ = [
     "Value",
     "environment",
     "infini_root",
+    "numerical_threads",
     "plugin_modules",
     "resolve",
     "variables_set",
