@@ -44,6 +44,7 @@ ELEMENT_OF: Mapping[Status, str | None] = {
 }
 """What a status is in JUnit, which knows no more; what was not compared is no pass there either."""
 
+_HOSTNAME = "localhost"  # a report can be made on another machine than the run, whose journal keeps no name
 _NOT_IN_XML = re.compile(r"[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -59,11 +60,7 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
     are alike once.
     """
     ordered = in_order(results) if is_check(info) else in_plan_order(results)
-    counts = _counts(ordered)
-    del counts["skipped"]  # the root has no such attribute
-    root = ET.Element("testsuites", _attributes(name=f"optest {info.target}", **counts))
-    if math.isfinite(summary.duration_s):
-        root.set("time", _seconds(summary.duration_s))
+    root = ET.Element("testsuites")  # the schemas disagree whether it has attributes, so it has none
     root.append(_run_suite(info, summary, len(ordered)))
     if is_check(info):
         root.extend(_suites_of_check(ordered, info))
@@ -75,8 +72,7 @@ def junit_text(info: RunInfo, results: Iterable[CaseResult], summary: RunSummary
 
 def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
     """A suite without tests, which has the properties of the run."""
-    suite = ET.Element("testsuite", _attributes(name="optest run", **_counts(()), timestamp=_second(info.started_at)))
-    properties = ET.SubElement(suite, "properties")
+    suite = _empty_suite("optest run", (), info, 0)
     facts = {
         "run": info.run_id,
         "plan": info.plan,
@@ -87,19 +83,20 @@ def _run_suite(info: RunInfo, summary: RunSummary, finished: int) -> ET.Element:
         "exit_status": str(summary.exit_status),
         "interrupted": str(summary.interrupted).lower(),
         "not_run": str(max(0, summary.total - finished)),
+        "duration_s": f"{summary.duration_s:.6f}" if math.isfinite(summary.duration_s) else "",
         **{f"version.{name}": version for name, version in info.versions.items()},
         **{f"host.{name}": str(fact) for name, fact in info.host.items()},
         **{f"note.{place}": note for place, note in enumerate(info.notes, start=1)},
     }
-    _add(properties, facts)
-    return suite
+    _add(suite, facts)
+    return _closed(suite)
 
 
 def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
     suite = _empty_suite(_name(result), [result], info, place)
-    _add(ET.SubElement(suite, "properties"), _properties(result))
+    _add(suite, _properties(result))
     _add_case(suite, result, block(result))
-    return suite
+    return _closed(suite)
 
 
 def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
@@ -116,10 +113,10 @@ def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[E
         facts["remark"] = line.remark()
         here = [(which, lean) for which, lean in sides if which.split()[0].partition(".")[0] == line.operator]
         facts |= {f"one side, {which}": sentence(lean) for which, lean in here}
-        _add(ET.SubElement(suite, "properties"), facts)
+        _add(suite, facts)
         for result in of:
             _add_case(suite, result, _told_once(result, told.get(id(result))))
-        yield suite
+        yield _closed(suite)
 
 
 def _told_once(result: CaseResult, group: FailureGroup | None) -> str:
@@ -138,10 +135,18 @@ def _name(result: CaseResult) -> str:
 
 def _empty_suite(name: str, results: Sequence[CaseResult], info: RunInfo, place: int) -> ET.Element:
     time = _seconds(math.fsum(total_s(each.timings) or 0.0 for each in results))
+    where = _attributes(package=info.target, id=str(place), hostname=_HOSTNAME)
     return ET.Element(
         "testsuite",
-        _attributes(name=name, **_counts(results), time=time, id=str(place), timestamp=_second(info.started_at)),
+        {**_attributes(name=name, **_counts(results), time=time, timestamp=_second(info.started_at)), **where},
     )
+
+
+def _closed(suite: ET.Element) -> ET.Element:
+    """``suite`` with the two elements at its end that Ant's schema demands, and that hold nothing here."""
+    ET.SubElement(suite, "system-out")
+    ET.SubElement(suite, "system-err")
+    return suite
 
 
 def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
@@ -181,7 +186,8 @@ def _properties(result: CaseResult) -> dict[str, str]:
         "reference": result.reference,
         "isolation": result.isolation,
         "attempts": str(result.attempts),
-        "compile_s": "" if result.timings.compile_s is None else _seconds(result.timings.compile_s),
+        "time_s": f"{total_s(result.timings) or 0.0:.6f}",
+        "compile_s": "" if result.timings.compile_s is None else f"{result.timings.compile_s:.6f}",
         "duplicate_of": result.duplicate_of or "",
         "tags": ",".join(result.tags),
         "description": " ".join(result.description.split()),
@@ -218,10 +224,12 @@ def _second(started_at: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.6f}"
+    """Three decimals, as Surefire writes them and the schemas made after it demand."""
+    return f"{seconds:.3f}"
 
 
-def _add(properties: ET.Element, facts: Mapping[str, str]) -> None:
+def _add(suite: ET.Element, facts: Mapping[str, str]) -> None:
+    properties = ET.SubElement(suite, "properties")
     for name, value in facts.items():
         if value:
             ET.SubElement(properties, "property", _attributes(name=name, value=value))
