@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -382,3 +383,44 @@ def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Pat
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     run_info = next((fresh / ".optest" / "runs").glob("*/run.json")).read_text()
     assert '"inductor"' in run_info
+
+
+ODD = ("a", "a[0]", "a[0-x]", "a::b", "a b", "größe.é中", "p/q", 'it\'s "d"')
+
+
+COLLECTING = """
+import json, sys
+import pytest
+
+class Items:
+    def pytest_collection_finish(self, session):
+        self.ids = [item.nodeid for item in session.items]
+
+for named in json.loads(sys.argv[1]):
+    items = Items()
+    switched_on = ["-p", "optest.pytest_plugin", "-p", "no:cacheprovider", "-qq", "--collect-only"]
+    status = pytest.main([*switched_on, *named], [items])
+    print("ids", json.dumps([int(status), items.ids]))
+"""
+
+
+@pytest.mark.parametrize("model", ["plain", "net [v1.2] ü"])
+def test_every_id_selects_its_item_alone_when_it_is_given_back(tmp_path: Path, model: str) -> None:
+    cases = [
+        {"name": name, "op": "torch.abs", "inputs": [{"tensor": {"shape": [size]}}]} for size, name in enumerate(ODD, 1)
+    ]
+    (tmp_path / "m.yaml").write_text(json.dumps({"model": model, "cases": cases}))
+    ids = [f"m.yaml::{model}::{name}" for name in ODD]
+    asked = [["m.yaml"], *([each] for each in ids), ids[:2], [ids[0], "m.yaml"]]
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTING, json.dumps(asked)],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TEST_COMPILE_BACKEND": "eager"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    got = [json.loads(line[4:]) for line in done.stdout.splitlines() if line.startswith("ids ")]
+    expected = [ids, *([each] for each in ids), ids[:2], ids]
+    assert [(status, sorted(each)) for status, each in got] == [(0, sorted(each)) for each in expected], done.stderr

@@ -18,7 +18,7 @@ from optest.pytest_plugin.asking import RESULTS, Results
 from optest.pytest_plugin.logs import LOGS, Logs
 from optest.pytest_plugin.nodes import WRONG_FILES, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
-from optest.pytest_plugin.selecting import of_other_models
+from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summing import summed_up
 from optest.pytest_plugin.verifying import VERIFIED, Verified
 
@@ -76,17 +76,18 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``--model`` deselects the cases of others.
+    """``--model`` deselects the cases of others, and a case that is named by its id those whose ids only begin so.
 
     Raises:
         pytest.UsageError: for a model that no file has.
     """
     is_complete = not session.testsfailed and not hasattr(config, "workerinput")
-    others = of_other_models(config.getoption("model"), items, is_complete=is_complete)
-    if others:
-        config.hook.pytest_deselected(items=others)
-        gone = set(map(id, others))
-        items[:] = [item for item in items if id(item) not in gone]
+    gone = of_other_models(config.getoption("model"), items, is_complete=is_complete)
+    gone += beside_those_named(files.named(config), items)
+    if gone:
+        those = set(map(id, gone))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in those])
+        items[:] = [item for item in items if id(item) not in those]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,7 +11,7 @@ import pytest
 
 from optest.api import collecting
 
-__all__ = ["add_stated", "files_of", "is_taken"]
+__all__ = ["add_stated", "files_of", "is_taken", "named"]
 
 _SUFFIXES = (".yaml", ".yml")
 _STATED = pytest.StashKey[list[Path]]()
@@ -68,6 +68,11 @@ def files_of(config: pytest.Config) -> Iterator[Path]:
         elif path.suffix in _SUFFIXES:
             found[path] = None
     return iter(found)
+
+
+def named(config: pytest.Config) -> list[tuple[Path, str]]:
+    """What the command line (or the ini) says to collect: files and folders, and what is named in each, "" for all."""
+    return [(_path(each, config), each.partition("::")[2]) for each in config.args]
 
 
 def _path(argument: str, config: pytest.Config) -> Path:

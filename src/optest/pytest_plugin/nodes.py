@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,7 @@ class PlanFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         request = self._request()
-        models: dict[str, ModelNode] = {}
-        for case in request.cases:
-            model = collecting.model_of(case)
-            if not model:
-                yield CaseItem.from_parent(self, name=case.id, request=request, case=case)
-                continue
-            if model not in models:
-                models[model] = ModelNode.from_parent(self, name=model)
-            models[model].cases.append((request, case))
-        yield from models.values()
+        return _below(self, [(parts_of(_id_in_file(case)), request, case) for case in request.cases])
 
     def _request(self) -> Any:
         options = options_of_a_run(self.config)
@@ -57,16 +48,44 @@ class PlanFile(pytest.File):
             raise self.CollectError(str(error)) from None
 
 
-class ModelNode(pytest.Collector):
-    """The cases of one model in one file."""
+class GroupNode(pytest.Collector):
+    """The cases of one model in one file, and below it those whose names have ``::`` in them."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.cases: list[tuple[Any, Any]] = []
+        self.cases: list[tuple[list[str], Any, Any]] = []
+        """What is left of each case's id below this node, its request, and the case."""
 
-    def collect(self) -> Iterator[pytest.Item]:
-        for request, case in self.cases:
-            yield CaseItem.from_parent(self, name=case.name.partition("::")[2], request=request, case=case)
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        return _below(self, self.cases)
+
+
+def _below(
+    parent: pytest.Collector, cases: Iterable[tuple[list[str], Any, Any]]
+) -> Iterator[pytest.Item | pytest.Collector]:
+    groups: dict[str, GroupNode] = {}
+    for (first, *rest), request, case in cases:
+        if not rest:
+            yield CaseItem.from_parent(parent, name=first, request=request, case=case)
+            continue
+        if first not in groups:
+            groups[first] = GroupNode.from_parent(parent, name=first)
+        groups[first].cases.append((rest, request, case))
+    yield from groups.values()
+
+
+def _id_in_file(case: Any) -> str:
+    return str(case.name if collecting.model_of(case) else case.id)
+
+
+def parts_of(name: str) -> list[str]:
+    """The nodes of an id, split as pytest splits one that it is given: at ``::``, up to the first bracket.
+
+    So a node of every part is there, whatever stands in the names of a model and of its cases.
+    """
+    before, bracket, behind = name.partition("[")
+    *groups, last = before.split("::")
+    return [*groups, f"{last}{bracket}{behind}"]
 
 
 class CaseFailed(Exception):

@@ -1,8 +1,9 @@
-"""``--model``: cases of other models are deselected, not skipped."""
+"""Cases of models that ``--model`` does not name are deselected, not skipped; so is what lies beside a case named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from optest.api.collecting import slug
 from optest.errors import nearest
 from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["of_other_models", "require_known"]
+__all__ = ["beside_those_named", "of_other_models", "require_known"]
 
 
 def of_other_models(wanted: Sequence[str], items: Sequence[pytest.Item], *, is_complete: bool) -> list[pytest.Item]:
@@ -26,6 +27,30 @@ def of_other_models(wanted: Sequence[str], items: Sequence[pytest.Item], *, is_c
         require_known(wanted, dict.fromkeys(item.model for item in cases if item.model))
     words = {slug(name) for name in wanted}
     return [item for item in cases if slug(item.model) not in words]
+
+
+def beside_those_named(named: Iterable[tuple[Path, str]], items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The cases that nobody asked for: pytest takes the name ``a`` for those of ``a[0]`` and ``a::b``, too.
+
+    ``named`` are files and folders, each with what of it is named ("" for all).
+    """
+    places = {(item.path, item.nodeid.partition("::")[2]): item for item in items if isinstance(item, CaseItem)}
+    asked = set(named)
+    cases = asked & places.keys()
+    others = asked - cases
+    return [
+        item
+        for place, item in places.items()
+        if place not in cases and _is_below(place, cases) and not _is_below(place, others)
+    ]
+
+
+def _is_below(place: tuple[Path, str], named: Iterable[tuple[Path, str]]) -> bool:
+    path, name = place
+    return any(
+        name.startswith((f"{each}[", f"{each}::")) and path == file if each else path.is_relative_to(file)
+        for file, each in named
+    )
 
 
 def require_known(wanted: Iterable[str], models: Iterable[str]) -> None:
