@@ -144,10 +144,29 @@ def test_results_that_do_not_depend_on_the_size_of_values_pass(text: str) -> Non
     assert verdict(case(text, ROWS), by("aot_eager")).status is Status.PASSED
 
 
-def test_other_values_that_are_refused_are_no_failure() -> None:
-    def refuses(n: int, _: Any, results: Any) -> Any:
-        if n > 2:
-            raise RuntimeError("values out of range")
+def refuses_other_values(n: int, _: Any, results: Any) -> Any:
+    if n > 2:
+        raise RuntimeError("values out of range")
+    return results
+
+
+def test_other_values_that_torch_takes_may_not_be_refused() -> None:
+    found = judged("optest_refuses_others", "torch.exp(input0)", refuses_other_values)
+    assert found.reason is Reason.RAISED, found
+    assert "with half the values of input0, what optest_refuses_others compiled raises RuntimeError: values out" in (
+        found.message
+    )
+
+
+def test_other_values_that_torch_refuses_may_be_refused() -> None:
+    """Half of the smallest number is 0, and a matrix of it is not positive-definite."""
+    smallest = tensor((1, 1), fill="data", values=[[1e-45]])
+    seen: list[float] = []
+
+    def noticed(given: Sequence[torch.Tensor], results: Any) -> Any:
+        seen.append(float(given[0]))
         return results
 
-    assert judged("optest_refuses_others", "torch.exp(input0)", refuses).status is Status.PASSED
+    found = verdict(case("torch.linalg.cholesky(input0)", smallest), compiler_that("optest_seen", noticed))
+    assert found.status is Status.PASSED, found
+    assert seen[:2] == [pytest.approx(1e-45, rel=0.5)] * 2

@@ -78,19 +78,27 @@ def require_inputs_read(
     Torch on the CPU is asked only where they do not. Nothing is known of inputs that are large, empty or zero.
 
     Raises:
-        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw.
+        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw; RAISED
+            where the call refuses values that torch on the CPU takes.
     """
     if asked.compiled is None or _bytes_of(tensors) > _MOST_HALVED_BYTES:
         return
     for index in dict.fromkeys(call.call.tensors()):
         if not tensors[index].is_floating_point() or not tensors[index].numel():
             continue
+        given = changeable(call, _in_other_memory(tensors, again, asked))
+        _halve(given[index])
         try:
-            given = changeable(call, _in_other_memory(tensors, again, asked))
-            _halve(given[index])
             found = [as_array(leaf) for leaf in asked.compiled(given)]
-        except Exception:  # noqa: BLE001 - other values may be refused rightly
-            continue
+        except Exception as error:
+            if not _is_taken_by_torch(call, inputs, index):
+                continue
+            said = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+            raise Fault(
+                Reason.RAISED,
+                f"with half the values of input{index}, what {asked.compiler} compiled raises {said}; torch does not",
+                details={"input": index},
+            ) from error
         if _are_same(first, found) and _are_of_other_values(first, call, inputs, index):
             raise Fault(
                 Reason.STATE,
@@ -109,11 +117,26 @@ def _are_of_other_values(first: Sequence[Array], call: TorchCall, inputs: Sequen
 
     What is wrong for the first values, too, is no matter of what was kept: the comparison says so.
     """
-    plain, halved = on_cpu(inputs), on_cpu(inputs)
+    with torch.no_grad():
+        plain, halved = call.on(on_cpu(inputs), _CPU)(), _by_torch(call, inputs, index)
+    found = zip(first, plain, halved, strict=False)
+    return any(_differ(one, other) and _is_nearly(array, one) for array, one, other in found)
+
+
+def _is_taken_by_torch(call: TorchCall, inputs: Sequence[Array], index: int) -> bool:
+    try:
+        _by_torch(call, inputs, index)
+    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
+        return False
+    return True
+
+
+def _by_torch(call: TorchCall, inputs: Sequence[Array], index: int) -> list[Any]:
+    """What torch on the CPU yields with half the values of one input."""
+    halved = on_cpu(inputs)
     _halve(halved[index])
     with torch.no_grad():
-        found = zip(first, call.on(plain, _CPU)(), call.on(halved, _CPU)(), strict=False)
-        return any(_differ(one, other) and _is_nearly(array, one) for array, one, other in found)
+        return call.on(halved, _CPU)()
 
 
 def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:
