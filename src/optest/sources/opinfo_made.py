@@ -14,6 +14,7 @@ from optest.backends.torch_calls.descriptors import Alternatives, CatalogueAlter
 from optest.backends.torch_calls.reference import expected
 from optest.compare.assert_close import close_tolerance
 from optest.generators.opinfo import array_of
+from optest.numerics import Array
 from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
@@ -152,16 +153,23 @@ def _fitting(leaf: torch.Tensor, rtol: float, atol: float, is_normwise: bool) ->
 
 def _is_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> bool:
     """Whether nothing of a small result is right in its own dtype: float64 says something else."""
+    for own, values in _beside_float64(text, tensors, leaves):
+        small = own.astype(values.dtype)
+        if small.size and small.dtype.kind in "fc" and bool((np.abs(small - values) > 0.5 * np.abs(small)).all()):
+            return True
+    return False
+
+
+def _beside_float64(
+    text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> list[tuple[Array, Array]]:
+    """Each result, and what it is in float64; nothing where that cannot be had, of which the run says why."""
     try:
         wide = expected([array_of(tensor) for tensor in tensors], {"call": text})
     except Fault:
-        return False  # the run says what it is
-    for leaf, right in zip(leaves, wide, strict=False):  # behind the outputs may stand notes
-        values = np.asarray(getattr(right, "values", right))
-        own = array_of(leaf).astype(values.dtype)
-        if own.size and own.dtype.kind in "fc" and bool((np.abs(own - values) > 0.5 * np.abs(own)).all()):
-            return True
-    return False
+        return []
+    pairs = zip(leaves, wide, strict=False)  # behind the outputs may stand notes
+    return [(array_of(leaf), np.asarray(getattr(right, "values", right))) for leaf, right in pairs]
 
 
 def _has_infinite_parts(leaf: torch.Tensor) -> bool:
@@ -170,12 +178,7 @@ def _has_infinite_parts(leaf: torch.Tensor) -> bool:
 
 def _is_infinite_noise(text: str, tensors: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> bool:
     """Whether float64 has no finite parts where torch has none, and some of another sign: noise by 0, or 0 by 0."""
-    try:
-        wide = expected([array_of(tensor) for tensor in tensors], {"call": text})
-    except Fault:
-        return False  # the run says what it is
-    for leaf, right in zip(leaves, wide, strict=False):  # behind the outputs may stand notes
-        own, values = array_of(leaf), np.asarray(getattr(right, "values", right))
+    for own, values in _beside_float64(text, tensors, leaves):
         if not np.iscomplexobj(own) or own.shape != values.shape:
             continue
         parts = [(own.real, values.real), (own.imag, values.imag)]
