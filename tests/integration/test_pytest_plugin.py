@@ -78,6 +78,19 @@ def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
     figures = [line.split() for line in done.stdout.splitlines() if line.strip().startswith(("gpt-oss ", "granite4h "))]
     assert [each[:5] for each in figures] == [["gpt-oss", "3", "4", "3", "0"], ["granite4h", "3", "4", "0", "3"]]
     assert "3 executed, 3 shared; 3 operators, 4 signatures" in done.stdout
+    table = [line.split() for line in done.stdout.partition("= operator cases =")[2].splitlines()]
+    heads = ["operator", "signatures", "executed", "shared", "passed", "failed", "skipped", "pass", "rate", "time"]
+    worst = ["torch.view", "1", "1", "1", "-", "2", "-", "0.0%"]
+    assert (table[1], table[2][:-2]) == (heads, worst)
+    assert [row[0] for row in table[1:8]] == [
+        "operator",
+        "torch.view",
+        "torch.mul",
+        "torch.add",
+        "model",
+        "gpt-oss",
+        "granite4h",
+    ]
 
 
 def test_an_item_is_selected_by_its_id_by_model_word_and_mark(project: Path) -> None:

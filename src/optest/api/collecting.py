@@ -15,7 +15,7 @@ from optest.plan.model_cases.translation import slug
 from optest.reporting.explain import explain
 from optest.reporting.explain import gist as gist_of
 from optest.reporting.tally import Tally
-from optest.reporting.terminal import model_lines
+from optest.reporting.terminal import model_lines, operator_lines
 from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
 
@@ -125,7 +125,7 @@ def gist(result: CaseResult) -> str:
 
 
 def figures(directories: Iterable[Path]) -> list[str]:
-    """What runs add up to: a line for each model, and one for all."""
+    """What runs add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
     tally, runs, info = Tally(), [], None
     for directory in directories:
         journal = read_journal(RunDirectory(directory).journal_path)
@@ -136,7 +136,8 @@ def figures(directories: Iterable[Path]) -> list[str]:
     again = (
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
-    return [*(line for line, _ in model_lines(tally, info) if line), again]
+    lines = [*operator_lines(tally), *model_lines(tally, info)] if tally.models else []
+    return [*(line for line, _ in lines if line), again]
 
 
 def told(result: CaseResult) -> str:
