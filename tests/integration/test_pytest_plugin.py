@@ -143,6 +143,18 @@ def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path)
     assert [result.id for result in results_of(tmp_path)] == ["m::c0"]
 
 
+@pytest.mark.parametrize(("option", "ahead"), [("-s", 5), ("-x", 0), ("--maxfail=3", 0), ("--stepwise", 0)])
+def test_nothing_is_sure_to_come_next_where_a_failure_ends_the_session(tmp_path: Path, option: str, ahead: int) -> None:
+    (tmp_path / "m.yaml").write_text(SIX)
+    (tmp_path / "conftest.py").write_text(
+        "from optest.pytest_plugin.asking import RESULTS\n"
+        "def pytest_runtest_call(item):\n"
+        "    print('ahead of', item.name, len(item.session.stash[RESULTS].following(item)))\n"
+    )
+    done = run(tmp_path, "-p", "optest.pytest_plugin", "-s", option, "m.yaml")
+    assert f"ahead of c1 {ahead}\n" in done.stdout, done.stdout + done.stderr
+
+
 def test_what_pytest_does_not_ask_for_is_not_run(tmp_path: Path) -> None:
     (tmp_path / "m.yaml").write_text(SIX)
     (tmp_path / "conftest.py").write_text(

@@ -33,16 +33,17 @@ class Results:
     def of(self, item: CaseItem) -> Any:
         """The result of one item, which is run now unless it shares what was run before."""
         stream = self._stream_of[id(item.case)]
-        return stream.result(item.case, lambda: [each.case for each in self._following(item)])
+        return stream.result(item.case, lambda: [each.case for each in self.following(item)])
 
-    def _following(self, item: CaseItem) -> list[CaseItem]:
+    def following(self, item: CaseItem) -> list[CaseItem]:
         """The items that certainly come next and are in the same run.
 
         Where pytest goes by another order than that of its list, or by a part of it alone as a worker of xdist does,
         only the very next is known; where a failure ends the session, none is; those with marks that may keep pytest
         from asking are not certain.
         """
-        if item.following is None or item.config.getoption("maxfail"):
+        ends_at_a_failure = item.config.getoption("maxfail") or item.config.getoption("stepwise", False)
+        if item.following is None or ends_at_a_failure:
             return []
         place = self._place_of[id(item)] + 1
         following = self._in_order[place : place + _LOOKED_AHEAD]
