@@ -57,7 +57,7 @@ FAULTS = [
     *("prints", "prints_once", "leaks", "leaks_little", "caches_once", "writes_late"),
     *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
     *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
-    *("changes_folder", "blocks_signals", "adds_variable"),
+    *("changes_folder", "closes_output", "blocks_signals", "adds_variable"),
     *("changes_input", "skips_last", "refuses"),
 ]
 """In the order of the C enumeration."""
@@ -137,6 +137,7 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     case DIVIDES_BY_ZERO: raise(8); break;
     case LEAVES_FILES_OPEN: dup(0); break;
     case CHANGES_FOLDER: if (chdir("/")) abort(); break;
+    case CLOSES_OUTPUT: close(1); break;
     case BLOCKS_SIGNALS: {
         sigset_t all;
         sigfillset(&all);
@@ -426,7 +427,11 @@ def test_files_and_threads_that_every_call_leaves_are_a_leak(
 
 @pytest.mark.parametrize(
     ("name", "what"),
-    [("changes_folder", "the working directory: "), ("blocks_signals", "the thread's signal mask: it blocks SIGHUP, ")],
+    [
+        ("changes_folder", "the working directory: "),
+        ("closes_output", "standard output: it was closed"),
+        ("blocks_signals", "the thread's signal mask: it blocks SIGHUP, "),
+    ],
 )
 def test_what_the_process_has_one_of_is_left_alone(objects: list[str], fault: Any, name: str, what: str) -> None:
     fault(name)
@@ -495,6 +500,7 @@ def test_an_answer_that_leaves_the_rule_with_more_threads_is_a_failure(objects: 
     found = verdict(objects, threads=[1, 7])
     assert found.reason is Reason.VALUE
     assert found.message.startswith("with 7 threads: out: 1 of 20 elements is off")
+    assert found.details["how"] == "with 7 threads"
 
 
 def answer(folder: Path, cases: list[dict[str, Any]], **config: Any) -> list[CaseResult]:

@@ -416,7 +416,8 @@ def _further_judged(
             verdict = _judged(case, driver, inputs, expected, answer._replace(outputs=outputs), True)
         if verdict.status is not Status.PASSED:
             reason = other.reason or verdict.reason
-            return replace(verdict, reason=reason, message=f"{other.how}: {verdict.message}")
+            message, details = f"{other.how}: {verdict.message}", {**verdict.details, "how": other.how}
+            return replace(verdict, reason=reason, message=message, details=details)
     return first
 
 

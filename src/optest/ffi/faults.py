@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from optest.ffi.memory import Buffer
+from optest.ffi.workspace import WORKSPACE
 from optest.spec import Reason
 
 __all__ = ["FaultReport", "fault_reason", "fault_words", "faults_watched"]
@@ -56,15 +57,19 @@ def fault_words(address: int, buffers: Iterable[Buffer], *, wrote: bool | None =
 
 
 def fault_reason(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> Reason:
-    """OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, else SIGNAL.
+    """OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, else SIGNAL; near the
+    workspace WORKSPACE for both.
 
     A write that is a fault inside a buffer is one into an input that may be read alone: INPUT_MUTATED.
     """
-    near = [_distance(each, address) for each in buffers if each.describe(address)]
+    near = [(_distance(each, address), each.name) for each in buffers if each.describe(address)]
     if not near or wrote is None:
         return Reason.SIGNAL
-    if min(near) == 0:
+    distance, name = min(near)
+    if distance == 0:
         return Reason.INPUT_MUTATED if wrote else Reason.SIGNAL
+    if name == WORKSPACE:
+        return Reason.WORKSPACE
     return Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
 
 

@@ -11,7 +11,10 @@ from optest.ffi.poisons import Poison
 from optest.ffi.regions import Placement
 from optest.spec import TensorSpec, dtype
 
-__all__ = ["WORKSPACE_CONTENTS", "Workspace"]
+__all__ = ["WORKSPACE", "WORKSPACE_CONTENTS", "Workspace"]
+
+WORKSPACE = "workspace"
+"""The name of every workspace's buffer."""
 
 _BYTE = dtype("uint8")
 _ALIGNMENT_BYTES = 256
@@ -40,7 +43,7 @@ class Workspace:
         spec = TensorSpec(dtype=_BYTE, shape=(size,))
         buffer = Buffer.allocate(
             spec,
-            name="workspace",
+            name=WORKSPACE,
             poison=Poison.A5,
             placement=placement,
             alignment=_ALIGNMENT_BYTES,

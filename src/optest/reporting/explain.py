@@ -55,7 +55,7 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 _TOLD_ELSEWHERE = frozenset(
     {
         *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays"),
-        *("exception", "exception_types", "timeout_s", "printed"),
+        *("exception", "exception_types", "timeout_s", "printed", "how"),
     }
 )
 
@@ -67,6 +67,8 @@ def explain(result: CaseResult) -> list[str]:
     told = _measured(verdict.measures, result.reason)
     if not told or result.reason not in _JUDGED:
         lines += _message(result)
+    elif how := _how(result):
+        lines.append(f"  not in every call, but {how}:")
     lines += [*told, *_layouts(result), *_description(result)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
     lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
@@ -96,9 +98,12 @@ def brief(result: CaseResult) -> str:
 def gist(result: CaseResult) -> str:
     """A failure in one line: its reason, and the first thing to say of it."""
     told = _measured(result.verdict.measures, result.reason)
+    how = ""
     if not told or result.reason not in _JUDGED:
         told = [*_message(result), *told]
-    first = told[0].strip() if told else ""
+    elif how := _how(result):
+        how += ": "
+    first = how + told[0].strip() if told else ""
     return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
@@ -173,6 +178,11 @@ def _message(result: CaseResult) -> list[str]:
     shown = rest[:_MESSAGE_LINES]
     left = len(rest) - len(shown)
     return [f"  {first}", *(f"    {line}" for line in shown), *([f"    … {plural(left, 'more line')}"] if left else [])]
+
+
+def _how(result: CaseResult) -> str:
+    """Which of several calls was wrong, where the first was right."""
+    return printable(str(result.verdict.details.get("how") or ""))
 
 
 def _measured(measures: Sequence[Measure], reason: Reason | None) -> list[str]:

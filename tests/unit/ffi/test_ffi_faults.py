@@ -12,6 +12,7 @@ import pytest
 
 from optest.ffi.faults import FaultReport, fault_reason, fault_words
 from optest.ffi.memory import Buffer
+from optest.ffi.workspace import Workspace
 from optest.spec import Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
@@ -106,3 +107,13 @@ def test_a_fault_beside_a_buffer_has_the_reason_of_what_was_done() -> None:
     assert fault_reason(behind - 1, [one], wrote=True) is Reason.INPUT_MUTATED, "it may be read alone"
     assert fault_reason(behind - 1, [one], wrote=False) is Reason.SIGNAL
     assert fault_reason(0, [one], wrote=True) is Reason.SIGNAL
+
+
+def test_a_fault_beside_the_workspace_is_one_of_the_workspace() -> None:
+    tensor = Buffer.allocate(TensorSpec(dtype=dtype("int8"), shape=(8,)), name="output out")
+    buffers = [tensor, Workspace.allocate(64).buffer]
+    start = buffers[1].address
+    for address in (start - 1, start + 64):
+        assert fault_reason(address, buffers, wrote=True) is Reason.WORKSPACE
+        assert fault_reason(address, buffers, wrote=False) is Reason.WORKSPACE
+    assert fault_reason(tensor.address + 8, buffers, wrote=True) is Reason.OUT_OF_BOUNDS

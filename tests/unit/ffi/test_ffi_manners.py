@@ -6,6 +6,7 @@ import ctypes
 import ctypes.util
 import gc
 import os
+from contextlib import ExitStack
 
 import pytest
 
@@ -58,6 +59,32 @@ def test_what_is_printed_in_c_is_caught_with_its_calls_counted(capfd: pytest.Cap
     assert printed.text() == ""
     printed.close()
     assert capfd.readouterr().out == "before\nbehind\n"
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_standard_output_that_was_closed_is_told_and_there_again(
+    depth: int, is_replaced: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    printed = Printed()
+    with ExitStack() as stack:
+        for _ in range(depth):
+            stack.enter_context(printed)
+        with printed:
+            assert not printed.was_taken()
+            os.close(1)
+            if is_replaced:
+                assert os.open(os.devnull, os.O_WRONLY) == 1
+        os.write(1, b"inside\n")
+    assert printed.was_taken()
+    assert not printed.was_taken()
+    assert printed.text() == "inside\n"
+    with printed:
+        pass
+    assert not printed.was_taken()
+    printed.close()
+    os.write(1, b"behind\n")
+    assert capfd.readouterr().out == "behind\n"
 
 
 @pytest.mark.skipif(heap_bytes() is None, reason="the heap is not glibc's")

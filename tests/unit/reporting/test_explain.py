@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from optest.reporting.explain import brief, checks_text, explain, headline
+from optest.reporting.explain import brief, checks_text, explain, gist, headline
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS
 from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
 
@@ -304,6 +304,16 @@ def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) ->
 
 def test_a_value_failure_without_measures_says_its_message(result: Make) -> None:
     assert "  a custom check failed" in explain(result(reason=Reason.VALUE, message="a custom check failed"))
+
+
+def test_an_answer_that_is_wrong_in_one_of_several_calls_says_in_which(result: Make, measure: Make) -> None:
+    said = {"message": "with 2 threads: out: 3 of 2048 elements are off", "details": {"how": "with 2 threads"}}
+    found = result(reason=Reason.VALUE, measures=(measure(**OFF),), **said)
+    assert explain(found)[1] == "  not in every call, but with 2 threads:"
+    assert gist(found).startswith("VALUE: with 2 threads: out: 3 of 2048 elements are off")
+    assert "\n".join(explain(found)).count("with 2 threads") == 1
+    named = result(reason=Reason.STATE, measures=(measure(**OFF),), **said)
+    assert "\n".join(explain(named)).count("with 2 threads") == 1
 
 
 def test_checks_are_told_by_state() -> None:

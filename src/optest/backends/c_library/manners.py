@@ -64,6 +64,7 @@ class Manners:
         self._printing_calls = 0
         self._size = 0
         self._text = ""
+        self._was_taken = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -72,7 +73,7 @@ class Manners:
             with self._printed:
                 yield
         finally:
-            self._text = self._printed.text()
+            self._text, self._was_taken = self._printed.text(), self._printed.was_taken()
 
     def call(self, run: Callable[[Mapping[str, Any]], None], pointers: Mapping[str, Any]) -> None:
         """Call, and look at what the call left behind.
@@ -97,6 +98,8 @@ class Manners:
         Raises:
             Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
         """
+        if self._was_taken:
+            raise _changed([f"{_OUTPUT}: it was closed, or is another file"])
         noted = noted_changes(self._process) if self._process is not None else ()
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
@@ -134,10 +137,14 @@ def noted_changes(before: ProcessState) -> tuple[Check, ...]:
     changes = before.changes()
     harmful = [each.said for each in changes if each.is_harmful]
     if harmful:
-        said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
-        raise Fault(Reason.STATE, said, details={"process": harmful})
+        raise _changed(harmful)
     noted = "; ".join(each.said for each in changes)
     return (Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()
+
+
+def _changed(harmful: list[str]) -> Fault:
+    said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+    return Fault(Reason.STATE, said, details={"process": harmful})
 
 
 @cache

@@ -12,13 +12,12 @@ import numpy as np
 from optest.ffi.memory import Buffer
 from optest.ffi.poisons import Poison
 from optest.ffi.regions import Placement
-from optest.ffi.workspace import Workspace
+from optest.ffi.workspace import WORKSPACE, Workspace
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Fault, Reason, TensorSpec
 
 __all__ = ["WORKSPACE", "Filling", "Place", "PlaceKey", "PlacePool", "Where"]
 
-WORKSPACE = "workspace"
 _IMAGE_BYTES = 1 << 16
 """Above this a buffer is examined piece by piece, not compared as a whole with what it should hold."""
 
