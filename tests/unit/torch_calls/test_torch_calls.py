@@ -67,13 +67,20 @@ def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
         ("torch.nn.functional.sillu", "torch.nn.functional.silu"),
         ("torch.softmaxx", "torch.softmax"),
         ("torch.silu", "torch.nn.functional.silu"),
-        ("torch.ops.aten.veiw", None),
+        ("torch.ops.aten.veiw", "torch.ops.aten.view"),
         ("torch.nonsense.add", None),
     ],
 )
 def test_what_torch_does_not_have_is_said_with_what_was_meant(name: str, hint: str | None) -> None:
     with pytest.raises(NoSuchCallable, match=f"has no torch.*{f'did you mean {hint}' if hint else ''}"):
         find(name)
+
+
+def test_an_operator_that_another_process_registered_is_told_with_what_makes_it_known_here() -> None:
+    call = {"call": "torch.ops.optest_nobodys.twice(input0)"}
+    with pytest.raises(Fault, match=r"has no torch\.ops\.optest_nobodys\.twice; .*OPTEST_PLUGINS names") as caught:
+        expected([np.ones(2, np.float32)], call)
+    assert caught.value.reason is Reason.BAD_CASE
 
 
 @pytest.mark.parametrize(

@@ -152,10 +152,23 @@ def _unknown(name: str) -> str:
     known = {each for each in dir(owner) if not each.startswith("_")}
     if home == "torch":
         known |= {each for each in dir(torch.Tensor) if not each.startswith("_")} | _OPERATORS.keys()
+    if home.startswith("torch.ops."):
+        known = _registered(home.removeprefix("torch.ops."))
     near = nearest(last, sorted(known))
     elsewhere = next((each for each in _HOMES if each != home and hasattr(_walk(each), last)), None)
     hint = f"{elsewhere}.{last}" if elsewhere else f"{home}.{near}" if near else None
+    if not hint and home.startswith("torch.ops."):
+        return f"torch {torch.__version__} has no {name}; {_OF_ONES_OWN}"
     return f"torch {torch.__version__} has no {name}" + (f"; did you mean {hint}?" if hint else "")
+
+
+def _registered(namespace: str) -> set[str]:
+    """The operators of ``torch.ops.NAMESPACE``, whose attributes are made as they are asked for."""
+    names = (name.partition("::") for name in torch._C._dispatch_get_all_op_names())
+    return {last.partition(".")[0] for home, _, last in names if home == namespace}
+
+
+_OF_ONES_OWN = "an operator of one's own is known where OPTEST_PLUGINS names the module that registers it"
 
 
 _HOMES = (
