@@ -104,3 +104,25 @@ def test_written_values_of_a_tensor_that_shrinks_are_drawn_from_their_range() ->
     assert entry["inputs"] == [
         {"tensor": {"shape": [15], "dtype": "int64", "init": "randint", "init_args": {"low": 5, "high": 65}}}
     ]
+
+
+def test_nothing_is_made_so_small_that_no_element_is_left() -> None:
+    """Positions of a slice that are not divided with the size would lie behind its end."""
+    slices = {"op": "torch.ops.aten.slice.Tensor", "inputs": [T(32, 64), *V(0, 12, 16)]}
+    entry, became = shrunk(slices, 8)
+    assert entry["inputs"] == [T(16, 8), *V(0, 12, 16)]
+    assert became == {32: 16, 64: 8}
+
+
+def test_positions_in_a_plane_stay_within_the_smaller_one() -> None:
+    indices = {"shape": [2, 4, 16, 16], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 1024}}
+    unpool = {
+        "op": "torch.ops.aten.max_unpool2d.default",
+        "inputs": [T(2, 4, 16, 16), {"tensor": indices}, *V([32, 32])],
+    }
+    classes = {"shape": [4, 1, 11], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 9}}
+    loss = {"op": "torch.ops.aten.nll_loss2d_forward.default",
+            "inputs": [T(4, 9, 1, 11), {"tensor": classes}, *V(None, 0, -100)]}  # fmt: skip
+    for entry, places in ((unpool, 256), (loss, 8)):
+        made, _ = shrunk(entry, 8)
+        assert made["inputs"][1]["tensor"]["init_args"] == {"low": 0, "high": places}

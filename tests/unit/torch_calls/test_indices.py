@@ -17,6 +17,7 @@ def specs(*tensors: tuple[str, tuple[int, ...]]) -> list[TensorSpec]:
 
 
 FLOATS, INDICES, MASK = ("float32", (5, 7, 3)), ("int64", (4,)), ("bool", (5, 7))
+PLANES = (("float32", (1, 5, 2, 3)), ("int64", (1, 5, 2, 3)))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,36 @@ FLOATS, INDICES, MASK = ("float32", (5, 7, 3)), ("int64", (4,)), ("bool", (5, 7)
         ("torch.setitem(input0, (0, input1), 1.0)", [FLOATS, INDICES], [(1, -7, 6)]),
         ("torch.ops.aten.index.Tensor(input0, [None, input1])", [FLOATS, INDICES], [(1, -7, 6)]),
         ("torch.nn.functional.cross_entropy(input0, input1)", [("float32", (4, 9)), INDICES], [(1, 0, 8)]),
+        (
+            "torch.ops.aten.nll_loss2d_forward.default(input0, input1, None, 1, -1)",
+            [("float32", (2, 9, 2)), ("int64", (2, 2))],
+            [(1, 0, 8)],
+        ),
+        (
+            "torch.ops.aten.nll_loss_backward.default(input0, input1, input2, None, 1, -100, input3)",
+            [("float32", ()), ("float32", (4, 9)), INDICES, ("float32", ())],
+            [(2, 0, 8)],
+        ),
+        (
+            "torch.ops.aten.embedding_dense_backward.default(input0, input1, 11, -1, False)",
+            [("float32", (4, 3)), INDICES],
+            [(1, 0, 10)],
+        ),
+        ("torch.ops.aten.max_unpool2d.default(input0, input1, [4, 6])", [*PLANES], [(1, 0, 23)]),
+        ("torch.nn.functional.max_unpool2d(input0, input1, 2)", [*PLANES], [(1, 0, 23)]),
+        ("torch.nn.functional.max_unpool2d(input0, input1, (2, 3), (1, 2), (0, 1), None)", [*PLANES], [(1, 0, 14)]),
+        ("torch.nn.functional.max_unpool1d(input0, input1, 2, output_size=(1, 5, 7))", [*PLANES], [(1, 0, 6)]),
+        (
+            "torch.ops.aten.max_pool2d_with_indices_backward.default("
+            "input1, input2, [2, 2], [2, 2], [0, 0], [1, 1], False, input0)",
+            [("int64", (5, 2, 3)), ("float32", (5, 2, 3)), ("float32", (5, 4, 6))],
+            [(0, 0, 23)],
+        ),
+        (
+            "torch.ops.aten.adaptive_max_pool2d_backward.default(input1, input2, input0)",
+            [("int64", (5, 2, 3)), ("float32", (5, 2, 3)), ("float32", (5, 4, 6))],
+            [(0, 0, 23)],
+        ),
         ("torch.put_(input0, input1, input2)", [FLOATS, INDICES, FLOATS], [(1, -105, 104)]),
         ("torch.nn.functional.one_hot(input0, num_classes=6)", [INDICES], [(0, 0, 5)]),
         ("torch.nn.functional.one_hot(input0)", [INDICES], []),
@@ -119,6 +150,7 @@ def test_a_class_that_is_ignored_is_legal() -> None:
     require_legal_positions(losses([0, 99, 8, 1], ", ignore_index=99"))
     with pytest.raises(Fault, match="reaches -1"):
         require_legal_positions(losses([0, -1, 8, 1]))
+    require_legal_positions(losses([0, -1, 8, 1], ", None, None, -1"))
 
 
 def test_ones_are_too_large_where_there_is_one_place() -> None:

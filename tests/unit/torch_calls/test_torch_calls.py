@@ -251,6 +251,20 @@ def test_terms_of_a_contraction_are_its_own() -> None:
     assert (found.absolute.item(), found.squared.item(), found.count) == (4 + 10 + 18, 16 + 100 + 324, 3)
 
 
+def test_each_result_of_a_contraction_has_its_own_terms() -> None:
+    """The gradients of a convolution: over kernel and channels, over batch and places, over batch and places."""
+    above, given, weight = np.full((2, 4, 5), -2.0), np.full((2, 3, 7), 3.0), np.full((4, 3, 3), -1.0)
+    text = (
+        "torch.ops.aten.convolution_backward.default("
+        "input0, input1, input2, [4], [1], [0], [1], False, [0], 1, [True, True, True])"
+    )
+    arrays = [each.astype(np.float32) for each in (above, given, weight)]
+    of_input, of_weight, of_bias = terms(arrays, {"call": text})
+    assert (of_input.absolute.max(), of_input.squared.max(), of_input.count) == (3 * 4 * 2, 3 * 4 * 4, 3 * 4)
+    assert (of_weight.absolute.max(), of_weight.squared.max(), of_weight.count) == (2 * 5 * 6, 2 * 5 * 36, 2 * 5)
+    assert (of_bias.absolute.max(), of_bias.squared.max(), of_bias.count) == (2 * 5 * 2, 2 * 5 * 4, 2 * 5)
+
+
 def test_strides_reach_the_call() -> None:
     """A view of what is not contiguous is refused, in float64 too."""
     spec = TensorSpec(dtype=dtype("float16"), shape=(2, 3, 8), strides=(48, 16, 1))

@@ -51,8 +51,8 @@ new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
 """And what makes tensors of one number, which is converted, or puts the largest numbers of the dtype somewhere."""
 _CONTRACTION = """
 addbmm addmm addmv addr baddbmm
-bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d dot einsum inner linear
-matmul mm mv tensordot vdot
+bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
+convolution_backward dot einsum inner linear matmul mm mv tensordot vdot
 """
 _NOT_IN_PLACE = ("and_", "or_", "not_")
 """Operators of Python whose underscore keeps them apart from keywords."""

@@ -123,7 +123,49 @@ def _take_along_dim(call: Call, specs: Shapes) -> Iterator[Positions]:
 def _classes(call: Call, specs: Shapes) -> Iterator[Positions]:
     scores = _argument(call, 0, "input")
     found = _within(_argument(call, 1, "target"), scores, specs, 1 if specs[scores.index].rank > 1 else 0)
-    yield replace(found, ignored=call.kwargs.get("ignore_index", -100))
+    yield replace(found, ignored=call.kwargs.get("ignore_index", call.args[4] if len(call.args) > 4 else -100))
+
+
+def _classes_behind_a_gradient(call: Call, specs: Shapes) -> Iterator[Positions]:
+    yield from _classes(replace(call, args=call.args[1:]), specs)
+
+
+def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
+    """Positions in a plane of the result: ``output_size``, or what the kernel makes of a plane of the input."""
+    axes = int(_last(call.function)[-2])
+    is_aten = call.function.startswith("torch.ops")
+    sizes = _given(call, 2 if is_aten else 5, "output_size")
+    if sizes is None:
+        kernel = _each(_argument(call, 2, "kernel_size"), axes)
+        step = _each(_given(call, 3, "stride") or kernel, axes)
+        padding = _each(_given(call, 4, "padding") or 0, axes)
+        plane = specs[_argument(call, 0, "input").index].shape[-axes:]
+        sizes = [(size - 1) * s - 2 * p + k for size, s, p, k in zip(plane, step, padding, kernel, strict=True)]
+    yield _in_plane(_argument(call, 1, "indices"), sizes[-axes:])
+
+
+def _pooled(call: Call, specs: Shapes) -> Iterator[Positions]:
+    """Positions in a plane of what was pooled."""
+    axes = int(_last(call.function).partition("pool")[2][0])
+    place = 2 if _last(call.function).startswith("adaptive") else 7
+    yield _in_plane(_argument(call, place, "indices"), specs[_argument(call, 1, "self").index].shape[-axes:])
+
+
+def _in_plane(reference: Any, sizes: Sequence[int]) -> Positions:
+    return Positions(reference.index, 0, prod(sizes) - 1, f"a plane of {prod(sizes)} elements")
+
+
+def _given(call: Call, place: int, name: str) -> Any:
+    return call.kwargs.get(name, call.args[place] if len(call.args) > place else None)
+
+
+def _each(value: Any, axes: int) -> Sequence[int]:
+    return value if isinstance(value, (list, tuple)) else [value] * axes
+
+
+def _rows(call: Call, _: Shapes) -> Iterator[Positions]:
+    rows = _argument(call, 2, "num_weights")
+    yield Positions(_argument(call, 1, "indices").index, 0, rows - 1, f"a table of {rows} rows")
 
 
 def _one_hot(call: Call, _: Shapes) -> Iterator[Positions]:
@@ -227,7 +269,30 @@ _BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     "one_hot": _one_hot,
     "embedding_bag": _bags,
     "take_along_dim": _take_along_dim,
-    **dict.fromkeys(["cross_entropy", "nll_loss"], _classes),
+    **dict.fromkeys(
+        [
+            "cross_entropy",
+            "cross_entropy_loss",
+            "nll_loss",
+            "nll_loss_nd",
+            "nll_loss2d",
+            "nll_loss_forward",
+            "nll_loss2d_forward",
+        ],
+        _classes,
+    ),
+    **dict.fromkeys(["nll_loss_backward", "nll_loss2d_backward"], _classes_behind_a_gradient),
+    "embedding_dense_backward": _rows,
+    **dict.fromkeys(["max_unpool1d", "max_unpool2d", "max_unpool3d"], _unpooled),
+    **dict.fromkeys(
+        [
+            "max_pool2d_with_indices_backward",
+            "max_pool3d_with_indices_backward",
+            "adaptive_max_pool2d_backward",
+            "adaptive_max_pool3d_backward",
+        ],
+        _pooled,
+    ),
     **dict.fromkeys(["getitem", "setitem"], _subscripts),
     **dict.fromkeys(["index", "index_put", "_unsafe_index", "_unsafe_index_put"], _index),
 }

@@ -190,8 +190,10 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         squares = [each.square() for each in operands]  # before a call in place adds into the operands
         absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
         squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
-    count = _count(call, operands) if absolute and absolute[0].numel() else 0
-    return [Terms(as_array(one), as_array(two), count) for one, two in zip(absolute, squared, strict=True)]
+    counts = _counts(call, operands, len(absolute)) if any(each.numel() for each in absolute) else [0] * len(absolute)
+    return [
+        Terms(as_array(one), as_array(two), count) for one, two, count in zip(absolute, squared, counts, strict=True)
+    ]
 
 
 def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
@@ -205,8 +207,18 @@ _PRODUCTS_ADDED = ("addmm", "addmv", "baddbmm")
 """An operand, and with it such sums of the second one."""
 
 
-def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
-    """How many terms an element has at most: what the call yields for ones, where the shapes do not say so."""
+def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> list[int]:
+    """How many terms an element of each output has at most: what the call yields for ones, where shapes do not say."""
+    count = _count_by_shapes(call, tensors)
+    if count is not None:
+        return [count] * outputs  # a call in place yields its one result twice
+    ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
+    ones = [each.clone() if index in call.changes else each for index, each in enumerate(ones)]
+    leaves = _made(with_power_of_factors(call, 0), ones, dtypes=WIDE)
+    return [int(each.max()) if each.numel() else 0 for each in leaves]
+
+
+def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | None:
     name = call.call.function.rpartition(".")[2].rstrip("_")
     if name in _PRODUCTS_ADDED and len(call.call.args) == 3:
         return int(tensors[call.call.tensors()[1]].shape[-1]) + 1
@@ -214,9 +226,7 @@ def _count(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int:
         return int(tensors[0].shape[-1]) + (len(tensors) > 2)
     if name in ("conv1d", "conv2d", "conv3d"):
         return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
-    ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
-    ones = [each.clone() if index in call.changes else each for index, each in enumerate(ones)]
-    return int(_made(with_power_of_factors(call, 0), ones, dtypes=WIDE)[0].max())
+    return None
 
 
 def _made(
