@@ -44,6 +44,9 @@ _NEUTRAL = (
 )
 """Words of compilers that change neither the types nor the order of parameters."""
 
+_MOST_NAMED = 4
+"""Of the headers; what the compiler says names the one that is wrong."""
+
 
 def preprocess(
     headers: Sequence[Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
@@ -65,7 +68,8 @@ def preprocess(
         command += [f"-I{path.resolve()}" for path in include]
         ended = run([*command, str(unit), "-o", str(output)], cwd=folder, env=_environment(), timeout_s=_TIMEOUT_S)
         if ended.returncode != 0 or ended.timed_out:
-            listed = ", ".join(map(str, headers))
+            more = f" and {len(headers) - _MOST_NAMED} more" if len(headers) > _MOST_NAMED else ""
+            listed = ", ".join(map(str, headers[:_MOST_NAMED])) + more
             said = ended.stderr_tail.strip() or f"it ended with status {ended.returncode}"
             hint = "\n  headers are read as C; C++ in them should stand behind #ifdef __cplusplus"
             raise UsageError(f"{os.path.basename(program)} -E refuses {listed}\n  {_indented(said)}{hint}")

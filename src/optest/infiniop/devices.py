@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from importlib.util import find_spec
 from typing import Any
 
 from optest.errors import OptestError, Unavailable, UnknownName
@@ -129,6 +131,8 @@ def _torch_for(label: str) -> Any:
 
 
 def _require_module(label: str, module: str) -> None:
+    if module not in sys.modules and find_spec(module) is None:
+        raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")
     try:
         load_extension(f"{module}, which {label} needs,", f"{module}:__name__")
     except OptestError as error:

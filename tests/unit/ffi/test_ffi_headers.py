@@ -253,6 +253,14 @@ def test_what_is_not_there_is_told(tmp_path: Path) -> None:
         read_headers([tmp_path], compiler="no-such-compiler")
 
 
+def test_of_many_headers_a_few_are_named(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"b{number}.h").write_text("int f(void);\n")
+    (tmp_path / "z.h").write_text('#include "nowhere.h"\n')
+    with pytest.raises(UsageError, match=r"refuses [^,]*b0\.h, .*b3\.h and 6 more\n(.|\n)*z\.h:1:.*nowhere\.h"):
+        read_headers([tmp_path])
+
+
 @pytest.mark.blas
 @pytest.mark.skipif(not CBLAS.exists(), reason="needs libopenblas-dev")
 def test_cblas() -> None:

@@ -158,10 +158,10 @@ def test_a_vendors_module_is_imported_when_its_device_is_asked_for(
 
 def test_devices_that_are_not_here_are_unavailable_by_name(torch: FakeTorch) -> None:
     for flag, said in (
-        ("--cambricon", "device Cambricon is unavailable: it needs the vendor's torch_mlu"),
-        ("--ascend", "device Ascend is unavailable: it needs the vendor's torch_npu"),
-        ("--moore", "device Moore is unavailable: it needs the vendor's torch_musa"),
-        ("--kunlun", "device Kunlun is unavailable: it needs the vendor's torch_xmlir"),
+        ("--cambricon", "device Cambricon is unavailable: it needs the vendor's torch_mlu, which is not installed$"),
+        ("--ascend", "device Ascend is unavailable: it needs the vendor's torch_npu, which is not installed$"),
+        ("--moore", "device Moore is unavailable: it needs the vendor's torch_musa, which is not installed$"),
+        ("--kunlun", "device Kunlun is unavailable: it needs the vendor's torch_xmlir, which is not installed$"),
     ):
         with pytest.raises(Unavailable, match=said):
             get_test_devices(get_args([flag]))
