@@ -348,3 +348,12 @@ def test_inductor_leaves_nothing_beside_the_run_and_its_time_is_its_own(tmp_path
     assert "(compiler " in text
     (report,) = (tmp_path / ".optest" / "runs").glob("*/*report*.json")
     assert json.loads(report.read_text())["cases"][0]["timings"]["compile_s"] == result.timings.compile_s
+
+
+def test_what_a_device_does_not_have_is_noted_in_the_run(tmp_path: Path) -> None:
+    tensor = "{tensor: {shape: [2, 3], device: 'spyre:0', device_layout: {stride_map: [3, 1]}}}"
+    write(tmp_path, captured=f"model: m\ncases:\n  - {{name: a, op: torch.neg, inputs: [{tensor}]}}\n")
+    write(tmp_path, both="include: [captured.yaml]\n")
+    results, text = run(tmp_path, "both.yaml")
+    assert statuses(results) == {"m::a": "passed"}
+    assert "note: captured.yaml: device_layout of 1 tensor is not used" in text

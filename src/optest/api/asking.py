@@ -139,7 +139,11 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False) -> 
         target=target,
         cases=chosen,
         revise=known_differences(driver) if sources else _as_judged,
-        notes=(*notes, *(note for each in sources for note in each.notes)),
+        notes=(
+            *notes,
+            *(document.notes if document is not None and not sources else ()),
+            *(note for each in sources for note in each.notes),
+        ),
         problems=problems,
     )
 

@@ -68,6 +68,7 @@ class PlanDocument(BaseModel):
     _source: Source = PrivateAttr()
     _sha256: str = PrivateAttr()
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
+    _notes: tuple[str, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
     _is_model_file: bool = PrivateAttr(default=False)
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
@@ -101,6 +102,11 @@ class PlanDocument(BaseModel):
         A case keeps its index, one without operator is {}.
         """
         return tuple(problem for document in self.family() for problem in document._problems)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What it and the files that it includes state, and no run can do."""
+        return tuple(note for document in self.family() for note in document._notes)
 
     def unread(self, path: Path) -> Collection[str]:
         """Keys of the plan (), of its defaults or of a case ``("cases", 3)`` that hold what could not be read."""
@@ -223,11 +229,12 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
     with collection_paused():
         source = parse_source(raw, file)
         foreign: dict[Path, Problem] = {}
+        notes: tuple[str, ...] = ()
         is_model = is_model_file(source.data)
         if is_model:
             if model:
                 source.data["model"] = model
-            source.data, foreign = translated(source, facts)
+            source.data, foreign, notes = translated(source, facts)
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -253,6 +260,7 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
     document._is_model_file = is_model
     document._sha256 = hashlib.sha256(raw).hexdigest()
     document._problems = tuple(dict.fromkeys(found.values()))
+    document._notes = notes
     document._unread = unread
     document._products = products
     document._model = source.data["name"] if is_model else ""

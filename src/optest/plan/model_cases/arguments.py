@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from optest.plan.forms import Misfit, shown
+from optest.plan.model_cases.tensors import dtype_of
 from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
 
 __all__ = ["keywords", "literal", "value_of"]
@@ -28,8 +29,26 @@ def value_of(value: Any) -> Any:
         return [value_of(each) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    if isinstance(value, dict):
+        hint = (
+            "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
+        )
+        raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
     hint = "keyword arguments stand in kwmap, other Python values in py"
     raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
+
+
+_DTYPES = ("dtype", "out_dtype")
+"""Keyword arguments that are dtypes: there ``fp16`` and ``float16`` can mean nothing else."""
+
+
+def _is_word(value: Any) -> bool:
+    """Text that torch has no constant of, and that is not None."""
+    return isinstance(value, str) and not _TORCH_CONSTANT.fullmatch(value) and value not in _WORDS
+
+
+def _dtype_called(word: str) -> TorchName:
+    return TorchName(f"torch.{dtype_of(word).name}")
 
 
 def _of_text(text: str) -> Any:
@@ -92,7 +111,7 @@ def keywords(
                 hint = "kwmap: {dim: -1, keepdim: true}"
                 raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
             try:
-                found[name] = read(value, path)
+                found[name] = _dtype_called(value) if name in _DTYPES and _is_word(value) else read(value, path)
             except Misfit as misfit:
                 raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
     return found

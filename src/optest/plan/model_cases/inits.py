@@ -113,16 +113,10 @@ _WIDER = "state a wider dtype, or low and high within it"
 
 
 def _rand(given: Any, dtype: DType, _: Sequence[int]) -> Any:
+    """``rand`` and ``uniform``; without bounds integers are drawn as by randint, since all of 0 to 1 would be 0."""
     stated = _taken(given, "low", "high")
     low, high = _range(stated, 0.0, 1.0)
     if dtype.kind is Kind.BOOL or not (dtype.is_inexact or stated):
-        return _RANDINT
-    return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
-
-
-def _uniform(given: Any, dtype: DType, _: Sequence[int]) -> Any:
-    low, high = _range(_taken(given, "low", "high"), 0.0, 1.0)
-    if dtype.kind is Kind.BOOL:
         return _RANDINT
     return {"fill": "uniform", "low": low, "high": high} if dtype.is_inexact else _integers(low, high, dtype)
 
@@ -262,7 +256,7 @@ _INITS: Mapping[str, Callable[[Any, DType, Sequence[int]], Any]] = {
     "ones": _plain("ones"),
     "arange": _arange,
     "randint": _randint,
-    "uniform": _uniform,
+    "uniform": _rand,
     "data": _data,
     "full": _full,
     "eye": _eye,

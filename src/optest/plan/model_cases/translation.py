@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,7 +21,7 @@ from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 
-__all__ = ["is_model_file", "slug", "translated"]
+__all__ = ["Translated", "is_model_file", "slug", "translated"]
 
 _ERRORS = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
@@ -40,8 +40,16 @@ def slug(model: str) -> str:
     return re.sub(r"\W+", "_", model).strip("_").lower()
 
 
-def translated(source: Source, facts: Facts) -> tuple[dict[str, Any], dict[Path, Problem]]:
-    """Return the file as the data of a plan, without what is wrong with it, and that by path."""
+class Translated(NamedTuple):
+    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it."""
+
+    plan: dict[str, Any]
+    problems: dict[Path, Problem]
+    notes: tuple[str, ...]
+
+
+def translated(source: Source, facts: Facts) -> Translated:
+    """Read a file of model cases as the plan that it is."""
     found = dict(source.faults)
     try:
         MODEL_FILE.validate_python(source.data)
@@ -51,7 +59,7 @@ def translated(source: Source, facts: Facts) -> tuple[dict[str, Any], dict[Path,
             for path, problem in problems_of(error, source, known_keys).items()
         }
     translation = _Translation(source, facts, found)
-    return translation.plan(), found
+    return Translated(translation.plan(), found, translation.notes())
 
 
 class _Translation:
@@ -65,6 +73,15 @@ class _Translation:
         self._data = source.data
         self._model = str(source.data.get("model"))
         self._defaults = self._read_defaults()
+        self._with_device_layout = 0
+
+    def notes(self) -> tuple[str, ...]:
+        """What the file states and no run can do."""
+        count = self._with_device_layout
+        if not count:
+            return ()
+        of = "1 tensor" if count == 1 else f"{count:,} tensors"
+        return (f"{self._source.file}: device_layout of {of} is not used: torch lays tensors out by shape and stride",)
 
     def plan(self) -> dict[str, Any]:
         cases = self._data.get("cases")
@@ -139,6 +156,7 @@ class _Translation:
         )
         if path in self._broken:
             return {}
+        self._with_device_layout += tensors.with_device_layout
         call = _text(Call(op, tuple(arguments), named))
         case: dict[str, Any] = {"op": op, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
         case.update(tensors.plan())
@@ -246,6 +264,7 @@ class _Tensors:
         self._dtype = dtype
         self._folder = folder
         self._planned: list[PlannedTensor] = []
+        self.with_device_layout = 0
 
     def add(self, entry: Mapping[str, Any]) -> TensorRef:
         """Note a tensor.
@@ -254,6 +273,7 @@ class _Tensors:
             Misfit: for a layout, dtype or fill that it cannot have.
         """
         self._planned.append(planned(entry, self._dtype, self._folder))
+        self.with_device_layout += "device_layout" in entry
         return TensorRef(len(self._planned) - 1)
 
     def add_file(self, path: str) -> TensorRef:

@@ -76,6 +76,35 @@ def test_what_py_is(written: str, text: str) -> None:
     assert call_of(f"op: torch.f, inputs: [{{py: {written}}}]") == f"torch.f({text})"
 
 
+@pytest.mark.parametrize(
+    ("keyword", "text"),
+    [
+        ("dtype: fp16", "dtype=torch.float16"),
+        ("dtype: float16", "dtype=torch.float16"),
+        ("out_dtype: bf16", "out_dtype=torch.bfloat16"),
+        ("dtype: torch.complex32", "dtype=torch.complex32"),
+        ("dtype: null", "dtype=None"),
+        ("dtype: 'None'", "dtype=None"),
+        ("name: fp16", "name='fp16'"),
+    ],
+)
+def test_the_keyword_dtype_takes_every_word_for_a_dtype(keyword: str, text: str) -> None:
+    for owner in ("attrs", "kwmap"):
+        assert call_of(f"op: torch.f, {owner}: {{{keyword}}}") == f"torch.f({text})"
+
+
+def test_a_word_for_no_dtype_is_said_where_it_stands() -> None:
+    problem = problem_of(file_of("- {name: a, op: torch.f, kwmap: {dtype: fp17}}"))
+    assert problem.path == "$.cases[0].kwmap.dtype"
+    assert problem.message == "unknown dtype 'fp17'"
+    assert "float16" in problem.hint
+
+
+@pytest.mark.parametrize("entry", ["inputs: [{value: {a: 1}}]", "kwmap: {k: {a: 1}}", "attrs: {k: {a: 1}}"])
+def test_a_mapping_is_no_argument_wherever_it_stands(entry: str) -> None:
+    assert "no call of torch takes a mapping" in problem_of(file_of(f"- {{name: a, op: torch.f, {entry}}}")).hint
+
+
 def test_tensors_are_numbered_in_the_order_of_the_call() -> None:
     inputs = f"[{TENSOR}, {{tensor_list: [{{shape: [2]}}, {{shape: [3]}}]}}, {{value: 2}}, {TENSOR}]"
     call = call_of(f"op: torch.f, inputs: {inputs}, attrs: {{dim: -1}}, kwmap: {{out: null}}")

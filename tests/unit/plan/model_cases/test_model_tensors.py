@@ -217,6 +217,7 @@ FILLS = [
     ("", "bool", Fill(kind="randint")),
     ("init: randint, init_args: {high: 1}", "bool", Fill(kind="randint")),
     ("init: uniform", "bool", Fill(kind="randint")),
+    ("init: uniform", "int8", Fill(kind="randint")),
     ("init: randint", "int64", Fill(kind="randint")),
     ("init: randint, init_args: {high: 100}", "int64", Fill(kind="randint", parameters={"low": 0, "high": 100})),
     (

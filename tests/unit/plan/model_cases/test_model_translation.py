@@ -461,5 +461,21 @@ def test_whatever_stands_at_the_top_becomes_cases_or_is_told(top: dict[str, obje
     outcome({"model": "m", **top})
 
 
+def test_a_layout_that_no_device_here_has_is_told_and_ignored() -> None:
+    layout = "device_layout: {device_size: [2, 64], stride_map: [64, 1], device_dtype: fp16}"
+    text = file_of(f"""
+        - {{name: a, op: torch.neg, inputs: [{{tensor: {{shape: [2, 3], {layout}}}}}]}}
+        - {{name: b, op: torch.cat, inputs: [{{tensor_list: [{{shape: [2, 3], {layout}}}, {{shape: [2, 3]}}]}}]}}
+        - {{name: c, op: torch.neg, inputs: [{{tensor: {{shape: [2, 3]}}}}]}}
+    """)
+    document = parse_plan(text.encode(), "m.yaml")
+    assert document.notes == (
+        "m.yaml: device_layout of 2 tensors is not used: torch lays tensors out by shape and stride",
+    )
+    laid_out, _, plain = cases_of_document(document)
+    assert laid_out.inputs == plain.inputs
+    assert parse_plan(file_of(f"- {{name: a, op: torch.neg, inputs: [{TENSOR}]}}").encode(), "m.yaml").notes == ()
+
+
 def test_the_property_sees_cases_and_not_problems_alone() -> None:
     assert outcome({"model": "m", "cases": [{"name": "a", "op": "torch.add", "inputs": [{"tensor": {"shape": [2]}}]}]})
