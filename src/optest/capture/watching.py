@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from optest.capture.naming import NamedCall, NoCase, named_aten, named_torch
 from optest.capture.places import is_of_initialisation, place_of_call
@@ -23,6 +24,7 @@ RANDOM = "draw random numbers, so no result is the right one"
 INITIALISATION = "make, initialise or load parameters"
 VACUOUS = "return no finite number, so a pass would prove little"
 
+AUTOCAST = "are refused without autocast, which no case has: capture what it makes of them with --level aten"
 EMPTY = "return no elements, so nothing can be compared"
 
 
@@ -56,9 +58,12 @@ class _Watch:
             self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):
             self._recorder.leave_out(made.op, VACUOUS)
+        elif not _is_autocast():
+            self._recorder.take(made, place_of_call())
+        elif _is_refused_without_autocast(function, args, kwargs):
+            self._recorder.leave_out(made.op, AUTOCAST)
         else:
-            notes = {"under autocast": None} if _is_autocast() else None
-            self._recorder.take(made, place_of_call(), notes)
+            self._recorder.take(made, place_of_call(), {"under autocast": None})
         return returned
 
     def _described(
@@ -72,6 +77,19 @@ class _Watch:
             return described(named), ""
         except NoCase as reason:
             return None, str(reason)
+
+
+def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the call needs the dtypes that autocast makes of its tensors; asked on copies."""
+    device = next((each.device.type for each in tensors_of((args, kwargs))), "cpu")
+    given, named = tree_map_only(torch.Tensor, lambda each: each.detach().clone(), (args, dict(kwargs)))
+    without = torch.autocast(device if torch.amp.is_autocast_available(device) else "cpu", enabled=False)
+    try:
+        with without, torch.no_grad():
+            function(*given, **named)
+    except (RuntimeError, TypeError, ValueError):
+        return True
+    return False
 
 
 def _holds_number(returned: Any) -> bool:
