@@ -67,11 +67,14 @@ class Printed:
             return False
 
     def text(self) -> str:
-        """What was printed, from its beginning; the next text begins anew."""
-        if not os.fstat(self._file).st_size:
+        """What was printed, from its beginning, of much of it whole lines; the next text begins anew."""
+        size = os.fstat(self._file).st_size
+        if not size:
             return ""
         os.lseek(self._file, 0, os.SEEK_SET)
         found = os.read(self._file, _MOST_BYTES)
+        if size > _MOST_BYTES:
+            found = found[: found.rfind(b"\n") + 1] or found
         os.ftruncate(self._file, 0)
         os.lseek(self._file, 0, os.SEEK_SET)
         return found.decode(errors="replace")

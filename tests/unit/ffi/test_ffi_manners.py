@@ -61,6 +61,16 @@ def test_what_is_printed_in_c_is_caught_with_its_calls_counted(capfd: pytest.Cap
     assert capfd.readouterr().out == "before\nbehind\n"
 
 
+@pytest.mark.parametrize(("printed_each_time", "length"), [(b"a line of a few words\n", 1980), (b"no line ", 2000)])
+def test_of_much_that_is_printed_whole_lines_are_kept(printed_each_time: bytes, length: int) -> None:
+    printed = Printed()
+    with printed:
+        os.write(1, printed_each_time * 300)
+    text = printed.text()
+    assert text.encode() == (printed_each_time * 300)[:length]
+    printed.close()
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_standard_output_that_was_closed_is_told_and_there_again(

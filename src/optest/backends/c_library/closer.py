@@ -125,7 +125,7 @@ class CloserLook:
             if not self._first.is_same(answer):
                 where = where_different(self._first, answer)
                 raise Fault(
-                    Reason.STATE, f"{where} is another one in one of many equal calls, the {count + 1}th of these"
+                    Reason.STATE, f"{where} is another one in one of many equal calls, number {count + 1} of these"
                 )
 
     def _asked(self, values: Mapping[str, Array], pointers: Pointers) -> Answer:
