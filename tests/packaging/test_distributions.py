@@ -71,9 +71,22 @@ def test_the_wheel_runs_in_a_clean_environment(clean: Path, tmp_path: Path) -> N
     assert "optest" in said(clean / "python", "-m", "optest", "--version", cwd=tmp_path)
 
 
+@pytest.mark.heavy
+def test_the_sdist_installs_and_runs(built: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", with_pip=True)
+    programs = tmp_path / "other" / "bin"
+    (sdist,) = built.glob("*.tar.gz")
+    said(programs / "python", "-m", "pip", "install", "--quiet", sdist, cwd=tmp_path)
+    printed = said(programs / "optest", "run", "--plan", ROOT / "examples/quickstart/plan.yaml", "-q", cwd=tmp_path)
+    assert "41 passed" in printed
+
+
 def test_a_plugin_of_another_distribution(clean: Path, tmp_path: Path) -> None:
     said(clean / "python", "-m", "pip", "install", "--quiet", PLUGIN, cwd=tmp_path)
     assert "hardshrink" in said(clean / "optest", "list", "operators", cwd=tmp_path)
+    installed = said(clean / "optest", "doctor", cwd=tmp_path)
+    assert "installed, optest.operators: hardshrink (optest_hardshrink.operator:" in installed
+    assert "installed, optest.backends: blocked (optest_hardshrink.backend:" in installed
     plan = PLUGIN / "plan.yaml"
     table = tmp_path / "results.csv"
     said(clean / "optest", "run", "--plan", plan, "--report", "csv", "--report-path", table, cwd=tmp_path)

@@ -10,11 +10,12 @@ from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.errors import Unavailable
-from optest.registry import version_of
+from optest.registry import load_entry_points, version_of
 from optest.settings import plugin_modules
 
 __all__ = ["doctor"]
 
+_GROUPS = ("optest.plugins", "optest.operators", "optest.backends", "optest.reporters")
 _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
 _EXTRAS = {
     "torch": "optest[torch]",
@@ -35,7 +36,7 @@ def doctor(backend: str | None = None) -> Iterator[str]:
     if backend is None:
         yield f"optest {__version__}, Python {platform.python_version()}, {platform.platform()}"
         yield from _packages()
-        yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
+        yield from _plugins()
         yield f"C++ compiler: {shutil.which('g++') or shutil.which('c++') or 'none found'}"
     yield "backends:"
     for name in backend_manager.names() if backend is None else (backend,):
@@ -48,6 +49,15 @@ def _packages() -> Iterator[str]:
     for package, remedy in _EXTRAS.items():
         version = version_of(package)
         yield f"  {package} {version}" if version else f"  {package} is not installed: pip install '{remedy}'"
+
+
+def _plugins() -> Iterator[str]:
+    """What OPTEST_PLUGINS names, and what installed packages bring by their entry points."""
+    yield f"plug-ins: {', '.join(plugin_modules()) or 'none (OPTEST_PLUGINS is empty)'}"
+    for group in _GROUPS:
+        installed = ", ".join(f"{name} ({path})" for name, path in load_entry_points(group))
+        if installed:
+            yield f"  installed, {group}: {installed}"
 
 
 def _backend(name: str) -> Iterator[str]:
