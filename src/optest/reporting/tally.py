@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from optest.spec import BAD_STATUSES, CaseResult, Evidence, Status
+from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
 __all__ = ["GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
 
@@ -24,6 +24,8 @@ class GroupTally:
 
     statuses: Counter[Status] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    executed: int = 0
+    """Those that were run for themselves: neither left out, nor found wrong before anything ran."""
     shared: int = 0
     operators: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
@@ -36,16 +38,13 @@ class GroupTally:
             self.reasons[result.reason.value] += 1
         self.operators.add(result.operator)
         self.keys.add(result.key)
-        if result.status is Status.SKIPPED:
+        if result.status is Status.SKIPPED or (result.reason is Reason.BAD_CASE and not spent_s(result)):
             return
         if result.duplicate_of is None:
+            self.executed += 1
             self.spent_s += spent_s(result)
         else:
             self.shared += 1
-
-    @property
-    def executed(self) -> int:
-        return sum(self.statuses.values()) - self.statuses[Status.SKIPPED] - self.shared
 
     @property
     def bad(self) -> int:

@@ -13,7 +13,7 @@ from optest.reporting import make_reporter
 from optest.reporting.json_report import report_text
 from optest.reporting.markdown import markdown_text
 from optest.reporting.tally import Tally, model_of
-from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status
+from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status, Timings
 
 Make = Callable[..., CaseResult]
 
@@ -46,6 +46,20 @@ def test_shared_executions_are_counted_apart(results: list[CaseResult]) -> None:
         for name, each in tally.models.items()
     }
     assert figures == {"gpt": (2, 0, 0.5, 1, 2), "llama": (0, 2, 0.5, 1, 3)}
+
+
+def test_what_was_found_wrong_before_anything_ran_is_neither_executed_nor_covered(result: Make) -> None:
+    wrong = {"tags": ("model_gpt",), "reason": Reason.BAD_CASE, "message": "no such position"}
+    before = result(id="gpt::before", operator="torch.gather", timings=Timings(), **wrong)
+    same = result(id="gpt::same", operator="torch.gather", timings=Timings(), duplicate_of="gpt::before", **wrong)
+    refused = result(id="gpt::refused", operator="torch.add", timings=Timings(reference_s=0.007), **wrong)
+    tally = Tally()
+    for each in (before, same, refused):
+        tally.add(each)
+    assert (tally.all.executed, tally.all.shared, tally.all.pass_rate, tally.all.bad) == (1, 0, 0.0, 3)
+    assert "  1 of the 8 operators that the backend declares (12.5%)" in shown(
+        [before, same, refused], options=DECLARED
+    )
 
 
 def test_a_model_of_which_nothing_ran_has_no_pass_rate(result: Make) -> None:
