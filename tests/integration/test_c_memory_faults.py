@@ -58,7 +58,7 @@ FAULTS = [
     *("one_ulp_by_alignment", "wrong_by_alignment", "one_ulp_by_threads", "wrong_by_threads"),
     *("aborts", "divides_by_zero", "reads_fresh_heap", "leaves_files_open", "leaves_threads"),
     *("changes_folder", "closes_output", "blocks_signals", "adds_variable"),
-    *("changes_input", "skips_last", "refuses"),
+    *("changes_input", "skips_last", "refuses", "reads_before"),
 ]
 """In the order of the C enumeration."""
 
@@ -115,6 +115,7 @@ int infiniopTanh(void *d, void *w, size_t size, float *y, const float *x, void *
     ++calls;
     switch (fault) {
     case READS_BEHIND: zero = 0 * ((const volatile char *)(x + N))[2]; break;
+    case READS_BEFORE: y[0] += x[-1]; break;
     case WRITES_BEHIND: y[N] = 0; break;
     case WRITES_FAR_BEHIND: y[N + 20] = 0; break;
     case WRONG_NOW_AND_THEN: if (rand() % 5 == 0) y[1] = 3; break;
@@ -530,6 +531,12 @@ def case(op: str, *shapes: Any, **further: Any) -> dict[str, Any]:
             Reason.OUT_OF_BOUNDS,
             "memory was written 80 bytes behind the end of output out (float32[4x5]), 21 elements behind the last",
         ),
+        (
+            "reads_before",  # which crashes where the tensor begins with a page, when it is looked at closer
+            {"probes": "guards"},
+            Reason.READ_OUT_OF_BOUNDS,
+            "memory was read 4 bytes before the start of input input (float32[4x5]), 1 element before the first",
+        ),
         ("aborts", {}, Reason.SIGNAL, "SIGABRT"),
         ("divides_by_zero", {}, Reason.SIGNAL, "SIGFPE"),
     ],
@@ -549,6 +556,17 @@ def test_a_crash_says_what_it_touched(
     assert (crashed.status, crashed.reason) == (Status.CRASHED, reason), crashed.verdict.message
     assert words in crashed.verdict.message
     assert other.status is Status.PASSED, "a crash ends its case alone"
+
+
+def test_a_first_call_that_is_wrong_by_its_place_is_said_to_be_so(
+    objects: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call of all finds its tensors elsewhere than the second, and another one finds them there, too."""
+    monkeypatch.setenv("SHIM_FAULT", str(FAULTS.index("wrong_by_alignment")))
+    place = {"library": objects, "headers": str(Path(objects[0]).parent / "include")}
+    (found,) = answer(tmp_path, [case("tanh", [4, 5])], **place)
+    assert found.reason is Reason.VALUE, found.verdict.message
+    assert found.verdict.message.startswith("with the tensors at other addresses: out: 1 of 20 elements is off")
 
 
 def test_a_large_input_may_be_read_alone(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
@@ -91,6 +92,17 @@ class _Clock:
         self._phase, self._since = phase, now
         if self._announce is not None:
             self._announce(phase)
+
+    @contextmanager
+    def announced(self, phase: Phase) -> Iterator[None]:
+        """While inside, it is that phase for whoever watches; the time stays that of the one that goes on."""
+        if self._announce is not None:
+            self._announce(phase)
+        try:
+            yield
+        finally:
+            if self._announce is not None:
+                self._announce(self._phase)
 
     def count(self, phase: Phase, seconds: float) -> None:
         """Add what a phase took that was announced for several at once."""
@@ -280,7 +292,8 @@ class _Run:
             return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
         clock.enter(_COMPARE)
         verdicts = [
-            excused(each, _verdict(each, driver, inputs, expected, answer, every_measure, known)) for each in cases
+            excused(each, _verdict(each, driver, inputs, expected, answer, every_measure, clock, known))
+            for each in cases
         ]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
             clock.enter(_BENCHMARK)
@@ -309,7 +322,7 @@ def _timed(
     """
 
     def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        return _verdict(case, who, inputs, expected, _Answer(outputs, ()), every_measure=False)
+        return _verdict(case, who, inputs, expected, _Answer(outputs, ()), False, _Clock(None))
 
     specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
     return benchmark_of(case, driver, inputs, specs, judged, bench)
@@ -344,11 +357,13 @@ def _verdict(
     expected: Sequence[Expected] | None,
     answer: _Answer,
     every_measure: bool,
+    clock: _Clock,
     known: Verdict | None = None,
 ) -> Verdict:
     """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
 
-    ``known`` is the verdict on the answer's values, where that was found before.
+    A backend that is asked once more is told to the ``clock``. ``known`` is the verdict on the answer's values, where
+    that was found before.
     """
     if case.expects_error is not None:
         return refusal_verdict(case.expects_error, answer.fault)
@@ -367,7 +382,7 @@ def _verdict(
             with Border("the comparison", _INTERNAL):
                 verdict = _judged(case, driver, inputs, expected, answer, every_measure)
         if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
-            with Border("the backend's `blame`", Reason.RAISED):
+            with Border("the backend's `blame`", Reason.RAISED), clock.announced(_RUN):
                 driver.blame(case, [array.view() for array in inputs])
         if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
             verdict = _further_judged(case, driver, inputs, expected, answer, verdict)

@@ -100,9 +100,11 @@ class Probe:
         very_first = self._calls.answer(_ALONE, places[-1]) if self._policy.calls_often else None
         first = self._calls.answer(FIRST, home)
         examined = Examined(outputs=first.outputs)
-        if very_first is not None and not first.is_same(very_first):
-            examined.add(very_first, "in the first call of all", Reason.STATE)
         others, grew = self._answers_beside_others(first, places[1:])
+        if very_first is not None and not first.is_same(very_first):
+            there = [other.answer for other in others if other.place is places[-1]]
+            if not any(very_first.is_same(answer) for answer in there):  # else it is the place, and no first call
+                examined.add(very_first, "in the first call of all", Reason.STATE)
         late = home.written_since()
         if late is not None:
             raise Fault(Reason.UNWRITTEN, f"{late} was still written after the call had returned")
