@@ -84,6 +84,10 @@ def test_what_cannot_be_one_graph_is_told_by_the_operator() -> None:
     with pytest.raises(Fault, match=r"inductor: .*: .*aten\.equal") as raised:
         compiled(lambda given: [torch.equal(given, given + 1)], [ROWS], _by("inductor"), refuses=False)
     assert raised.value.reason is Reason.COMPILE
+    told = raised.value.details["exception"]
+    assert "Hint: " in told
+    assert "from user code" not in told  # it would be optest's
+    assert ".py" not in told
 
 
 def test_a_refusal_stays_what_it_is() -> None:

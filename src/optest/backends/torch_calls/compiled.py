@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -191,4 +192,8 @@ _EXPLAINED = "Explanation: "
 
 
 def _details(error: BaseException) -> dict[str, Any]:
-    return {"exception": f"{type(error).__name__}: {error}"[:4000]}
+    """Torch's own words, without the frames of optest that it takes for the user's code."""
+    return {"exception": f"{type(error).__name__}: {_FRAMES_OF_OPTEST.sub('', str(error))}"[:4000]}
+
+
+_FRAMES_OF_OPTEST = re.compile(r"\n+from user code:\n.*?(?=\n\n\S|\Z)", re.DOTALL)
