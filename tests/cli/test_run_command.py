@@ -103,6 +103,10 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
         (["--maxfail", "-1"], "--maxfail is -1"),
         (["--rounds", "0"], "--rounds is 0"),
         (["--seed", "1", "--seed", "2"], "--seed is given 2 times"),
+        (
+            ["--plan", "a.yaml", "--plan", "b.yaml"],
+            "--plan is given 3 times, but should be given once; a plan includes",
+        ),
         (["--torch-device", "cuda"], "--torch-device is not for backend numpy"),
         (["--jobs", "2", "--isolate", "none"], "--jobs"),
         (["--tolerance", "rtol=1,rell=2"], "rell"),

@@ -53,7 +53,9 @@ def _click_option(option: Option, text: str) -> Callable[[Function], Function]:
 def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
     """The one value of an option that is not repeatable, None if it was not given."""
     if len(values) > 1:
-        raise click.UsageError(f"{parameter.opts[-1]} is given {len(values)} times, but should be given once")
+        name = next((each for each in parameter.opts if each.startswith("--")), parameter.opts[-1])
+        several = "; a plan includes several files: include: [a.yaml, b.yaml]" if parameter.name == "plan" else ""
+        raise click.UsageError(f"{name} is given {len(values)} times, but should be given once{several}")
     return values[0] if values else None
 
 

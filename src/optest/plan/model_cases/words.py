@@ -51,6 +51,9 @@ _EXAMPLES = {
 }
 _ITEMS = {"cases": f"- {_CASE}", "inputs": "- tensor: {shape: [2, 3]}"}
 _OF_A_PLAN = re.compile("relu|input0|indent|margin|tolerance:")
+_CUT_OFF = re.compile(r"[()\[\]]")
+"""In a key: what YAML left over of ``{py: (slice(None), 2)}``, where a comma begins the next key."""
+
 _LEVELS: dict[str, Path] = {
     "the file": (),
     "the defaults": ("defaults",),
@@ -90,6 +93,8 @@ def _owner(path: Path) -> str:
 
 def _remedy(path: Path, known_keys: Callable[[Path], Collection[str]]) -> str:
     name, known = str(path[-1]), known_keys(path[:-1])
+    if _CUT_OFF.search(name):
+        return "between { and } a value with commas stands in quotes: {py: '(slice(None), 2)'}"
     near = nearest(name, known)
     if near:
         return f"did you mean {near}?"

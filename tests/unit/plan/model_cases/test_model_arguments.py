@@ -100,6 +100,11 @@ def test_a_word_for_no_dtype_is_said_where_it_stands() -> None:
     assert "float16" in problem.hint
 
 
+@pytest.mark.parametrize("entry", ["{py: (slice(None), 2)}", "{value: (2, 3)}"])
+def test_a_comma_that_begins_another_key_is_said(entry: str) -> None:
+    assert "stands in quotes" in problem_of(file_of(f"- {{name: a, op: torch.f, inputs: [{entry}]}}")).hint
+
+
 @pytest.mark.parametrize("entry", ["inputs: [{value: {a: 1}}]", "kwmap: {k: {a: 1}}", "attrs: {k: {a: 1}}"])
 def test_a_mapping_is_no_argument_wherever_it_stands(entry: str) -> None:
     assert "no call of torch takes a mapping" in problem_of(file_of(f"- {{name: a, op: torch.f, {entry}}}")).hint
