@@ -26,6 +26,7 @@ __all__ = [
     "of_every_magnitude",
     "of_every_size",
     "of_every_value",
+    "of_one_element",
     "refused",
     "standard",
     "variations",
@@ -260,6 +261,11 @@ def of_every_value(attributes: Mapping[str, Any] | None = None) -> Iterator[Samp
     """Every value of the 16-bit floats, for functions of one number."""
     counted = call(attributes, input=(1 << 16,), generator="optest.operators.every_value:EveryValue")
     yield from variations("exhaustive", [counted], dtypes=_FLOATS[1:], tier=Tier.FULL)
+
+
+def of_one_element(*calls: Call, dtypes: Sequence[str] = ("float32", "float16")) -> Iterator[Sample]:
+    """Every size is 1: kernels return early there, or take another way."""
+    yield from variations("sizes", calls, dtypes=dtypes)
 
 
 def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.samples import LARGE_SIZE, call, in_every_layout, integer_exact, refused, standard, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    call,
+    in_every_layout,
+    integer_exact,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+)
 from optest.operators.variants import FLOATS
 from optest.spec import Sample, Tier
 
@@ -98,6 +107,8 @@ def _sizes() -> Iterator[Sample]:
     calls += [_ask((1, 1, 5, 8), (1, 1, 9, 8), (1, 1, 9, n)) for n in (1, 7, 17, 33)]
     calls += [_ask((0, 2, 5, 8), (0, 2, 7, 8)), _ask((1, 2, 0, 8), (1, 2, 7, 8)), _ask((1, 2, 5, 8), (1, 2, 0, 8))]
     yield from variations("sizes", calls, dtypes=("float32", "float16"))
+    yield from variations("sizes", [_ask((1, 1, 5, 257), (1, 1, 9, 257))], dtypes=("float32", "float16"))
+    yield from of_one_element(_ask((1, 1, 1, 1), (1, 1, 1, 1)), _ask((1, 1), (1, 1), is_causal=True))
     large = [_ask((65_537, 1, 1, 2), (65_537, 1, 2, 2)), _ask((2, 16, 129, 17), (2, 16, 5, 17))]
     yield from variations("sizes", large, dtypes=("float32",))  # more heads, and more results, than 16 bits count
 

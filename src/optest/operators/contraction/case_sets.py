@@ -11,6 +11,7 @@ from optest.operators.samples import (
     in_every_layout,
     in_layouts_at_once,
     integer_exact,
+    of_one_element,
     refused,
     standard,
     variations,
@@ -100,6 +101,7 @@ def matmul_samples() -> Iterator[Sample]:
         [call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))]
     )
     yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1), other=(1, 1)), call(input=(1,), other=(1,)))
     yield from variations(
         "long", [call(input=(256, 4096), other=(4096, 256))], dtypes=("float32", "bfloat16"), tier=Tier.FULL
     )
@@ -119,6 +121,7 @@ def bmm_samples() -> Iterator[Sample]:
     yield from accumulator([call(input=(2, 5, 65), mat2=(2, 65, 3))])
     yield from integer_exact([*calls, call(input=(2, 3, 1025), mat2=(2, 1025, 9))])
     yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
+    yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
     yield from refused(
         [
             call(input=(2, 3, 4), mat2=(1, 4, 5)),
@@ -197,6 +200,7 @@ def gemm_samples() -> Iterator[Sample]:
         [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]
     )
     yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
+    yield from of_one_element(call(scaled, a=(1, 1), b=(1, 1), c=(1, 1)), call(a=(1, 1), b=(1, 1)))
     yield from refused(
         [
             call(a=(3, 4), b=(5, 6)),
@@ -267,6 +271,7 @@ def linear_samples() -> Iterator[Sample]:
     yield from accumulator([call(input=(5, 65), weight=(3, 65), bias=(3,)), call(input=(5, 65), weight=(3, 65))])
     yield from integer_exact([*calls, call(input=(3, 1025), weight=(9, 1025), bias=(9,))])
     yield from zero_mean([call(input=(16, 1025), weight=(17, 1025), bias=(17,))])
+    yield from of_one_element(call(input=(1, 1), weight=(1, 1), bias=(1,)), call(input=(1,), weight=(1, 1)))
     yield from refused(
         [
             call(input=(3, 4), weight=(4, 5)),
@@ -297,7 +302,7 @@ def einsum_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from special_operands(calls[:2], "operands0", "operands1")
-    yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)))
+    yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)), ask("ij,jk->ik", (65_537, 2), (2, 3)))
     equations = [
         ask("ij,jk", (5, 7), (7, 3)),
         ask("ji,jk->ki", (7, 5), (7, 3)),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.contraction.case_sets import accumulator, beyond_16_bits, special_operands
-from optest.operators.samples import Call, call, integer_exact, refused, standard, variations, zero_mean
+from optest.operators.samples import Call, call, integer_exact, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
@@ -50,6 +50,7 @@ def conv1d_samples() -> Iterator[Sample]:
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from accumulator([call({"padding": 1}, input=(1, 9, 12), weight=(3, 9, 5), bias=(3,))])
     yield from integer_exact([*calls, call(input=(1, 129, 12), weight=(3, 129, 8), bias=(3,))])
+    yield from of_one_element(call(input=(1, 1, 1), weight=(1, 1, 1), bias=(1,)))
     yield from zero_mean([call(input=(1, 129, 30), weight=(33, 129, 8))])
     yield from refused(
         [
@@ -89,6 +90,9 @@ def conv2d_samples() -> Iterator[Sample]:
     )
     yield from _special(calls)
     yield from variations("sizes", _channels(), dtypes=("float32",))
+    wide = call({"padding": 1}, input=(1, 2, 5, 257), weight=(3, 2, 3, 3), bias=(3,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1, 1, 1), weight=(1, 1, 1, 1), bias=(1,)))
     yield from beyond_16_bits(
         call({"padding": 1}, input=(1, 2, 130, 260), weight=(2, 2, 3, 3)),
         call(input=(65_537, 1, 2, 2), weight=(1, 1, 2, 2), bias=(1,)),
@@ -138,6 +142,9 @@ def conv3d_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from _special(calls)
+    wide = call({"padding": 1}, input=(1, 2, 3, 4, 257), weight=(3, 2, 2, 3, 3), bias=(3,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1, 1, 1, 1), weight=(1, 1, 1, 1, 1), bias=(1,)))
     each = {"padding": (0, 1, 2), "stride": (1, 2, 3), "dilation": (3, 1, 2)}
     attributes = [
         call({"padding": (1, 0, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),

@@ -13,6 +13,8 @@ from optest.operators.samples import (
     call,
     in_every_dtype,
     in_every_layout,
+    in_layouts_at_once,
+    of_one_element,
     refused,
     standard,
     variations,
@@ -69,6 +71,8 @@ def _indexed(
     yield from in_every_layout(calls[:1])
     yield from variations("sizes", _of(source, ("float32", "float16"), map(sized, SIZES)))
     yield from variations("special", _of(source, _FLOATS, _filled(calls[:2], **fills)))
+    for each in in_layouts_at_once(calls[:1]):
+        yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
 
 
 def gather_samples() -> Iterator[Sample]:
@@ -105,6 +109,8 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, input=(), index=())
     yield call({"dim": 0}, input=(), index=(3,))
     yield call({"dim": 1}, input=(4, 5), index=(4, 0))
+    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2))
+    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3))
 
 
 def _index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
@@ -175,6 +181,8 @@ def _scatter_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, input=(), index=(), src=())
     yield call({"dim": 0}, input=(), index=(3,), src=(3,))
     yield call({"dim": 1}, input=(4, 5), index=(4, 0), src=(4, 2))
+    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2), src=(2, 6, 3, 2))
+    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3))
 
 
 def embedding_samples() -> Iterator[Sample]:
@@ -205,6 +213,8 @@ def embedding_samples() -> Iterator[Sample]:
     ]
     yield from refused(wrong)
     yield from _outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
+    yield from variations("attributes", [call(weight=(5, 3), indices=(2, 3, 2, 2))])
+    yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())
 
 
 def topk_samples() -> Iterator[Sample]:

@@ -12,6 +12,7 @@ from optest.operators.samples import (
     call,
     in_every_layout,
     of_every_size,
+    of_one_element,
     refused,
     standard,
     variations,
@@ -117,6 +118,8 @@ def reshape_samples() -> Iterator[Sample]:
             call({"shape": [1, 1]}, input=()),
             call({"shape": [-1, 3]}, input=(0, 3)),
             call({"shape": [0, 5]}, input=(5, 0, 2)),
+            call({"shape": [6, -1]}, input=(2, 3, 5, 3)),
+            call({"shape": [4, 3, -1]}, input=(2, 3, 2, 5, 3)),
         ],
         [
             call({"shape": [5, 5]}, input=(4, 6)),
@@ -254,4 +257,7 @@ def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
             call(input=(0, 4, 4)),
         ],
         [call(input=(5,)), call(input=())],
+    )
+    yield from of_one_element(
+        call(input=(1, 1)), call({"diagonal": 1}, input=(1, 1)), call({"diagonal": -1}, input=(1, 1))
     )

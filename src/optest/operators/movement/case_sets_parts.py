@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.movement.case_sets import moved
-from optest.operators.samples import call, refused, variations
+from optest.operators.samples import call, of_one_element, refused, variations
 from optest.operators.variants import MIXED
 from optest.spec import Sample, Tier
 
@@ -46,6 +46,7 @@ def concat_samples() -> Iterator[Sample]:
         "tensors1": {"shape": (4, 3), "strides": (0, 1)},
     }
     yield from variations("layouts", [call({"dim": 1}, **scattered), call({"dim": 0}, tensors0=(3,), tensors1=(4,))])
+    yield from of_one_element(call({"dim": 0}, tensors0=(1,), tensors1=(1,)), call({"dim": 0}, tensors0=(1, 1)))
 
 
 def _concat_attributes() -> Iterator[dict[str, Any]]:
@@ -94,6 +95,9 @@ def split_samples() -> Iterator[Sample]:
             call({"split_size": 1}, input=()),
         ],
     )
+    whole = [call({"split_size": 3, "dim": 1}, input=(3, n)) for n in (16, 32, 257, 1023)]
+    yield from variations("sizes", whole, dtypes=("float32", "int8"))
+    yield from of_one_element(call({"split_size": 1}, input=(1,)), call({"split_size": 3, "dim": 1}, input=(1, 1)))
 
 
 def slice_samples() -> Iterator[Sample]:
@@ -138,6 +142,11 @@ def slice_samples() -> Iterator[Sample]:
             call({"dim": 0, "start": 0, "end": 1}, input=()),
         ],
     )
+    ends: list[dict[str, Any]] = [
+        {"dim": 0, "start": 0, "end": 1},
+        {"dim": 0, "start": -1, "end": _FARTHEST, "step": 2},
+    ]
+    yield from of_one_element(*(call(attributes, input=(1,)) for attributes in ends))
 
 
 def pad_samples() -> Iterator[Sample]:
@@ -159,6 +168,8 @@ def pad_samples() -> Iterator[Sample]:
         ],
     )
     yield from refused([call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,))])
+    alone = [call({"pad": [1, 2], "value": 1.5}, input=(1,)), call({"pad": [2, 1], "mode": "replicate"}, input=(1, 1))]
+    yield from of_one_element(*alone)
     values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]
     yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
     yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))

@@ -10,6 +10,7 @@ from optest.operators.samples import (
     SIZES,
     call,
     in_every_layout,
+    of_one_element,
     refused,
     standard,
     variations,
@@ -143,6 +144,7 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from _of_rows(whole)
     yield from _with_statistics(whole)
     yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
         [
             call({"normalized_shape": [5]}, input=(3, 4)),
@@ -185,6 +187,7 @@ def rms_norm_samples() -> Iterator[Sample]:
     yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
     tiny = [_filled(whole((4,), 65), _normal(0.0, std)) for std in (1e-3, 3e-4)]
     yield from variations("epsilon", tiny, dtypes=_HALVES)  # of none
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
         [
             call({"normalized_shape": [5]}, input=(3, 4)),
@@ -315,6 +318,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=_HALVES)
     yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
+    yield from of_one_element(_channelwise(1, 1), _channelwise(1, 1, 1))
     yield from _refused_channels()
 
 

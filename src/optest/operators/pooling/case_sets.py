@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.samples import call, refused, standard, variations, zero_mean
+from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
@@ -28,6 +28,8 @@ def max_pool2d_samples() -> Iterator[Sample]:
         sizes=_SIZES,
     )
     yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
+    yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
+    yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
     yield from variations("attributes", _walks(dilations=[(1, 1), (2, 1), (1, 3)]), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
@@ -71,6 +73,8 @@ def avg_pool2d_samples() -> Iterator[Sample]:
         sizes=_SIZES,
     )
     yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
+    yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
+    yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
     yield from variations("attributes", _walks(dilations=None), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
@@ -150,6 +154,8 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
         call({"output_size": 1}, input=(65_537, 1, 2, 2)),
     ]
     yield from variations("sizes", large, dtypes=("float32",))
+    yield from variations("sizes", [call({"output_size": (2, 3)}, input=(1, 2, 3, 257))], dtypes=("float16",))
+    yield from of_one_element(call({"output_size": 1}, input=(1, 1, 1, 1)))
     attributes = [
         call({"output_size": size}, input=(1, 2, 7, 10))
         for size in ((1, 1), (7, 10), (5, 3), (3, 5), (1, 10), (7, 1), (9, 13), (6, 9), (0, 2))

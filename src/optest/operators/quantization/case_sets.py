@@ -7,7 +7,7 @@ from typing import Any
 
 from optest.operators.quantization.descriptors import DEQUANTIZED, QUANTIZED
 from optest.operators.quantization.inference import INTEGERS
-from optest.operators.samples import SIZES, call, in_every_layout, refused, variations
+from optest.operators.samples import SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
 from optest.spec import Sample, Tier
 
 __all__ = ["dequantize_samples", "quantize_samples"]
@@ -46,6 +46,13 @@ def quantize_samples() -> Iterator[Sample]:
         call(dtypes=("float32", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
     ]
     yield from refused(wrong)
+    halves = ("float16", "float32", "int8")
+    yield from in_layouts_at_once([call({"axis": 0}, dtypes=halves, input=(5, 7), scale=(5,), zero_point=(5,))])
+    for axis in (1, 3):
+        deep = call({"axis": axis}, dtypes=halves, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
+        yield from variations("attributes", [deep])
+    many = call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(17, 4099), scale=(17,), zero_point=(17,))
+    yield from variations("sizes", [many])
     large = call(dtypes=("float32", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
     yield from variations("sizes", [large], tier=Tier.FULL)
 
@@ -148,6 +155,14 @@ def dequantize_samples() -> Iterator[Sample]:
         call(dtypes=("int8", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
     ]
     yield from refused(wrong)
+    names = ("int8", "float32", "int8")
+    for stated in ({"axis": 0}, {"axis": 0, "dtype": "float16"}):
+        yield from in_layouts_at_once([call(stated, dtypes=names, input=(5, 7), scale=(5,), zero_point=(5,))])
+    for axis in (1, 3):
+        deep = call({"axis": axis}, dtypes=names, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
+        yield from variations("attributes", [deep])
+    many = call({"axis": 0}, dtypes=names, input=(17, 4099), scale=(17,), zero_point=(17,))
+    yield from variations("sizes", [many])
     large = call(dtypes=("int8", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
     yield from variations("sizes", [large], tier=Tier.FULL)
 

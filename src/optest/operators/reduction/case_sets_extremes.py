@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim, many_rows
-from optest.operators.samples import SIZES, call, in_every_layout, refused, standard, variations
+from optest.operators.samples import (
+    SIZES,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+)
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
@@ -95,6 +104,9 @@ def _several_dims() -> Iterator[Sample]:
         special=False,
     )
     yield from variations("attributes", every_dim(), dtypes=("float32",))
+    scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
+    yield from variations("attributes", scalars, dtypes=("float32", "int32"))
+    yield from of_one_element(call({"dim": 1}, input=(1, 1)), call(input=(1,)))
     yield from _values(calls)
     yield from refused(
         [
@@ -196,6 +208,13 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
             )
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call(input=(0,)), call({"dim": 0}, input=(3, 0))])
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4))])
+    for fill in ("ones", "zeros"):
+        scalars = [call(input=(), generator=fill), call({"dim": 0, "keepdim": True}, input=(), generator=fill)]
+        yield from variations("attributes", scalars, dtypes=("bool", "float32"))
+        yield from of_one_element(call({"dim": 1}, input=(1, 1), generator=fill), dtypes=("bool", "float16"))
+    yield from in_layouts_at_once([call({"dim": 1}, input=(16, 3), generator=_MIXED)], dtype="float16")
+    least = {"fill": "full", "value": 2.0**-140}  # not 0, unless subnormal numbers are
+    yield from variations("special", [call({"dim": 1}, input=(3, 4), generator=least)], dtypes=("float32",))
 
 
 _MIXED = {"fill": "randint", "low": 0, "high": 2}
