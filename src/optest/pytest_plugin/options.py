@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 import pytest
@@ -22,12 +23,22 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--show-skipped", action="store_true", help="say why cases were skipped")
     group.addoption(
         "--compile-backend",
-        default=environment().get("TEST_COMPILE_BACKEND", "inductor"),
+        default=environment().get("TEST_COMPILE_BACKEND") or "inductor",
+        type=_stated,
         metavar="NAME",
         help="backend of torch.compile; eager compiles nothing (default: $TEST_COMPILE_BACKEND or inductor)",
     )
-    group.addoption("--torch-device", default=None, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)")
+    group.addoption(
+        "--torch-device", default=None, type=_stated, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
+    )
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
+
+
+def _stated(name: str) -> str:
+    """A shell's variable that is empty would switch compiling off or ask the CPU, with nobody told."""
+    if not name:
+        raise ArgumentTypeError("it is empty; eager compiles nothing, and cpu is a device")
+    return name
 
 
 def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
