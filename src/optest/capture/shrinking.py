@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,7 @@ _MOST_STEPS, _MOST_TRIED = 12, 80
 _KEEPS = 16
 """A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
 
-_META = torch.device("meta")
+_CPU, _META = torch.device("cpu"), torch.device("meta")
 _NO_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AssertionError, NotLiteral)
 
 Entry = Mapping[str, Any]
@@ -83,7 +84,10 @@ def _step(entry: dict[str, Any], largest: int, limit: int) -> tuple[dict[str, An
             after = None if changed is None else _yields(changed)
             if changed is None or after is None or _has_lost_elements(before, after):
                 continue
-            if after == [tuple(map(division, shape)) for shape in before]:
+            is_wanted = after == [tuple(map(division, shape)) for shape in before]
+            if (is_wanted or lenient is None) and _is_refused(changed):
+                continue
+            if is_wanted:
                 return changed, division
             lenient = lenient or (changed, division)
     return lenient
@@ -167,6 +171,47 @@ def _yields(entry: Entry) -> Shapes | None:
     except _NO_META:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+_MOST_MADE = 1 << 24
+"""Elements up to which a smaller call is made for once, to see whether torch takes it."""
+
+
+def _is_refused(entry: Entry) -> bool:
+    """Whether torch on the CPU refuses the call, though it can tell its sizes: kernels ask more of them.
+
+    What the CPU has not got, and what is large, is not known to be refused.
+    """
+    tensors: list[dict[str, Any]] = []
+    try:
+        text = call_text(_call(entry, tensors))
+        spans = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])).elements for each in tensors]
+        if sum(spans) > _MOST_MADE:
+            return False
+        with torch.random.fork_rng(devices=()), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            torch_call(text).on([_filled(each) for each in tensors], _CPU)()
+    except NotImplementedError:
+        return False
+    except _NO_META as error:
+        return "not implemented" not in str(error)
+    return False
+
+
+def _filled(tensor: Mapping[str, Any]) -> torch.Tensor:
+    """A tensor of that layout: what is written out, the lowest integer that may be drawn, or random numbers."""
+    kind, shape, strides = _dtype(tensor), tensor["shape"], _strides(tensor)
+    given = tensor.get("init_args")
+    if tensor.get("init") == "data":
+        values = torch.tensor(given, dtype=torch.float64 if kind.is_floating_point else torch.int64)
+        for axis in (each for each, step in enumerate(strides) if not step):
+            values = values.narrow(axis, 0, 1)  # one element stands for all of them
+        return torch.empty_strided(values.shape, strides, dtype=kind).copy_(values).expand(shape)
+    if kind is torch.bool or kind.is_floating_point or kind.is_complex:
+        span = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
+        return torch.rand(span).to(kind).as_strided(shape, strides)
+    return torch.empty_strided(shape, strides, dtype=kind).fill_(given.get("low", 0) if isinstance(given, dict) else 0)
 
 
 def _call(entry: Entry, tensors: list[dict[str, Any]]) -> Call:

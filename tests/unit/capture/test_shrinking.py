@@ -126,3 +126,37 @@ def test_positions_in_a_plane_stay_within_the_smaller_one() -> None:
     for entry, places in ((unpool, 256), (loss, 8)):
         made, _ = shrunk(entry, 8)
         assert made["inputs"][1]["tensor"]["init_args"] == {"low": 0, "high": places}
+
+
+def test_a_smaller_call_that_a_kernel_refuses_is_not_written() -> None:
+    """Torch tells the size of this transform from its last argument alone; the kernel asks for half of it and one."""
+    inverse = {
+        "op": "torch.ops.aten._fft_c2r.default",
+        "inputs": [T(6, 33, dtype="complex64"), *V([1], 2, 64)],
+    }
+    entry, became = shrunk(inverse, 8)
+    assert entry["inputs"] == inverse["inputs"]
+    assert became == {}
+
+
+def test_the_call_is_tried_as_it_will_be_filled() -> None:
+    """A matrix of one number could not be inverted, and positions of an embedding lie within it."""
+    entry, became = shrunk({"op": "torch.linalg.inv", "inputs": [T(64, 64)]}, 8)
+    assert (entry["inputs"], became) == ([T(8, 8)], {64: 8})
+    ids = {"shape": [40], "dtype": "int64", "init": "randint", "init_args": {"low": 3, "high": 900}}
+    entry, _ = shrunk({"op": "torch.nn.functional.embedding", "inputs": [{"tensor": ids}, T(1000, 64)]}, 8)
+    assert entry["inputs"][1] == T(8, 8)
+
+
+DATA = {"init": "data", "init_args": [[1, 0, 1], [1, 0, 1]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [(kind, {}) for kind in ("float32", "int64", "bool", "complex64")]
+    + [(kind, DATA) for kind in ("float32", "int64", "bool")],
+)
+def test_a_layout_whose_elements_share_a_place_is_tried_too(kind: str, more: dict[str, Any]) -> None:
+    repeated = {"tensor": {"shape": [2, 3], "dtype": kind, "stride": [0, 1], **more}}
+    entry, became = shrunk({"op": "torch.add", "inputs": [repeated, T(64, 2, 3)]}, 8)
+    assert (entry["inputs"], became) == ([repeated, T(8, 2, 3)], {64: 8})
