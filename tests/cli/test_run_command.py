@@ -108,6 +108,8 @@ def test_everything_skipped_is_not_success(optest: Shell, plan: Write) -> None:
             "--plan is given 3 times, but should be given once; a plan includes",
         ),
         (["--torch-device", "cuda"], "--torch-device is not for backend numpy"),
+        (["--torch-device", ""], "--torch-device (OPTEST_TORCH_DEVICE) is empty; state one"),
+        (["--compile-backend", ""], "--compile-backend (OPTEST_COMPILE_BACKEND) is empty; state one"),
         (["--jobs", "2", "--isolate", "none"], "--jobs"),
         (["--tolerance", "rtol=1,rell=2"], "rell"),
         (["--shape", "input0=0x4y"], "--shape"),
