@@ -33,7 +33,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["BY_BACKEND", "expected_outputs"]
+__all__ = ["BY_BACKEND", "expected_of_other_inputs", "expected_outputs"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -76,6 +76,18 @@ def expected_outputs(
         # They say what is as right as the operator's own reference, and nothing of what anyone else expects.
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
     return placed, notes + told
+
+
+def expected_of_other_inputs(case: TestCase, inputs: Sequence[Array], driver: BackendDriver) -> list[Expected]:
+    """The expected outputs for other inputs than the case's; none where only those of its own are known, or where the
+    reference refuses the values."""
+    if case.generator is not None:
+        return []
+    try:
+        expected, notes = expected_outputs([case], inputs, None, driver)
+    except Fault:
+        return []
+    return [] if BY_BACKEND in notes else expected
 
 
 def _without_notes(values: Sequence[Any]) -> tuple[list[Any], tuple[Check, ...]]:

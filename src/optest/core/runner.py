@@ -20,7 +20,7 @@ from optest.core.actual import actual_outputs
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
-from optest.core.expected import expected_outputs
+from optest.core.expected import expected_of_other_inputs, expected_outputs
 from optest.core.inputs import make_inputs, make_inputs_together
 from optest.core.outputs import in_order
 from optest.core.results import result_of
@@ -426,9 +426,15 @@ def _further_judged(
     if isinstance(further, Fault):
         raise further
     for other in further:
-        outputs = in_order(case, other.outputs)
+        outputs, given, wanted = in_order(case, other.outputs), inputs, expected
+        if other.inputs is not None:
+            own = zip(case.inputs, inputs, strict=True)
+            given = [other.inputs.get(argument.name, array) for argument, array in own]
+            wanted = expected_of_other_inputs(case, given, driver)
+            if not wanted:
+                continue
         with Border("the comparison", _INTERNAL):
-            verdict = _judged(case, driver, inputs, expected, answer._replace(outputs=outputs), True)
+            verdict = _judged(case, driver, given, wanted, answer._replace(outputs=outputs), True)
         if verdict.status is not Status.PASSED:
             reason = other.reason or verdict.reason
             message, details = f"{other.how}: {verdict.message}", {**verdict.details, "how": other.how}

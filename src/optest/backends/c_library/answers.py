@@ -8,7 +8,7 @@ import numpy as np
 
 from optest.numerics import Array
 
-__all__ = ["Answer", "first_index", "where_different"]
+__all__ = ["Answer", "elements_kept", "first_index", "where_different"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,19 @@ def where_different(first: Answer, other: Answer) -> str:
     for name, array in first.outputs.items():
         if array.tobytes() == other.outputs[name].tobytes():
             continue
-        size = array.dtype.itemsize
-        one, two = (np.frombuffer(each.tobytes(), np.uint8).reshape(-1, size) for each in (array, other.outputs[name]))
-        index = first_index((one != two).any(axis=1).reshape(array.shape))
+        index = first_index(_differ(array, other.outputs[name]).reshape(array.shape))
         return f"element {index} of output {name}"
     return "an output"
+
+
+def elements_kept(first: Answer, other: Answer) -> int:
+    """How many elements have the same bits in both."""
+    return sum(int((~_differ(array, other.outputs[name])).sum()) for name, array in first.outputs.items())
+
+
+def _differ(one: Array, other: Array) -> Array:
+    """Which elements have other bits, in one dimension."""
+    size = one.dtype.itemsize
+    first, second = (np.frombuffer(each.tobytes(), np.uint8).reshape(-1, size) for each in (one, other))
+    different: Array = (first != second).any(axis=1)
+    return different

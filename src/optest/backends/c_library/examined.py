@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from optest.backends.c_library.answers import Answer
+import numpy as np
+
+from optest.backends.c_library.answers import Answer, elements_kept
 from optest.backends.c_library.memory import CaseMemory
 from optest.backends.c_library.policy import Policy
 from optest.backends.further import FurtherAnswer
@@ -32,6 +34,15 @@ class Examined:
     def add(self, answer: Answer, how: str, reason: Reason | None) -> None:
         if len(self.further) < _MOST_FURTHER:
             self.further.append(FurtherAnswer(outputs=answer.outputs, how=how, reason=reason))
+
+    def add_of_other_values(self, answer: Answer, name: str, values: Array, first: Answer) -> None:
+        """An answer to other values of the input ``name``: STATE if all of it is wrong and has the first one's bits."""
+        kept, of_all = elements_kept(first, answer), sum(array.size for array in answer.outputs.values())
+        how = f"with other values of input {name}" + f" ({kept} of {of_all} elements as in the first call)" * bool(kept)
+        reason = Reason.STATE if kept == of_all else None
+        self.further.append(
+            FurtherAnswer(outputs=answer.outputs, how=how, reason=reason, inputs={name: np.array(values)})
+        )
 
     def note(self, name: str, detail: str) -> None:
         self.checks.append(_check(name, CheckState.NOTE, detail))

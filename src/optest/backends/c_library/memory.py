@@ -89,6 +89,14 @@ class CaseMemory:
             self.values[key].shape == self._shapes_given[key] for key, _ in self._inputs
         )
 
+    def inputs_as_given(self) -> dict[str, str]:
+        """The names of the inputs by role that lie in memory of their own and in the shape in which they were given."""
+        return {
+            key: name
+            for key, name in self._inputs
+            if key in self.values and self.values[key].shape == self._shapes_given[key]
+        }
+
     def specs(self) -> dict[str, TensorSpec | None]:
         """The tensors by role as they are described to C; None for one that is left out."""
         hidden = dict.fromkeys(self._request.null_descriptor)

@@ -113,6 +113,7 @@ class Probe:
         self._repeat(first, examined, home)
         self._beside_other_callers(first, examined, home)
         self._look_closer(first, examined, home)
+        self._with_other_values(first, examined, home)
         self._with_threads(first, examined, home)
         self._look_for_leaks(examined, home, grew)
         return examined
@@ -218,6 +219,24 @@ class Probe:
             if not theirs.is_same(Answer(place.collect())):
                 detail = "the other of two threads that called at the same time got other bits than alone"
                 examined.note("same bits for two callers", detail)
+
+    def _with_other_values(self, first: Answer, examined: Examined, home: Place) -> None:
+        """Change one input after the other where the first call of all had the values of the case: what a library keeps
+        of that is right in every call of these values, and wrong in others."""
+        if not self._policy.calls_often or examined.further:
+            return
+        changed = 0
+        for key, name in self._memory.inputs_as_given().items():
+            other = self._calls.other_values[key]
+            if other.tobytes() == self._memory.values[key].tobytes():
+                continue
+            home.fill(FIRST.filling, {**self._memory.values, key: other})
+            with suppress(StatusError):  # a library may refuse the values
+                answer = self._calls.called(home)
+                examined.add_of_other_values(answer, name, other, first)
+                changed += 1
+        if changed:
+            examined.done("other values", f"{changed} inputs changed one after the other")
 
     def _called_beside(self, home: Place) -> Answer:
         """Raises:
