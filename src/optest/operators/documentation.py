@@ -17,8 +17,12 @@ _HEAD = """\
 <!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
 
 What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
-PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean exactly the same. An attribute that is
-true or false takes 1 and 0 too, as ONNX has them.
+PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean the same once attributes are stated;
+where ONNX has another default the entry says so. What newer versions of ONNX have as an input (bounds of Clip, k of
+TopK, axis of CumSum, shape of Reshape) is an attribute here. Pow and Mod take inputs of one dtype there; of two dtypes
+the result has the promoted one here. Names of ONNX that would mean something else under the same attributes (Gather,
+Pad, Expand, Split, BatchNormalization) are none of optest's. An attribute that is true or
+false takes 1 and 0 too, as ONNX has them.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
@@ -109,8 +113,12 @@ def _aliases(descriptor: OperatorDescriptor) -> str:
     named = ", ".join(f"`{alias}`" for alias in descriptor.aliases)
     keeps = "keepdim" in {each.name for each in descriptor.attributes}
     from_onnx = [alias for alias in descriptor.aliases if alias[0].isupper()]
+    if "RMSNormalization" in from_onnx:
+        return f"{named}; in ONNX `epsilon` is 1e-5 where it is left out: state it"
     if not (keeps and from_onnx):
         return named
+    if any(alias.startswith("Arg") for alias in from_onnx):
+        return f"{named}; in ONNX `axis` is 0 and `keepdims` 1 where they are left out, here all and 0: state them"
     return f"{named}; in ONNX `keepdims` is 1 where it is left out, here it is 0 under every name: state it"
 
 

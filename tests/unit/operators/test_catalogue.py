@@ -55,6 +55,19 @@ def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
         ("Gemm", "gemm"),
         ("LayerNormalization", "layer_norm"),
         ("Transpose", "permute"),
+        ("Pow", "pow"),
+        ("Mod", "remainder"),
+        ("Max", "maximum"),
+        ("Min", "minimum"),
+        ("Clip", "clip"),
+        ("ArgMax", "argmax"),
+        ("ArgMin", "argmin"),
+        ("CumSum", "cumsum"),
+        ("ReduceL2", "norm"),
+        ("Reshape", "reshape"),
+        ("GatherElements", "gather"),
+        ("TopK", "topk"),
+        ("RMSNormalization", "rms_norm"),
     ],
 )
 def test_aliases(alias: str, name: str) -> None:
@@ -69,6 +82,7 @@ def test_attribute_aliases() -> None:
         "eps": 1.0,
         "statistics": False,
     }
+    assert operators.get("ArgMax").bind({"axis": 0, "keepdims": 1}) == {"dim": 0, "keepdim": True}
     gemm = operators.get("Gemm").bind({"transA": True, "transB": False})
     assert gemm == {"alpha": 1.0, "beta": 1.0, "trans_a": True, "trans_b": False, "out_dtype": None}
     with pytest.raises(UnfitArguments, match="needs the attribute dtype"):
@@ -101,7 +115,7 @@ def test_the_page_is_made_from_the_descriptors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("Expand", "expand"), ("reluu", "relu"), ("Clip", "clip"), ("Sdpa", "sdpa")]
+    ("name", "meant"), [("Expand", "expand"), ("reluu", "relu"), ("Clamp", "clamp"), ("Sdpa", "sdpa")]
 )
 def test_a_name_that_is_near_an_alias_suggests_it(name: str, meant: str) -> None:
     with pytest.raises(UnknownName) as caught:

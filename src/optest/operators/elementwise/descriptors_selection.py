@@ -17,11 +17,12 @@ _COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "refused")
 _CHOICE = Rule(kind=RuleClass.EXACT, source="a choice between operands; nothing is computed")
 
 
-def _extremum(name: str, description: str) -> OperatorDescriptor:
+def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
     return OperatorDescriptor(
         name=name,
         category="elementwise",
         signature="input, other -> out",
+        aliases=(alias,),
         dtype_variants=_EVERYTHING,
         infer=_INFER + "binary",
         reference=f"{_REFERENCE}{name}_reference",
@@ -37,8 +38,8 @@ def _bound(name: str, description: str) -> Attribute:
 
 
 SELECTION: tuple[OperatorDescriptor, ...] = (
-    _extremum("maximum", "The larger"),
-    _extremum("minimum", "The smaller"),
+    _extremum("maximum", "Max", "The larger"),
+    _extremum("minimum", "Min", "The smaller"),
     OperatorDescriptor(
         name="where",
         category="elementwise",
@@ -56,7 +57,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         name="clip",
         category="elementwise",
         signature="input -> out",
-        aliases=("clamp",),
+        aliases=("clamp", "Clip"),
         attributes=(
             _bound("min", "Lower bound; none is no bound."),
             _bound("max", "Upper bound; none is no bound, and below min it wins."),

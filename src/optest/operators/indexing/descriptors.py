@@ -29,6 +29,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="gather",
         category="indexing",
         signature="input, index -> out",
+        aliases=("GatherElements",),
         attributes=(_INDEXED_DIM,),
         dtype_variants=INDEXED,
         infer=_INFER + "gather",
@@ -103,6 +104,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="topk",
         category="indexing",
         signature="input -> values, indices",
+        aliases=("TopK",),
         attributes=(
             Attribute(name="k", type="int", description="How many elements of each row."),
             DIM,

@@ -58,6 +58,7 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         name="reshape",
         category="movement",
         signature="input -> out",
+        aliases=("Reshape",),
         attributes=(Attribute(name="shape", type="ints", description="The new sizes; one may be -1 and follows."),),
         dtype_variants=EVERY,
         infer=_INFER + "reshape",
@@ -65,7 +66,7 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         samples=_SAMPLES + "reshape_samples",
         case_sets=_SETS,
         rule=_RULE,
-        description="The elements in row-major order, in another shape. A size of 0 is 0, unlike in ONNX.",
+        description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
     ),
     OperatorDescriptor(
         name="broadcast_to",

@@ -75,6 +75,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         name="cumsum",
         category="reduction",
         signature="input -> out",
+        aliases=("CumSum",),
         attributes=(
             Attribute(name="dim", type="int", aliases=("axis",), description="Dimension along which it adds up."),
             Attribute(
@@ -147,7 +148,7 @@ _COMPOSED: tuple[OperatorDescriptor, ...] = (
         name="norm",
         category="reduction",
         signature="input -> out",
-        aliases=("vector_norm",),
+        aliases=("vector_norm", "ReduceL2"),
         attributes=(
             Attribute(
                 name="p",

@@ -60,6 +60,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             name=name,
             category="reduction",
             signature="input -> out",
+            aliases=(alias,),
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=_NUMBERS,
             infer=_INFER + "argmax",
@@ -71,7 +72,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN goes before all numbers.",
         )
-        for name, word in (("argmax", "largest"), ("argmin", "least"))
+        for name, alias, word in (("argmax", "ArgMax", "largest"), ("argmin", "ArgMin", "least"))
     ),
     *(
         OperatorDescriptor(
