@@ -21,6 +21,7 @@ from optest.errors import Unavailable, UnknownName, UsageError, nearest
 __all__ = [
     "Registry",
     "file_of_module",
+    "is_installed",
     "load_entry_points",
     "load_extension",
     "load_file",
@@ -210,6 +211,16 @@ def version_of(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+def is_installed(module_name: str) -> bool:
+    """Whether a module can be found, imported or not; it is not imported."""
+    if module_name in sys.modules:
+        return True
+    try:
+        return importlib.util.find_spec(module_name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def file_of_module(module_name: str) -> str | None:

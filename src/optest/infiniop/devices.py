@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from importlib.util import find_spec
 from typing import Any
 
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.infiniop.torch_bridge import loaded_torch
-from optest.registry import load_extension
+from optest.registry import is_installed, load_extension
 
 __all__ = [
     "InfiniDeviceEnum",
@@ -131,7 +129,7 @@ def _torch_for(label: str) -> Any:
 
 
 def _require_module(label: str, module: str) -> None:
-    if module not in sys.modules and find_spec(module) is None:
+    if not is_installed(module):
         raise Unavailable(label, f"it needs the vendor's {module}, which is not installed")
     try:
         load_extension(f"{module}, which {label} needs,", f"{module}:__name__")

@@ -82,15 +82,30 @@ def _generated(fill: Fill, name: str, count: int, seed: int, path: str) -> Array
 
 
 def _on_the_float8_grid(dt: InfiniDtype, count: int, seed: int, path: str) -> Array:
-    """Values of F8 in another type: in floats as numbers, in bytes as their bits."""
-    codes = drawn("random", InfiniDtype.F8, count, seed=seed, path=path)
+    """Values of F8 in another type: in bytes their bits, in wider integers its whole numbers, else the numbers."""
     element = element_of(dt)
+    if dt is InfiniDtype.BOOL:
+        return drawn("random", dt, count, seed=seed, path=path)
     if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
-        bits: Array = codes.view(numpy_dtype(element))
+        bits: Array = drawn("random", InfiniDtype.F8, count, seed=seed, path=path).view(numpy_dtype(element))
         return bits
-    if not element.is_float:
-        raise UsageError(f"mode is float8_e4m3fn, but dtype {dt.name} holds no float8: use F8, a byte or a wider float")
-    return round_to(widen(codes), element)
+    if element.is_integer and dt not in COMPONENTS:
+        numbers = _whole_numbers_of_float8(element)
+        places = drawn("randint", InfiniDtype.I64, count, seed=seed, path=path, low=0, high=numbers.size)
+        whole: Array = numbers[places]
+        return whole
+    if element.is_float:
+        return round_to(widen(drawn("random", InfiniDtype.F8, count, seed=seed, path=path)), element)
+    parts = widen(drawn("random", InfiniDtype.F8, 2 * count, seed=seed, path=path))
+    values = parts.astype(np.float64).view(np.complex128)
+    return to_codes(values, dt) if dt in COMPONENTS else round_to(values, element)
+
+
+def _whole_numbers_of_float8(element: DType) -> Array:
+    """Those that an integer type holds, ascending: up to 448, of at most four binary digits before zeros."""
+    every = widen(np.arange(256, dtype=np.uint8).view(numpy_dtype(dtype_called("float8_e4m3fn"))))
+    whole = np.unique(every[np.isfinite(every) & (every == np.rint(every))])
+    return np.asarray(whole[whole >= element.min_int], numpy_dtype(element))
 
 
 def scaled(codes: Array, dt: InfiniDtype, scale: Any, bias: Any) -> Array:

@@ -16,8 +16,9 @@ from optest.ffi.regions import Placement
 from optest.infiniop import InfiniDeviceEnum, InfiniDtype, TestTensor, TestWorkspace, set_seed, torch_bridge
 from optest.infiniop.datatypes import element_of
 from optest.infiniop.values import GIVEN_MODES, MODES
-from optest.numerics import numpy_dtype, widen
+from optest.numerics import numpy_dtype, round_to, widen
 from optest.spec import Fault, Reason
+from optest.spec import dtype as dtype_called
 
 CPU = InfiniDeviceEnum.CPU
 F32 = InfiniDtype.F32
@@ -38,19 +39,9 @@ LAYOUTS = [
 ]
 
 
-def holds(dt: InfiniDtype, mode: str) -> bool:
-    return mode != "float8_e4m3fn" or (element_of(dt).bits == 8 and dt is not InfiniDtype.BOOL) or "F" in dt.name
-
-
 @pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
 @pytest.mark.parametrize("mode", DRAWN)
 def test_every_mode_draws_every_dtype_in_every_layout(dt: InfiniDtype, mode: str) -> None:
-    if not holds(dt, mode) and dt not in (InfiniDtype.C16, InfiniDtype.C32):
-        with pytest.raises(UsageError, match="holds no float8"):
-            TestTensor((3, 4), None, dt, CPU, mode=mode)
-        return
-    if mode == "float8_e4m3fn" and dt in (InfiniDtype.C16, InfiniDtype.C32, InfiniDtype.C64, InfiniDtype.C128):
-        return
     for shape, strides in LAYOUTS:
         tensor = TestTensor(shape, strides, dt, CPU, mode=mode)
         tensor.check_unchanged()
@@ -188,6 +179,19 @@ def test_float8_values_in_bytes_and_in_wider_floats() -> None:
     wide = TestTensor((50,), None, F32, CPU, mode="float8_e4m3fn", seed=2).logical_array()
     assert eight.tobytes() == codes.tobytes()
     assert np.array_equal(widen(eight), wide)
+
+
+@pytest.mark.parametrize("dt", DTYPES, ids=lambda dt: dt.name)
+def test_every_dtype_gets_what_float8_holds(dt: InfiniDtype) -> None:
+    """Numbers of float8_e4m3fn, but for bytes, which get its bits, and bool."""
+    drawn = TestTensor((400,), None, dt, CPU, mode="float8_e4m3fn", seed=3).logical_array()
+    is_complex = drawn.dtype.kind == "c"
+    parts = np.concatenate([drawn.real, drawn.imag]) if is_complex else widen(drawn).astype(np.float64)
+    assert np.unique(parts).size > (1 if dt is InfiniDtype.BOOL else 30)
+    if dt in (InfiniDtype.BYTE, InfiniDtype.U8, InfiniDtype.I8):
+        parts = widen(drawn.view(numpy_dtype(dtype_called("float8_e4m3fn")))).astype(np.float64)
+    assert np.abs(parts).max() <= 448
+    assert (widen(round_to(parts, dtype_called("float8_e4m3fn"))) == parts).all()
 
 
 def test_manual_values_keep_their_bits_and_lists_are_rounded_once() -> None:
