@@ -10,7 +10,7 @@ from optest.errors import nearest
 from optest.plan.forms import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
-__all__ = ["fill_of", "shape_of_data", "values_of_data"]
+__all__ = ["INITS", "fill_of", "shape_of_data", "values_of_data"]
 
 _ARGS = ("init_args",)
 _RANDINT = "randint"
@@ -24,11 +24,11 @@ def fill_of(entry: Mapping[str, Any], dtype: DType, shape: Sequence[int]) -> Any
         Misfit: for an init that does not exist, or arguments that it does not take.
     """
     init, given = entry.get("init", "rand"), entry.get("init_args")
-    make = _INITS.get(init)
+    make = INITS.get(init)
     if make is None:
-        near = nearest(init, _INITS)
+        near = nearest(init, INITS)
         hint = f"did you mean {near}?" if near else ""
-        raise Misfit(f"init is {init!r}, but should be one of {', '.join(_INITS)}", path=("init",), hint=hint)
+        raise Misfit(f"init is {init!r}, but should be one of {', '.join(INITS)}", path=("init",), hint=hint)
     if given is not None and not isinstance(given, dict) and init != "data":
         hint = _EXAMPLES.get(init, "leave init_args out")
         raise Misfit(f"init_args is {shown(given)}, but should be a mapping", path=_ARGS, hint=hint)
@@ -249,7 +249,7 @@ def _plain(name: str) -> Callable[[Any, DType, Sequence[int]], Any]:
     return make
 
 
-_INITS: Mapping[str, Callable[[Any, DType, Sequence[int]], Any]] = {
+INITS: Mapping[str, Callable[[Any, DType, Sequence[int]], Any]] = {
     "rand": _rand,
     "randn": _plain("randn"),
     "zeros": _plain("zeros"),

@@ -9,7 +9,7 @@ from optest.errors import nearest
 from optest.plan.forms import Misfit, shown
 from optest.spec import contiguous_strides
 
-__all__ = ["strides_of_preset"]
+__all__ = ["PRESETS", "strides_of_preset"]
 
 _ARGS = ("preset_args",)
 
@@ -20,11 +20,11 @@ def strides_of_preset(name: str, given: Mapping[str, Any], shape: Sequence[int])
     Raises:
         Misfit: for a preset that does not exist, does not fit, or would leave the tensor contiguous.
     """
-    make = _PRESETS.get(name)
+    make = PRESETS.get(name)
     if make is None:
-        near = nearest(name, _PRESETS)
+        near = nearest(name, PRESETS)
         hint = f"did you mean {near}?" if near else ""
-        raise Misfit(f"preset is {name!r}, but should be one of {', '.join(_PRESETS)}", path=("preset",), hint=hint)
+        raise Misfit(f"preset is {name!r}, but should be one of {', '.join(PRESETS)}", path=("preset",), hint=hint)
     arguments = dict(given)
     try:
         strides = make(arguments, shape)
@@ -85,7 +85,7 @@ def _expand_view(given: dict[str, Any], shape: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
-_PRESETS: Mapping[str, Callable[[dict[str, Any], Sequence[int]], list[int]]] = {
+PRESETS: Mapping[str, Callable[[dict[str, Any], Sequence[int]], list[int]]] = {
     "noncontig_slice": _noncontig_slice,
     "transpose_view": _transpose_view,
     "expand_view": _expand_view,

@@ -19,8 +19,15 @@ from typing_extensions import Required, TypedDict
 from optest.errors import nearest
 from optest.plan.entries import Name
 from optest.plan.forms import Misfit, shown
+from optest.plan.model_cases.inits import INITS
+from optest.plan.model_cases.presets import PRESETS
 
-__all__ = ["MODEL_FILE", "conditions_of", "is_input", "known_keys", "model_cases_schema", "words_of"]
+__all__ = ["ERROR_TYPES", "MODEL_FILE", "conditions_of", "is_input", "known_keys", "model_cases_schema", "words_of"]
+
+ERROR_TYPES = (
+    "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
+    "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",
+)  # fmt: skip
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Sizes = list[Annotated[int, Field(ge=0)]]
@@ -205,6 +212,12 @@ def model_cases_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a file of model cases, for editors."""
     schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
     keys = schema["$defs"]["ModelCase"]["properties"]
+    for owner, key, words in (
+        ("TensorEntry", "init", INITS),
+        ("TensorEntry", "preset", PRESETS),
+        ("ErrorEntry", "type", ERROR_TYPES),
+    ):
+        schema["$defs"][owner]["properties"][key]["enum"] = list(words)
     for key in ("attrs", "kwmap"):
         keys[key]["additionalProperties"] = {
             "anyOf": [{"not": {"type": "object"}}, keys[key]["additionalProperties"]],

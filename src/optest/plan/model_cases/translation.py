@@ -15,7 +15,15 @@ from optest.plan.misfits import problem_at, problems_of
 from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
 from optest.plan.model_cases.op_names import require_name_of_torch
-from optest.plan.model_cases.schema import MODEL_FILE, InputEntry, conditions_of, is_input, known_keys, words_of
+from optest.plan.model_cases.schema import (
+    ERROR_TYPES,
+    MODEL_FILE,
+    InputEntry,
+    conditions_of,
+    is_input,
+    known_keys,
+    words_of,
+)
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
@@ -23,10 +31,6 @@ from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 
 __all__ = ["Translated", "is_model_file", "slug", "translated"]
 
-_ERRORS = (
-    "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
-    "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",
-)  # fmt: skip
 _TOLERANCES = ("rtol", "atol")
 
 
@@ -304,8 +308,8 @@ def _error(stated: Mapping[str, str]) -> dict[str, str]:
         hint = "expects_error: {type: RuntimeError, match: view}"
         raise Misfit("expects_error states neither type nor match", path=("expects_error",), hint=hint)
     kind = stated.get("type", "Exception")
-    if kind not in _ERRORS:
-        near = nearest(kind, _ERRORS)
-        message = f"the error's type is {kind!r}, but should be one of {', '.join(_ERRORS)}"
+    if kind not in ERROR_TYPES:
+        near = nearest(kind, ERROR_TYPES)
+        message = f"the error's type is {kind!r}, but should be one of {', '.join(ERROR_TYPES)}"
         raise Misfit(message, path=("expects_error", "type"), hint=f"did you mean {near}?" if near else "")
     return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}

@@ -28,6 +28,9 @@ GOOD = [
     "- {name: a, op: torch.f, inputs: [{tuple: [{py: slice(None)}, {list: [{tensor: {shape: [2]}}, {py: None}]}]}]}",
     "- {name: a, op: torch.f, kwmap: {mask: {tensor: {shape: [2]}}, sizes: {py: '(1, 2)'}}}",
 ]
+GOOD += [
+    f"- {{name: a, op: torch.abs, inputs: [{{tensor: {{shape: [2], init: {init}}}}}]}}" for init in ("rand", "xavier")
+]
 BAD = [
     "[]",
     "- {name: a}",
@@ -49,6 +52,9 @@ BAD = [
     "- {name: a, op: torch.abs, skip_if: 3}",
     "- {name: a, op: torch.abs, marks: [3]}",
     "- {name: a, op: torch.abs, expects_error: {zzz: 1}}",
+    "- {name: a, op: torch.abs, expects_error: {type: RunError}}",
+    "- {name: a, op: torch.abs, inputs: [{tensor: {shape: [2], init: rnd}}]}",
+    "- {name: a, op: torch.abs, inputs: [{tensor: {shape: [2, 2], preset: expnd_view}}]}",
     "- {name: a, op: torch.abs, seed: -1}",
     "- {name: a, op: torch.abs, rtol: -1}",
 ]
