@@ -113,8 +113,6 @@ def _aliases(descriptor: OperatorDescriptor) -> str:
     named = ", ".join(f"`{alias}`" for alias in descriptor.aliases)
     keeps = "keepdim" in {each.name for each in descriptor.attributes}
     from_onnx = [alias for alias in descriptor.aliases if alias[0].isupper()]
-    if "RMSNormalization" in from_onnx:
-        return f"{named}; in ONNX `epsilon` is 1e-5 where it is left out: state it"
     if not (keeps and from_onnx):
         return named
     if any(alias.startswith("Arg") for alias in from_onnx):

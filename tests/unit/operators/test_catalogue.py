@@ -67,7 +67,6 @@ def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
         ("Reshape", "reshape"),
         ("GatherElements", "gather"),
         ("TopK", "topk"),
-        ("RMSNormalization", "rms_norm"),
     ],
 )
 def test_aliases(alias: str, name: str) -> None:

@@ -133,7 +133,6 @@ _NORMS: tuple[OperatorDescriptor, ...] = (
         name="rms_norm",
         category="normalization",
         signature="input, weight? -> out",
-        aliases=("RMSNormalization",),
         attributes=(
             _NORMALIZED_SHAPE,
             Attribute(
