@@ -1,4 +1,8 @@
-"""optest finds out whether an operator implementation is right and, if not, what is wrong with it."""
+"""optest finds out whether an operator implementation is right and, if not, what is wrong with it.
+
+It is also what pytest finds installed, and does nothing there: ``optest.pytest_plugin`` is the plug-in.
+PYTEST_DONT_REWRITE: no test, so whoever imports it before pytest gets no warning.
+"""
 
 from __future__ import annotations
 

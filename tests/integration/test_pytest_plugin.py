@@ -345,7 +345,7 @@ def test_ctrl_c_ends_the_case_that_is_running(tmp_path: Path) -> None:
     assert kept.summary.interrupted
 
 
-def test_without_the_line_nothing_of_optest_is_there(tmp_path: Path) -> None:
+def test_without_the_line_nothing_of_the_plugin_is_there(tmp_path: Path) -> None:
     """Options of the same names belong to the project, and its YAML files are its own."""
     (tmp_path / "gpt.yaml").write_text(f"model: gpt\n{CASES}")
     (tmp_path / "setup.cfg").write_text("[tool:pytest]\naddopts = --strict-markers\n")
@@ -355,7 +355,7 @@ def test_without_the_line_nothing_of_optest_is_there(tmp_path: Path) -> None:
         "        parser.addoption(name)\n"
     )
     (tmp_path / "test_own.py").write_text(
-        "import sys\n\ndef test_own():\n    assert not [name for name in sys.modules if name.startswith('optest')]\n"
+        "import sys\n\ndef test_own():\n    assert not [name for name in sys.modules if name.startswith('optest.')]\n"
     )
     done = run(tmp_path, "--model", "mine")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
