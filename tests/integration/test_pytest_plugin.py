@@ -176,6 +176,17 @@ def test_what_pytest_does_not_ask_for_is_not_run(tmp_path: Path) -> None:
         assert told[name] >= result.timings.total_s - 0.001  # with what pytest's own phases took
 
 
+def test_what_a_device_does_not_have_is_noted_below_the_report(tmp_path: Path) -> None:
+    tensor = "{tensor: {shape: [2], device_layout: {stride_map: [1]}}}"
+    for model in ("one", "two"):
+        cases = "".join(f"  - {{name: c{op}, op: torch.{op}, inputs: [{tensor}]}}\n" for op in ("abs", "neg"))
+        (tmp_path / f"{model}.yaml").write_text(f"model: {model}\ncases:\n{cases}")
+    for more in ([], ["-n", "2"]):
+        told = run(tmp_path, "-p", "optest.pytest_plugin", *more).stdout.partition("= operator cases =")[2]
+        notes = re.findall(r"^note: \S*(one|two).yaml: device_layout of 2 tensors is not used", told, re.MULTILINE)
+        assert sorted(notes) == ["one", "two"], told
+
+
 def test_why_a_case_was_left_out(project: Path) -> None:
     assert "not on a CPU" in run(project, "--show-skipped", "-k", "left_out").stdout
 

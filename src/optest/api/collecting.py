@@ -93,20 +93,22 @@ def model_of(case: TestCase) -> str:
 
 def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
     """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution."""
-    by_driver: dict[int, tuple[Asked, dict[str, None], list[TestCase]]] = {}
+    by_driver: dict[int, tuple[list[Asked], list[TestCase]]] = {}
     for request, case in chosen:
-        _, files, cases = by_driver.setdefault(id(request.driver), (request, {}, []))
-        files[request.settings["plan"]] = None
+        requests, cases = by_driver.setdefault(id(request.driver), ([], []))
+        if not requests or requests[-1] is not request:
+            requests.append(request)
         cases.append(case)
-    return [
-        (CaseStream(dataclasses.replace(request, cases=cases, document=None, facts=_said_of(request, [*files]))), cases)
-        for request, files, cases in by_driver.values()
-    ]
+    return [(CaseStream(_together(requests, cases)), cases) for requests, cases in by_driver.values()]
 
 
-def _said_of(request: Asked, files: list[str]) -> dict[str, Any]:
-    """What the run says that it was asked: every file, where there is more than that of the first case."""
-    return {**request.facts, "plan": files if len(files) > 1 else files[0]}
+def _together(requests: Sequence[Asked], cases: list[TestCase]) -> Asked:
+    """One request for the cases of several, which says every file, and every note, where there is more than one."""
+    first = requests[0]
+    files = [*dict.fromkeys(request.settings["plan"] for request in requests)]
+    notes = dict.fromkeys(note for request in requests for note in request.notes)
+    facts = {**first.facts, "plan": files if len(files) > 1 else files[0]}
+    return dataclasses.replace(first, cases=cases, document=None, facts=facts, notes=tuple(notes))
 
 
 def is_bad(result: CaseResult) -> bool:
@@ -125,11 +127,13 @@ def gist(result: CaseResult) -> str:
 
 
 def figures(directories: Iterable[Path]) -> list[str]:
-    """What runs add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
+    """What runs note and add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
     tally, runs, info = Tally(), [], None
+    notes: dict[str, None] = {}
     for directory in directories:
         journal = read_journal(RunDirectory(directory).journal_path)
         info = journal.info
+        notes.update(dict.fromkeys(info.notes if info is not None else ()))
         runs.append(directory.name)
         for result in journal.results:
             tally.add(result)
@@ -137,7 +141,7 @@ def figures(directories: Iterable[Path]) -> list[str]:
         f"journal: optest report {runs[0]}" if len(runs) == 1 else f"journals: optest report RUN of {', '.join(runs)}"
     )
     lines = [*operator_lines(tally), *model_lines(tally, info)] if tally.models else []
-    return [*(line for line, _ in lines if line), again]
+    return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), again]
 
 
 def told(result: CaseResult) -> str:

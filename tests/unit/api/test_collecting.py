@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.api.collecting import collected, is_bad, shows_nothing, streams
+from optest.api.collecting import collected, figures, is_bad, shows_nothing, streams
 from optest.api.running import run
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
@@ -56,3 +56,23 @@ def test_a_run_says_every_file_that_its_cases_are_from(tmp_path: Path) -> None:
     assert info.options["plan"] == [str(path) for path in files]
     with pytest.raises(UsageError, match="was pytest's; go on with what is left of it by `pytest --lf`"):
         run({"resume": info.run_id, "runs_dir": options["runs_dir"]})
+
+
+def test_what_files_state_and_no_run_can_do_is_noted_once_for_each(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    options = {"runs_dir": str(tmp_path / "runs"), "isolate": "none"}
+    tensor = "{tensor: {shape: [2], device_layout: {stride_map: [1]}}}"
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for path in files:
+        cases = [f"{{name: {name}, op: torch.abs, inputs: [{tensor}]}}" for name in ("one", "two")]
+        path.write_text(f"model: {path.stem}\ncases: [{', '.join(cases)}]\n")
+    requests = [collected(path, options) for path in files]
+    ((stream, cases),) = streams([(request, case) for request in requests for case in request.cases])
+    for case in cases:
+        stream.result(case)
+    stream.close()
+    assert stream.info is not None
+    lines = figures([Path(stream.info.directory)] * 2)  # as if two workers of xdist had a run each
+    assert [line.partition(" is not used")[0] for line in lines if "device_layout" in line] == [
+        f"note: {path}: device_layout of 2 tensors" for path in files
+    ]
