@@ -71,6 +71,7 @@ class PlanDocument(BaseModel):
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
     _is_model_file: bool = PrivateAttr(default=False)
+    _places: Mapping[Path, Path] = PrivateAttr(default_factory=dict)
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
     _model: str = PrivateAttr(default="")
@@ -166,7 +167,7 @@ class PlanDocument(BaseModel):
 
     def where(self, path: Path = ()) -> str:
         """``plan.yaml:12`` for the value at ``path``."""
-        return f"{self.path}:{self._source.line_of(path)}"
+        return f"{self.path}:{self._source.line_of(self._places.get(path, path))}"
 
     def folder(self) -> str:
         """What relative paths in the plan are relative to, absolute."""
@@ -230,11 +231,12 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
         source = parse_source(raw, file)
         foreign: dict[Path, Problem] = {}
         notes: tuple[str, ...] = ()
+        places: Mapping[Path, Path] = {}
         is_model = is_model_file(source.data)
         if is_model:
             if model:
                 source.data["model"] = model
-            source.data, foreign, notes = translated(source, facts)
+            source.data, foreign, notes, places = translated(source, facts)
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -261,6 +263,7 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
     document._sha256 = hashlib.sha256(raw).hexdigest()
     document._problems = tuple(dict.fromkeys(found.values()))
     document._notes = notes
+    document._places = places
     document._unread = unread
     document._products = products
     document._model = source.data["name"] if is_model else ""

@@ -45,11 +45,15 @@ def slug(model: str) -> str:
 
 
 class Translated(NamedTuple):
-    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it."""
+    """The file as the data of a plan, without what is wrong with it, that by path, and what is to be said of it.
+
+    ``places`` says where the file states what a plan states elsewhere.
+    """
 
     plan: dict[str, Any]
     problems: dict[Path, Problem]
     notes: tuple[str, ...]
+    places: dict[Path, Path]
 
 
 def translated(source: Source, facts: Facts) -> Translated:
@@ -63,7 +67,7 @@ def translated(source: Source, facts: Facts) -> Translated:
             for path, problem in problems_of(error, source, known_keys).items()
         }
     translation = _Translation(source, facts, found)
-    return Translated(translation.plan(), found, translation.notes())
+    return Translated(translation.plan(), found, translation.notes(), translation.places())
 
 
 class _Translation:
@@ -76,6 +80,7 @@ class _Translation:
         self._folder = FilePath(source.file).parent
         self._data = source.data
         self._model = str(source.data.get("model"))
+        self._defaults_key = "defaults" if "defaults" in source.data else "default"
         self._defaults = self._read_defaults()
         self._with_device_layout = 0
 
@@ -87,15 +92,27 @@ class _Translation:
         of = "1 tensor" if count == 1 else f"{count:,} tensors"
         return (f"{self._source.file}: device_layout of {of} is not used: torch lays tensors out by shape and stride",)
 
+    def places(self) -> dict[Path, Path]:
+        """Where the seed of a plan, the tolerance and the tags of its defaults are written in this file."""
+        key = self._defaults_key
+        found: dict[Path, Path] = {("defaults", "tags"): ("model",)}
+        for name in _TOLERANCES:
+            if name in self._defaults:
+                found.setdefault(("defaults", "tolerance"), (key, name))
+        if "seed" in self._defaults:
+            found["seed",] = (key, "seed")
+        return found
+
     def plan(self) -> dict[str, Any]:
         cases = self._data.get("cases")
         entries = cases if isinstance(cases, list) else []
         self._require_unique(entries)
         plan: dict[str, Any] = {
             "name": self._model,
-            "seed": self._defaults.get("seed", 0),
             "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
         }
+        if "seed" in self._defaults:
+            plan["seed"] = self._defaults["seed"]
         tolerance = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
         plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]}
         if tolerance:
@@ -106,7 +123,7 @@ class _Translation:
         if "default" in self._data and "defaults" in self._data:
             message = "default and defaults are both stated, but one of them would be ignored"
             self._say(("defaults",), Misfit(message, hint="keep one of them"))
-        key = "defaults" if "defaults" in self._data else "default"
+        key = self._defaults_key
         stated = self._data.get(key)
         if not isinstance(stated, dict):
             return {}
