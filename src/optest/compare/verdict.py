@@ -105,8 +105,10 @@ def _sum_up(
             checks=checks,
         )
     if not wrong:
+        stated = _stated_empty(case)
+        why = " by declaration" if case.outputs else f" as {stated} is" if stated else ""
         notes = [
-            f"{wanted.name}: empty{' by declaration' if case.outputs else ''}, {format_shape(wanted.shape)}"
+            f"{wanted.name}: empty{why}, {format_shape(wanted.shape)}"
             for wanted, (measure, _) in zip(expected, judged, strict=True)
             if measure is not None and not measure.compared
         ]
@@ -226,11 +228,23 @@ def _is_left_empty(case: TestCase, every: Sequence[Expected]) -> bool:
     return not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
 
 
+def _stated_empty(case: TestCase) -> str:
+    """The input that is stated without elements, "" for none, of a call whose outputs no plan can declare.
+
+    Such a call has any number of outputs, and nobody but who makes it knows their shapes: what is stated of it are its
+    inputs. An operator whose outputs can be declared has to have them declared.
+    """
+    if case.outputs or not case.descriptor.tensors.variadic_output:
+        return ""
+    return next((each.path for each in case.inputs if not each.spec.elements), "")
+
+
 def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> tuple[Measure | None, _Finding | None]:
     """An output without elements, which has to be declared so, or to stand beside others that are compared."""
     wanted = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
-    if not declared and not _is_of_an_empty_input(case, wanted.name) and not _is_left_empty(case, every):
+    meant = declared or bool(_stated_empty(case)) or _is_of_an_empty_input(case, wanted.name)
+    if not meant and not _is_left_empty(case, every):
         return None, (
             Reason.NOTHING_COMPARED,
             f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "
