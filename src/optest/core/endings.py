@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from optest.core.last_words import LastWords
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 from optest.process import signal_name
 from optest.spec import Reason, Status, Verdict
 

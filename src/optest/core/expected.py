@@ -78,16 +78,21 @@ def expected_outputs(
     return placed, notes + told
 
 
-def expected_of_other_inputs(case: TestCase, inputs: Sequence[Array], driver: BackendDriver) -> list[Expected]:
-    """The expected outputs for other inputs than the case's; none where only those of its own are known, or where the
-    reference refuses the values."""
+def expected_of_other_inputs(
+    case: TestCase,
+    inputs: Sequence[Array],
+    driver: BackendDriver,
+    interrupted: Callable[[], bool] | None = None,
+) -> list[Expected] | str:
+    """The expected outputs for other inputs than the case's; or why nobody knows them, in words: those of the case's
+    own alone are known, or the reference fails with these."""
     if case.generator is not None:
-        return []
+        return "the case's generator knows the values alone that it makes"
     try:
-        expected, notes = expected_outputs([case], inputs, None, driver)
-    except Fault:
-        return []
-    return [] if BY_BACKEND in notes else expected
+        expected, notes = expected_outputs([case], inputs, None, driver, interrupted)
+    except Fault as fault:
+        return fault.message.partition("\n")[0]
+    return "the backend keeps what it expects of the case's own values alone" if BY_BACKEND in notes else expected
 
 
 def _without_notes(values: Sequence[Any]) -> tuple[list[Any], tuple[Check, ...]]:

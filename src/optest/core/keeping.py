@@ -18,7 +18,7 @@ from optest.core import runner
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.core.outputs import in_order
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 from optest.core.tensor_archive import Archive, write_archive
 from optest.core.wire import case_to_wire
 from optest.spec import Fault, TestCase

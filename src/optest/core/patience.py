@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 from optest.spec import TestCase
 
 __all__ = ["Patience"]

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 
 __all__ = ["MOST_PLACES", "PhasePage"]
 

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, FurtherAnswer, backend_manager
+from optest.backends import BackendDriver, backend_manager
 from optest.compare import Expected
 from optest.compare.together import Question, judged_together
-from optest.compare.verdict import judge
-from optest.core.actual import actual_outputs
+from optest.core.answers import Answer, answer_of, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
-from optest.core.expectations import doubted, excused, fault_verdict, refusal_verdict
-from optest.core.expected import expected_of_other_inputs, expected_outputs
+from optest.core.expectations import excused, fault_verdict
+from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs, make_inputs_together
-from optest.core.outputs import in_order
+from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
+from optest.core.verdicts import verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
     BAD_STATUSES,
     Benchmark,
     CaseResult,
     Check,
-    CheckState,
     Evidence,
     Fault,
     Reason,
@@ -40,29 +37,11 @@ from optest.spec import (
     Timings,
     Verdict,
 )
-from optest.spec.construct import constructor
 
-__all__ = ["Execution", "Phase", "TestRunner", "execute", "execute_together", "why_not_run"]
+__all__ = ["Execution", "TestRunner", "execute", "execute_together", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
-new_timings = constructor(Timings)
 _INTERNAL = Reason.INTERNAL
-
-
-class Phase(IntEnum):
-    """What a process is doing for a case; a parent reads it to know whose fault a death or a hang is."""
-
-    IDLE = 0
-    GENERATE = 1
-    REFERENCE = 2
-    RUN = 3
-    COMPARE = 4
-    BENCHMARK = 5
-
-
-_IDLE, _GENERATE, _REFERENCE, _RUN, _COMPARE, _BENCHMARK = Phase
-"""Members by themselves: asking an enumeration for one costs as much as calling a function."""
-_PHASES = len(Phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,60 +51,6 @@ class Execution:
     verdicts: tuple[Verdict, ...]
     timings: Timings
     benchmark: Benchmark | None = None
-
-
-class _Clock:
-    """Announces each phase as it begins and keeps how many seconds each of them took."""
-
-    __slots__ = ("_announce", "_phase", "_seconds", "_since", "compile_s")
-
-    def __init__(self, announce: Callable[[Phase], None] | None) -> None:
-        self._announce = announce
-        self._seconds: list[float | None] = [None] * _PHASES
-        self._phase = _IDLE
-        self._since = 0.0
-        self.compile_s: float | None = None
-
-    def enter(self, phase: Phase) -> None:
-        now = perf_counter()
-        self._seconds[self._phase] = now - self._since
-        self._phase, self._since = phase, now
-        if self._announce is not None:
-            self._announce(phase)
-
-    @contextmanager
-    def announced(self, phase: Phase) -> Iterator[None]:
-        """While inside, it is that phase for whoever watches; the time stays that of the one that goes on."""
-        if self._announce is not None:
-            self._announce(phase)
-        try:
-            yield
-        finally:
-            if self._announce is not None:
-                self._announce(self._phase)
-
-    def count(self, phase: Phase, seconds: float) -> None:
-        """Add what a phase took that was announced for several at once."""
-        self._seconds[phase] = (self._seconds[phase] or 0.0) + seconds
-
-    def timings(self) -> Timings:
-        _, generate_s, reference_s, run_s, compare_s, _ = self._seconds
-        compile_s = self.compile_s
-        if compile_s is not None and run_s is not None:
-            run_s = max(run_s - compile_s, 0.0)
-        return new_timings(
-            generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s, compile_s=compile_s
-        )
-
-
-class _Answer(NamedTuple):
-    """What the backend made of a case, or its fault, with what else was looked at."""
-
-    outputs: Sequence[Array]
-    checks: tuple[Check, ...]
-    fault: Fault | None = None
-    further: Sequence[FurtherAnswer] | Fault | None = None
-    """Other answers, where they were asked for at once; None where the driver is asked when the first has passed."""
 
 
 def execute(
@@ -165,7 +90,7 @@ def execute_together(
     announcers = [None if announce is None else partial(_announced, announce, place) for place in range(len(groups))]
     runs = [_Run(cases, driver, announcer, interrupted) for cases, announcer in zip(groups, announcers, strict=True)]
     if announce is not None:
-        announce(_GENERATE, 0)
+        announce(GENERATE, 0)
     began = perf_counter()
     drawn = make_inputs_together([cases[0] for cases in groups])
     share_s = (perf_counter() - began) / len(runs)
@@ -177,7 +102,7 @@ def execute_together(
             run.ask(further_at_once=True)
             run.pause()
     if announce is not None:
-        announce(_COMPARE, 0)
+        announce(COMPARE, 0)
     began = perf_counter()
     verdicts = [None] * len(runs) if every_measure else _judged_together(runs)
     share_s = (perf_counter() - began) / len(runs)
@@ -217,11 +142,11 @@ class _Run:
         self._cases = cases
         self._driver = driver
         self._interrupted = interrupted
-        self._clock = _Clock(announce)
+        self._clock = Clock(announce)
         self._inputs: Sequence[Array] = ()
         self._expected: Sequence[Expected] | None = None
         self._notes: tuple[Check, ...] = ()
-        self._answer: _Answer | None = None
+        self._answer: Answer | None = None
         self._fault: Fault | None = None
 
     def prepare(self, drawn: Sequence[Array] | None = None, share_s: float = 0.0) -> None:
@@ -229,37 +154,37 @@ class _Run:
         ``share_s`` seconds."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
         try:
-            clock.enter(_GENERATE)
+            clock.enter(GENERATE)
             reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
             self._inputs, known = make_inputs(cases[0], interrupted) if drawn is None else (drawn, None)
             judged = [each for each in cases if each.expects_error is None]
             if judged:
-                clock.enter(_REFERENCE)
+                clock.enter(REFERENCE)
                 self._expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
         except Fault as fault:
             self._fault = fault
-        clock.count(_GENERATE, share_s)
+        clock.count(GENERATE, share_s)
 
     def ask(self, *, further_at_once: bool = False) -> None:
         """Ask the backend, if there is something to ask it."""
         if self._fault is not None:
             return
         case, driver = self._cases[0], self._driver
-        self._clock.enter(_RUN)
-        answer = _asked(case, driver, self._inputs, self._expected, self._notes, self._interrupted)
+        self._clock.enter(RUN)
+        answer = answer_of(case, driver, self._inputs, self._expected, self._notes, self._interrupted)
         if type(driver).compile_s is not BackendDriver.compile_s:
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
         if further_at_once and answer.fault is None:
             try:
-                answer = answer._replace(further=_further(case, driver))
+                answer = answer._replace(further=further_answers(case, driver))
             except Fault as fault:
                 answer = answer._replace(further=fault)
         self._answer = answer
 
     def pause(self) -> None:
         """Others have their parts now, which is no time of this one."""
-        self._clock.enter(_IDLE)
+        self._clock.enter(IDLE)
 
     def question(self) -> Question | None:
         """What the comparison is asked, for a single case with an answer and something to compare it with."""
@@ -288,23 +213,33 @@ class _Run:
         clock, benchmark = self._clock, None
         if answer is None:
             verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
-            clock.enter(_IDLE)
+            clock.enter(IDLE)
             return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
-        clock.enter(_COMPARE)
-        verdicts = [
-            excused(each, _verdict(each, driver, inputs, expected, answer, every_measure, clock, known))
-            for each in cases
-        ]
+        clock.enter(COMPARE)
+        verdicts = [excused(each, self._verdict(each, answer, every_measure, known)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
-            clock.enter(_BENCHMARK)
+            clock.enter(BENCHMARK)
             try:
                 benchmark = _timed(cases[passed[0]], driver, inputs, expected or (), bench)
             except Fault as fault:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
-        clock.enter(_IDLE)
-        clock.count(_COMPARE, share_s)
+        clock.enter(IDLE)
+        clock.count(COMPARE, share_s)
         return Execution(tuple(verdicts), clock.timings(), benchmark)
+
+    def _verdict(self, case: TestCase, answer: Answer, every_measure: bool, known: Verdict | None) -> Verdict:
+        return verdict_of(
+            case,
+            self._driver,
+            self._inputs,
+            self._expected,
+            answer,
+            clock=self._clock,
+            every_measure=every_measure,
+            known=known,
+            interrupted=self._interrupted,
+        )
 
 
 def _is_measured(verdict: Verdict) -> bool:
@@ -322,142 +257,10 @@ def _timed(
     """
 
     def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        return _verdict(case, who, inputs, expected, _Answer(outputs, ()), False, _Clock(None))
+        return verdict_of(case, who, inputs, expected, Answer(outputs, (), further=()), clock=Clock(None))
 
     specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
     return benchmark_of(case, driver, inputs, specs, judged, bench)
-
-
-def _asked(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected] | None,
-    notes: tuple[Check, ...],
-    interrupted: Callable[[], bool] | None,
-) -> _Answer:
-    try:
-        outputs, checks = actual_outputs(case, driver, inputs, expected, interrupted)
-    except Fault as fault:
-        return _Answer((), notes + _checks_of_driver(case, driver), fault)
-    further = notes + _checks_of_driver(case, driver)
-    return _Answer(outputs, _together(checks, further) if further else checks)
-
-
-def _together(checks: tuple[Check, ...], further: tuple[Check, ...]) -> tuple[Check, ...]:
-    """What was not possible here stands only where the driver did not see to it itself."""
-    seen_to = {check.name for check in further if check.state is CheckState.DONE}
-    return tuple(c for c in checks if c.state is not CheckState.NOT_POSSIBLE or c.name not in seen_to) + further
-
-
-def _verdict(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected] | None,
-    answer: _Answer,
-    every_measure: bool,
-    clock: _Clock,
-    known: Verdict | None = None,
-) -> Verdict:
-    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
-
-    A backend that is asked once more is told to the ``clock``. ``known`` is the verdict on the answer's values, where
-    that was found before.
-    """
-    if case.expects_error is not None:
-        return refusal_verdict(case.expects_error, answer.fault)
-    if answer.fault is not None:
-        return replace(fault_verdict(answer.fault), checks=answer.checks)
-    if not expected:
-        return Verdict(
-            status=Status.UNCHECKED,
-            message=f"{case.descriptor.name} has no reference, so nothing was compared",
-            checks=answer.checks,
-        )
-    try:
-        if known is not None:
-            verdict = known
-        else:
-            with Border("the comparison", _INTERNAL):
-                verdict = _judged(case, driver, inputs, expected, answer, every_measure)
-        if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
-            with Border("the backend's `blame`", Reason.RAISED), clock.announced(_RUN):
-                driver.blame(case, [array.view() for array in inputs])
-        if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
-            verdict = _further_judged(case, driver, inputs, expected, answer, verdict)
-        with Border("the comparison", _INTERNAL):
-            return doubted(case, verdict, expected)
-    except Fault as fault:
-        return fault_verdict(fault)
-
-
-def _judged(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected],
-    answer: _Answer,
-    every_measure: bool,
-) -> Verdict:
-    return judge(
-        case,
-        answer.outputs,
-        expected,
-        numerics=driver.numerics_of(case),
-        every_measure=every_measure,
-        inputs=inputs,
-        checks=answer.checks,
-    )
-
-
-def _further_judged(
-    case: TestCase,
-    driver: BackendDriver,
-    inputs: Sequence[Array],
-    expected: Sequence[Expected],
-    answer: _Answer,
-    first: Verdict,
-) -> Verdict:
-    """The verdict of the first answer with other bits that is not a pass; the first answer's if there is none."""
-    further = answer.further
-    if further is None:
-        further = _further(case, driver)
-    if isinstance(further, Fault):
-        raise further
-    for other in further:
-        outputs, given, wanted = in_order(case, other.outputs), inputs, expected
-        if other.inputs is not None:
-            own = zip(case.inputs, inputs, strict=True)
-            given = [other.inputs.get(argument.name, array) for argument, array in own]
-            wanted = expected_of_other_inputs(case, given, driver)
-            if not wanted:
-                continue
-        with Border("the comparison", _INTERNAL):
-            verdict = _judged(case, driver, given, wanted, answer._replace(outputs=outputs), True)
-        if verdict.status is not Status.PASSED:
-            reason = other.reason or verdict.reason
-            message, details = f"{other.how}: {verdict.message}", {**verdict.details, "how": other.how}
-            return replace(verdict, reason=reason, message=message, details=details)
-    return first
-
-
-def _further(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
-    if type(driver).further is BackendDriver.further:
-        return ()
-    with Border("the backend's `further`", Reason.RAISED):
-        return tuple(driver.further(case))
-
-
-def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:
-    """What the driver itself looked at; a driver that fails to say so is not believed, but keeps its outputs."""
-    if type(driver).checks is BackendDriver.checks:
-        return ()
-    try:
-        with Border("the backend's `checks`", Reason.RAISED):
-            return tuple(driver.checks(case))
-    except Fault as fault:
-        return (Check(name="the backend's own checks", state=CheckState.INCONCLUSIVE, detail=fault.message),)
 
 
 def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:

@@ -32,7 +32,8 @@ from optest.core.messages import (
     encode,
 )
 from optest.core.phase_page import PhasePage
-from optest.core.runner import Phase, execute, execute_together
+from optest.core.phases import Phase
+from optest.core.runner import execute, execute_together
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators

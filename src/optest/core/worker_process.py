@@ -31,7 +31,7 @@ from optest.core.messages import (
 )
 from optest.core.patience import Patience
 from optest.core.phase_page import PhasePage
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 from optest.core.wire import case_to_wire
 from optest.core.worker_answers import NotAnAnswer, as_executions, refusal
 from optest.errors import InternalError, UsageError

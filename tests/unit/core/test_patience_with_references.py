@@ -8,7 +8,7 @@ import pytest
 from test_every_reason import case_of
 
 from optest.core.patience import Patience
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 
 from optest.core.phase_page import PhasePage
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 
 _LOOKS = 300_000
 

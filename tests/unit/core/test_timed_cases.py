@@ -12,7 +12,8 @@ import pytest
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.endings import death, overtime
-from optest.core.runner import Execution, Phase, execute
+from optest.core.phases import Phase
+from optest.core.runner import Execution, execute
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype

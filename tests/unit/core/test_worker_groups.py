@@ -17,7 +17,7 @@ from optest.core import runner, worker_process
 from optest.core import session as session_module
 from optest.core.groups import split
 from optest.core.phase_page import MOST_PLACES, PhasePage
-from optest.core.runner import Phase
+from optest.core.phases import Phase
 from optest.core.session import Policy, Session
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment

@@ -354,14 +354,7 @@ class FfiBackend(BackendDriver):
             examined = examination.of(case.key, memory, subject, config)
         self._prepare_brief(case, kind, config, inputs)
         self._checks = {case.key: (*examined.checks, *kind.notes_of_attributes(case))}
-        own = {argument.name for argument in case.inputs}
-        self._further = {
-            case.key: [
-                _of_the_operator(each, names)
-                for each in examined.further
-                if each.inputs is None or own.issuperset(each.inputs)  # C's other inputs were made for the case
-            ]
-        }
+        self._further = {case.key: [_of_the_operator(each, names) for each in examined.further]}
         return {name: examined.outputs[name] for name in names}
 
     def _prepare_brief(self, case: TestCase, kind: CaseKind, config: FfiConfig, inputs: Sequence[Any]) -> None:

@@ -222,21 +222,20 @@ class Probe:
 
     def _with_other_values(self, first: Answer, examined: Examined, home: Place) -> None:
         """Change one input after the other where the first call of all had the values of the case: what a library keeps
-        of that is right in every call of these values, and wrong in others."""
+        of that is right in every call of these values, and wrong in others. Whoever judges says what came of it."""
         if not self._policy.calls_often or examined.further:
             return
-        changed = 0
         for key, name in self._memory.inputs_as_given().items():
             other = self._calls.other_values[key]
             if other.tobytes() == self._memory.values[key].tobytes():
                 continue
             home.fill(FIRST.filling, {**self._memory.values, key: other})
-            with suppress(StatusError):  # a library may refuse the values
+            try:
                 answer = self._calls.called(home)
+            except StatusError as error:
+                examined.impossible("other values", f"input {name}: the library refuses others: {error}")
+            else:
                 examined.add_of_other_values(answer, name, other, first)
-                changed += 1
-        if changed:
-            examined.done("other values", f"{changed} inputs changed one after the other")
 
     def _called_beside(self, home: Place) -> Answer:
         """Raises:

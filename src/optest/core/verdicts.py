@@ -1,0 +1,86 @@
+"""The verdict of one case on what the backend answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from optest.backends import BackendDriver
+from optest.compare import Expected
+from optest.compare.verdict import judge
+from optest.core.answers import Answer
+from optest.core.border import Border
+from optest.core.expectations import doubted, fault_verdict, refusal_verdict
+from optest.core.further_verdicts import verdict_of_further
+from optest.core.phases import RUN, Clock
+from optest.spec import Fault, Reason, Status, TestCase, Verdict
+
+__all__ = ["verdict_of"]
+
+Array = np.ndarray[Any, Any]
+_INTERNAL = Reason.INTERNAL
+
+
+def verdict_of(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected] | None,
+    answer: Answer,
+    *,
+    clock: Clock,
+    every_measure: bool = False,
+    known: Verdict | None = None,
+    interrupted: Callable[[], bool] | None = None,
+) -> Verdict:
+    """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
+
+    A backend, or a reference, that is asked once more is told to the ``clock``. ``known`` is the verdict on the
+    answer's values, where that was found before.
+    """
+    if case.expects_error is not None:
+        return refusal_verdict(case.expects_error, answer.fault)
+    if answer.fault is not None:
+        return replace(fault_verdict(answer.fault), checks=answer.checks)
+    if not expected:
+        return Verdict(
+            status=Status.UNCHECKED,
+            message=f"{case.descriptor.name} has no reference, so nothing was compared",
+            checks=answer.checks,
+        )
+    try:
+        verdict = known if known is not None else _of_values(case, driver, inputs, expected, answer, every_measure)
+        if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
+            with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
+                driver.blame(case, [array.view() for array in inputs])
+        if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
+            verdict = verdict_of_further(
+                case, driver, inputs, expected, answer, verdict, clock=clock, interrupted=interrupted
+            )
+        with Border("the comparison", _INTERNAL):
+            return doubted(case, verdict, expected)
+    except Fault as fault:
+        return fault_verdict(fault)
+
+
+def _of_values(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected],
+    answer: Answer,
+    every_measure: bool,
+) -> Verdict:
+    with Border("the comparison", _INTERNAL):
+        return judge(
+            case,
+            answer.outputs,
+            expected,
+            numerics=driver.numerics_of(case),
+            every_measure=every_measure,
+            inputs=inputs,
+            checks=answer.checks,
+        )
