@@ -19,6 +19,7 @@ from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.mixed_dtypes import mixture_told
 from optest.backends.torch_calls.once_more import HOW
 from optest.backends.torch_calls.scripted import scripted
 from optest.backends.torch_calls.timed import ReadyCall, ready_call
@@ -129,7 +130,7 @@ class TorchBackend(BackendDriver):
         self._asked = self._under_test(case)
         if case.expects_error is not None:
             return answer(case, inputs, place, self._asked)
-        with _faults_of_torch():
+        with mixture_told(case, inputs), _faults_of_torch():
             return answer(case, inputs, place, self._asked)
 
     def _under_test(self, case: TestCase) -> UnderTest:

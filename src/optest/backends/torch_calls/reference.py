@@ -18,6 +18,7 @@ from optest.backends.torch_calls.descriptors import CLOSE, descriptor_of
 from optest.backends.torch_calls.expected_gradients import expected_gradients
 from optest.backends.torch_calls.multiples import with_power_of_factors
 from optest.backends.torch_calls.names import NoSuchCallable
+from optest.backends.torch_calls.refusals import is_a_lack
 from optest.backends.torch_calls.scalars import with_rounded_scalars
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
@@ -98,21 +99,12 @@ def _refusal_told(call: TorchCall) -> Iterator[None]:
     try:
         yield
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        text = str(error).strip()
-        lacks = any(lack in text for lack in _LACKS) and _OVERLAPS not in text
-        if isinstance(error, NotImplementedError) or lacks:
+        if is_a_lack(error):
             raise
-        said = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {text}"
+        said = f"torch on the CPU refuses {call_text(call.call)}: {type(error).__name__}: {str(error).strip()}"
         raise Fault(
             Reason.BAD_CASE, f"{said}; correct the call, or state expects_error if it should be refused"
         ) from None
-
-
-_LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
-"""What torch says of kernels and of memory that it has not got."""
-
-_OVERLAPS = "more than one element of the written-to tensor"
-"""What it says, as an "unsupported operation", of every tensor that it would change in one place several times."""
 
 
 def _changed_first(call: TorchCall, found: list[Any]) -> list[Any]:

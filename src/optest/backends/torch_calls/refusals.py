@@ -16,7 +16,7 @@ from optest.backends.torch_calls.tracing_log import refusals_unlogged
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason
 
-__all__ = ["REFUSALS", "in_words_of_eager_torch", "refusal_within", "refused_on_cpu"]
+__all__ = ["REFUSALS", "in_words_of_eager_torch", "is_a_lack", "refusal_within", "refused_on_cpu"]
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
@@ -26,6 +26,18 @@ REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runtim
 """What torch refuses arguments with."""
 
 _CPU = torch.device("cpu")
+
+_LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
+"""What torch says of kernels and of memory that it has not got."""
+
+_OVERLAPS = "more than one element of the written-to tensor"
+"""What it says, as an "unsupported operation", of every tensor that it would change in one place several times."""
+
+
+def is_a_lack(error: Exception) -> bool:
+    """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
+    text = str(error)
+    return isinstance(error, NotImplementedError) or (any(lack in text for lack in _LACKS) and _OVERLAPS not in text)
 
 
 def refusal_within(error: BaseException) -> BaseException | None:
