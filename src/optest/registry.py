@@ -85,6 +85,9 @@ class Registry(Generic[Entry]):
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
+    def aliases(self) -> tuple[str, ...]:
+        return tuple(self._aliases)
+
     def __contains__(self, name: str) -> bool:
         return self.canonical(name) is not None
 

@@ -279,7 +279,7 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
     """Those of these names or aliases, all if none is given, in the order of the catalogue."""
     if not names:
         return list(operators)
-    wanted = {operators.get(name).name for name in names}
+    wanted = {meant for name in names for meant in operators.meanings(name)}
     return [each for each in operators if each.name in wanted]
 
 

@@ -44,7 +44,7 @@ def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "name": descriptor.name,
             "signature": str(descriptor.tensors),
             "rule": _rule_word(descriptor),
-            "aliases": ", ".join(descriptor.aliases),
+            "aliases": ", ".join(operators.other_names(descriptor)),
         }
 
 

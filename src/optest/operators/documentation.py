@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Iterable, Mapping
 
 from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.onnx import SPELLINGS
 from optest.registry import load_object
-from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass
+from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
 __all__ = ["operators_page"]
 
@@ -17,12 +18,10 @@ _HEAD = """\
 <!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
 
 What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
-PyTorch's; the aliases are those of ONNX and of earlier plans, wherever they mean the same once attributes are stated;
-where ONNX has another default the entry says so. What newer versions of ONNX have as an input (bounds of Clip, k of
-TopK, axis of CumSum, shape of Reshape) is an attribute here. Pow and Mod take inputs of one dtype there; of two dtypes
-the result has the promoted one here. Names of ONNX that would mean something else under the same attributes (Gather,
-Pad, Expand, Split, BatchNormalization) are none of optest's. An attribute that is true or
-false takes 1 and 0 too, as ONNX has them.
+PyTorch's; aliases are those of earlier plans, and of ONNX where they mean the same. Where ONNX means something else
+under its name (other defaults, other forms, another order of inputs), a case under that name is
+[read as ONNX means it](#onnxs-names) and becomes one of the operator here. An attribute that is true or false takes 1
+and 0 too, as ONNX has them.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
@@ -53,6 +52,26 @@ _NOTES = """\
 """
 
 
+_ONNX = """\
+## ONNX's names
+
+Each stands for an operator above, with ONNX's attributes, their defaults and its order of the inputs; tensors go by
+ONNX's names, by those of the operator and by position. What newer versions of ONNX have as an input (bounds of Clip, k
+of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the operator cannot do is
+refused with the reason. A name of ONNX that is neither here nor an alias has no operator in the catalogue; Pow of two
+dtypes has the promoted one here.
+
+```yaml
+cases:
+  - op: Conv
+    shapes: {X: [1, 3, 8, 8], W: [4, 3, 3, 3]}
+    attributes: {strides: [2, 2], auto_pad: SAME_UPPER}
+```
+
+An operator that is registered under one of these names takes its place.
+"""
+
+
 def operators_page() -> str:
     """The whole page, with a newline at its end."""
     blocks = (
@@ -62,6 +81,8 @@ def operators_page() -> str:
         _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
         _NOTES,
         *(_section(descriptor) for descriptor in DESCRIPTORS),
+        _ONNX,
+        *map(_spelling, SPELLINGS.values()),
     )
     return "\n".join(blocks)
 
@@ -109,15 +130,18 @@ def _section(descriptor: OperatorDescriptor) -> str:
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
-    """ONNX, whose names begin with a capital, keeps reduced dimensions unless it is told otherwise."""
-    named = ", ".join(f"`{alias}`" for alias in descriptor.aliases)
-    keeps = "keepdim" in {each.name for each in descriptor.attributes}
-    from_onnx = [alias for alias in descriptor.aliases if alias[0].isupper()]
-    if not (keeps and from_onnx):
-        return named
-    if any(alias.startswith("Arg") for alias in from_onnx):
-        return f"{named}; in ONNX `axis` is 0 and `keepdims` 1 where they are left out, here all and 0: state them"
-    return f"{named}; in ONNX `keepdims` is 1 where it is left out, here it is 0 under every name: state it"
+    return ", ".join(f"`{alias}`" for alias in descriptor.aliases)
+
+
+def _spelling(spelling: Spelling) -> str:
+    meant = " or ".join(f"[{name}](#{name})" for name in spelling.operators)
+    lines = [
+        f"### {spelling.name}\n",
+        f"{meant}. {spelling.description}".strip() + "\n",
+        f"- tensors: `{spelling.signature}`",
+        *(f"- attribute {_attribute(attribute)}" for attribute in spelling.attributes),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _attribute(attribute: Attribute) -> str:

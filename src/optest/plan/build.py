@@ -25,7 +25,7 @@ from optest.plan.products import Product
 from optest.plan.request import CaseRequest
 from optest.plan.shared import gather_shared
 from optest.plan.source import Path
-from optest.plan.statement import Entry, KnownOperators, Ledger, Operators
+from optest.plan.statement import Entry, KnownOperator, KnownOperators, Ledger, Operators
 from optest.spec import BackendTarget, Fill, TestCase
 from optest.spec.construct import collection_paused
 
@@ -97,18 +97,20 @@ class _Selection:
 
     def __init__(self, request: CaseRequest, known: KnownOperators) -> None:
         self.wanted = {name: known.get(name, "--op") for name in request.ops}
-        self._names = {operator.name for operator in self.wanted.values() if operator is not None}
+        self._names = {name for each in self.wanted.values() if each is not None for name in each.meanings}
         self.found: set[str] = set()
         self.every_op_is_known = True
 
-    def takes(self, operator: str) -> bool:
-        """Whether cases of this operator are wanted; ``operator`` is its canonical name."""
+    def takes(self, operator: KnownOperator) -> bool:
+        """Whether cases of this operator are wanted, or some of those that a spelling may stand for."""
         if not self.wanted:
             return True
-        if operator in self._names:
-            self.found.add(operator)
-            return True
-        return False
+        wanted = operator.meanings & self._names
+        self.found |= wanted
+        return bool(wanted)
+
+    def takes_case(self, case: TestCase) -> bool:
+        return not self.wanted or case.descriptor.name in self._names
 
 
 class _Gathering:
@@ -139,19 +141,19 @@ class _Gathering:
                 self._take_product(maker, document.product(index), entry["op"], path)
                 continue
             operator = self._known.get(entry["op"], (*path, "op"))
-            if operator is not None and self._selection.takes(operator.name):
+            if operator is not None and self._selection.takes(operator):
                 self._take(maker, maker.make(maker.statement(operator, entry, path)), path)
 
     def take_flags(self, maker: Maker) -> None:
         """Add one case for each operator that was asked for and that no plan has."""
         selection = self._selection
         for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
-            if operator is not None and operator.name not in selection.found:
-                selection.found.add(operator.name)
+            if operator is not None and operator.meanings.isdisjoint(selection.found):
+                selection.found |= operator.meanings
                 self._take(maker, maker.make(maker.statement(operator, {"op": name}, ())), ())
 
     def _take(self, maker: Maker, case: TestCase | None, path: Path) -> None:
-        if case is None:
+        if case is None or not self._selection.takes_case(case):
             return
         if messages := self._check_backend(case):
             self._object(maker, case, path, messages)
@@ -164,6 +166,8 @@ class _Gathering:
             return
         add, add_name, check = self._cases.append, self._names.append, self._check_backend
         for case, name, rows in Expansion(product, maker, self._known, self._selection.takes).cases():
+            if not self._selection.takes_case(case):
+                continue
             if messages := check(case):
                 self._object(maker, case, path, messages, product.entry(rows))
             add(case)

@@ -21,7 +21,9 @@ MAX_FAULTS = 1000
 class Expansion:
     """The cases of a product, in the order of its combinations."""
 
-    def __init__(self, product: Product, maker: Maker, known: KnownOperators, takes: Callable[[str], bool]) -> None:
+    def __init__(
+        self, product: Product, maker: Maker, known: KnownOperators, takes: Callable[[KnownOperator], bool]
+    ) -> None:
         self.product = product
         self.maker = maker
         self.known = known
@@ -59,7 +61,7 @@ class Expansion:
         """How the cases of an operator are made; None if it is unknown or not wanted."""
         operator = self.known.get(op, (*self.product.path, "op"))
         way = None
-        if operator is not None and self.takes(operator.name):
+        if operator is not None and self.takes(operator):
             way = self._way(operator, Shortcut.of(operator, self.product, self.maker, rows))
         self._ways[op] = way
         return way

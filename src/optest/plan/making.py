@@ -16,7 +16,7 @@ from optest.plan.shared import Shared
 from optest.plan.source import Path
 from optest.plan.statement import Entry, KnownOperator, Ledger, Statement
 from optest.plan.tolerances import tolerance_layers
-from optest.spec import DEFAULT_PRIORITY, TestCase
+from optest.spec import DEFAULT_PRIORITY, TestCase, UnfitArguments
 
 __all__ = ["Maker", "first_stated"]
 
@@ -72,7 +72,7 @@ class Maker:
             require_tolerance(statement, outputs, rest["tolerances"])
         if "backend_config" in statement.doubtful:
             return None
-        return TestCase(
+        case = TestCase(
             descriptor=statement.operator.descriptor,
             inputs=arguments,
             outputs=outputs,
@@ -80,6 +80,20 @@ class Maker:
             generator=generator,
             **rest,
         )
+        return case if statement.operator.spelled is None else self._in_own_words(case, statement)
+
+    def _in_own_words(self, case: TestCase, statement: Statement) -> TestCase | None:
+        """What a spelling stands for; inference has said what is wrong with it, unless the case expects an error."""
+        spelled = statement.operator.spelled
+        assert spelled is not None
+        try:
+            return spelled.in_own_words(case)
+        except UnfitArguments as error:
+            if "expects_error" in statement.entry:
+                own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
+                hint = f"whether a backend refuses it can be asked with {own}"
+                self.ledger.problem(statement.place("op", "--op"), str(error), hint)
+            return None
 
     def rest(self, statement: Statement) -> dict[str, Any]:
         """Everything that does not depend on tensors and attributes."""

@@ -91,7 +91,8 @@ class Shortcut:
         """None where the long way has to be gone; ``rows`` is the first combination of the operator."""
         ledger = maker.ledger
         first = maker.statement(operator, product.entry(rows), product.path)
-        if operator.infer is None or first.doubtful or first.implied_dtypes or maker.request.shapes:
+        is_plain = operator.spelled is None and operator.infer is not None
+        if not is_plain or first.doubtful or first.implied_dtypes or maker.request.shapes:
             return None
         keys = {*product.fixed, *(unit.target[0] for unit in product.units)}
         says_dtypes = "dtypes" in keys or "dtypes" in first.defaults or maker.request.dtypes

@@ -12,8 +12,9 @@ from optest.plan.forms import GeneratorChoice, read_generator
 from optest.plan.products import Product, Rows
 from optest.plan.request import COMMAND_LINE, CaseRequest
 from optest.plan.source import Path, Source, all_at_once, format_path
+from optest.plan.spelled import SpelledOperator
 from optest.registry import load_object
-from optest.spec import OperatorDescriptor, TensorSpec
+from optest.spec import OperatorDescriptor, Spelling, TensorSpec
 
 __all__ = [
     "COMMAND_LINE",
@@ -105,15 +106,19 @@ class KnownOperator:
     """Canonical name by name and alias."""
     generator: GeneratorChoice
     required_inputs: int
+    meanings: frozenset[str]
+    """The operators that its cases are of: itself, or those that a spelling may stand for."""
+    spelled: SpelledOperator | None = None
     _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
     _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, descriptor: OperatorDescriptor) -> KnownOperator:
+    def of(cls, descriptor: OperatorDescriptor, spelled: SpelledOperator | None = None) -> KnownOperator:
         infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
         names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
         generator = read_generator(descriptor.generator or DEFAULT_FILL)
-        return cls(descriptor, infer, names, generator, descriptor.tensors.required_inputs)
+        meanings = frozenset((descriptor.name,) if spelled is None else spelled.spelling.operators)
+        return cls(descriptor, infer, names, generator, descriptor.tensors.required_inputs, meanings, spelled)
 
     @property
     def name(self) -> str:
@@ -123,7 +128,8 @@ class KnownOperator:
         """As :meth:`Signature.locate`, remembered."""
         found = self._tensors.get(name)
         if found is None:
-            found = self._tensors[name] = self.descriptor.tensors.locate(name)
+            owner = self.descriptor.tensors if self.spelled is None else self.spelled
+            found = self._tensors[name] = owner.locate(name)
         return found
 
     def knows(self, name: str) -> bool:
@@ -185,6 +191,8 @@ class Operators(Protocol):
 
     def get(self, name: str) -> OperatorDescriptor: ...
 
+    def spelling(self, name: str) -> Spelling | None: ...
+
     def names(self) -> tuple[str, ...]: ...
 
 
@@ -194,22 +202,30 @@ class KnownOperators:
     def __init__(self, operators: Operators, ledger: Ledger) -> None:
         self._operators = operators
         self._ledger = ledger
-        self._found: dict[str, KnownOperator | None] = {}
+        self._found: dict[str, KnownOperator | UnknownName] = {}
 
     def get(self, name: str, place: Place) -> KnownOperator | None:
         """The operator called ``name``; an unknown one goes into the ledger."""
         if name not in self._found:
             try:
-                self._found[name] = KnownOperator.of(self._operators.get(name))
-            except UnknownName:
-                self._found[name] = None
+                self._found[name] = self._known(name)
+            except UnknownName as error:
+                self._found[name] = error
         found = self._found[name]
-        if found is None:
-            self._ledger.unknown(place, UnknownName("operator", name, self._operators.names()))
+        if isinstance(found, UnknownName):
+            self._ledger.unknown(place, found)
+            return None
         return found
 
+    def _known(self, name: str) -> KnownOperator:
+        spelling = self._operators.spelling(name)
+        if spelling is None:
+            return KnownOperator.of(self._operators.get(name))
+        spelled = SpelledOperator(spelling, self._operators.get)
+        return KnownOperator.of(spelled.descriptor(), spelled)
+
     def found(self) -> list[KnownOperator]:
-        return [each for each in self._found.values() if each is not None]
+        return [each for each in self._found.values() if not isinstance(each, UnknownName)]
 
     def all_known(self) -> bool:
-        return None not in self._found.values()
+        return len(self.found()) == len(self._found)

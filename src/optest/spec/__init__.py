@@ -51,6 +51,7 @@ from optest.spec.outcome import (
 )
 from optest.spec.run import RunInfo, RunSummary
 from optest.spec.samples import TIERS, Sample, Tier
+from optest.spec.spelling import Call, Meaning, Spelling
 from optest.spec.tensors import TensorSpec, contiguous_strides, format_shape
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Attribute",
     "BackendTarget",
     "Benchmark",
+    "Call",
     "CallTime",
     "CaseResult",
     "Check",
@@ -77,6 +79,7 @@ __all__ = [
     "Interval",
     "Kind",
     "Layer",
+    "Meaning",
     "Measure",
     "NamedOutput",
     "Numerics",
@@ -93,6 +96,7 @@ __all__ = [
     "Sample",
     "Signature",
     "Skip",
+    "Spelling",
     "Status",
     "TensorSpec",
     "Terms",

@@ -67,6 +67,17 @@ def test_descriptors_are_complete(descriptor: OperatorDescriptor) -> None:
         ("Reshape", "reshape"),
         ("GatherElements", "gather"),
         ("TopK", "topk"),
+        ("Conv", "conv2d"),
+        ("MaxPool", "max_pool2d"),
+        ("AveragePool", "avg_pool2d"),
+        ("GlobalAveragePool", "adaptive_avg_pool2d"),
+        ("BatchNormalization", "batch_norm"),
+        ("Gather", "embedding"),
+        ("Pad", "pad"),
+        ("Expand", "broadcast_to"),
+        ("Split", "split"),
+        ("ScatterElements", "scatter_add"),
+        ("Attention", "scaled_dot_product_attention"),
     ],
 )
 def test_aliases(alias: str, name: str) -> None:
@@ -114,7 +125,14 @@ def test_the_page_is_made_from_the_descriptors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("Expand", "expand"), ("reluu", "relu"), ("Clamp", "clamp"), ("Sdpa", "sdpa")]
+    ("name", "meant"),
+    [
+        ("Expandd", "Expand"),
+        ("Convv", "Conv"),
+        ("reluu", "relu"),
+        ("Clamp", "clamp"),
+        ("Sdpa", "sdpa"),
+    ],
 )
 def test_a_name_that_is_near_an_alias_suggests_it(name: str, meant: str) -> None:
     with pytest.raises(UnknownName) as caught:

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from optest.backends.torch_operators.calls import Attributes, Tensors, TorchCall, factor
+from optest.backends.torch_operators.padding import has_two_sides, padded
 from optest.backends.torch_tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
@@ -53,15 +54,18 @@ def _einsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return torch.einsum(attributes["equation"], *tensors).to(tensors[0].dtype)
 
 
-def _convolution(function: Callable[..., torch.Tensor]) -> Callable[[Tensors, Attributes], torch.Tensor]:
+def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[Tensors, Attributes], torch.Tensor]:
     def convolve(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
         source, weight, bias = (*tensors, None)[:3]
+        padding = attributes.get("padding", 0)
+        if has_two_sides(padding, rank):
+            source, padding = padded(source, padding, rank), 0
         return function(
             source,
             weight,
             bias,
             stride=attributes.get("stride", 1),
-            padding=attributes.get("padding", 0),
+            padding=padding,
             dilation=attributes.get("dilation", 1),
             groups=attributes.get("groups", 1),
         )
@@ -75,7 +79,7 @@ CALLS: dict[str, TorchCall] = {
     "gemm": _into(_gemm),
     "linear": _into(_linear),
     "einsum": _einsum,
-    "conv1d": _into(_convolution(functional.conv1d)),
-    "conv2d": _into(_convolution(functional.conv2d)),
-    "conv3d": _into(_convolution(functional.conv3d)),
+    "conv1d": _into(_convolution(functional.conv1d, 1)),
+    "conv2d": _into(_convolution(functional.conv2d, 2)),
+    "conv3d": _into(_convolution(functional.conv3d, 3)),
 }

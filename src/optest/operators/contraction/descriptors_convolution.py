@@ -25,7 +25,7 @@ _ATTRIBUTES = (
         type="ints|str",
         default=(0,),
         description="Zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, the odd zero last; "
-        "'valid' is 0.",
+        "'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
     ),
     Attribute(
         name="dilation",

@@ -72,7 +72,7 @@ def _require_shapes(spec: TensorSpec, weight: TensorSpec, groups: int, rank: int
 
 
 def _padding(stated: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
-    """Before and after; ``same`` puts the odd one after, as torch does."""
+    """Before and after; ``same`` puts the odd one after, as torch does. Both are stated as beginnings, then ends."""
     if stated == "valid":
         return ((0, 0),) * rank
     if stated == "same":
@@ -81,6 +81,8 @@ def _padding(stated: Sequence[int] | str, spans: Shape, stride: Shape, rank: int
         return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
     if isinstance(stated, str):
         raise UnfitArguments(f"padding is {stated!r}, but should be 'same', 'valid' or numbers")
+    if len(stated) == 2 * rank and min(stated) >= 0:
+        return tuple(zip(stated[:rank], stated[rank:], strict=True))
     return tuple((pad, pad) for pad in _each("padding", stated, rank, least=0))
 
 

@@ -110,7 +110,6 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="remainder",
         category="elementwise",
         signature="input, other -> out",
-        aliases=("Mod",),
         dtype_variants=_NUMBERS,
         infer=_INFER + "number",
         reference=_REFERENCE + "remainder_reference",

@@ -75,7 +75,6 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         name="cast",
         category="conversion",
         signature="input -> out",
-        aliases=("Cast",),
         attributes=(
             Attribute(name="dtype", type="dtype", aliases=("to",), description="Dtype of the result."),
             Attribute(

@@ -29,7 +29,6 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="gather",
         category="indexing",
         signature="input, index -> out",
-        aliases=("GatherElements",),
         attributes=(_INDEXED_DIM,),
         dtype_variants=INDEXED,
         infer=_INFER + "gather",

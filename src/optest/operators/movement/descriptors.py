@@ -40,7 +40,6 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         name="permute",
         category="movement",
         signature="input -> out",
-        aliases=("Transpose",),
         attributes=(
             Attribute(
                 name="dims", type="ints", aliases=("perm",), description="The input's dimensions in their new order."
@@ -58,7 +57,6 @@ WHOLE: tuple[OperatorDescriptor, ...] = (
         name="reshape",
         category="movement",
         signature="input -> out",
-        aliases=("Reshape",),
         attributes=(Attribute(name="shape", type="ints", description="The new sizes; one may be -1 and follows."),),
         dtype_variants=EVERY,
         infer=_INFER + "reshape",

@@ -39,7 +39,8 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
                 name="padding",
                 type="ints",
                 default=(0,),
-                description="−∞ on both sides of height and width, half of kernel_size at most.",
+                description="−∞ on both sides of height and width, half of kernel_size at most. Four "
+                "numbers, below kernel_size: before both, then after (torch has no such padding).",
             ),
             Attribute(
                 name="dilation",
@@ -69,7 +70,8 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
                 name="padding",
                 type="ints",
                 default=(0,),
-                description="Zeros on both sides of height and width, half of kernel_size at most.",
+                description="Zeros on both sides of height and width, half of kernel_size at most. Four "
+                "numbers, below kernel_size: before both, then after (torch has no such padding).",
             ),
             _CEIL,
             Attribute(

@@ -15,12 +15,12 @@ _RANK = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """One entry for height and width each; ``sizes`` is the input's own."""
+    """One entry for height and width each; ``sizes`` is the input's own, ``padding`` is before and after."""
 
     sizes: Shape
     kernel: Shape
     stride: Shape
-    padding: Shape
+    padding: tuple[tuple[int, int], ...]
     dilation: Shape
     out: Shape
 
@@ -32,8 +32,8 @@ class Windows:
         """What has to lie before and after the input so that every window is whole."""
         rows = zip(self.sizes, self.kernel, self.stride, self.padding, self.dilation, self.out, strict=True)
         return tuple(
-            (pad, max(0, (out - 1) * stride + dilation * (kernel - 1) + 1 - size - pad))
-            for size, kernel, stride, pad, dilation, out in rows
+            (before, max(0, (out - 1) * stride + dilation * (kernel - 1) + 1 - size - before))
+            for size, kernel, stride, (before, _), dilation, out in rows
         )
 
     def counts(self, axis: int, *, with_padding: bool) -> tuple[int, ...]:
@@ -41,10 +41,10 @@ class Windows:
 
         Padding counts only with ``with_padding``; what lies beyond it, where ``ceil_mode`` puts a window, never does.
         """
-        size, kernel, pad = self.sizes[axis], self.kernel[axis], self.padding[axis]
-        starts = [index * self.stride[axis] - pad for index in range(self.out[axis])]
+        size, kernel, (before, after) = self.sizes[axis], self.kernel[axis], self.padding[axis]
+        starts = [index * self.stride[axis] - before for index in range(self.out[axis])]
         if with_padding:
-            return tuple(min(start + kernel, size + pad) - start for start in starts)
+            return tuple(min(start + kernel, size + after) - start for start in starts)
         return tuple(min(start + kernel, size) - max(start, 0) for start in starts)
 
 
@@ -58,26 +58,44 @@ def windows_of(spec: TensorSpec, attributes: Attributes) -> Windows:
     kernel = _pair("kernel_size", attributes["kernel_size"], least=1)
     stated = attributes.get("stride")
     stride = _pair("stride", stated, least=1) if stated else kernel
-    padding = _pair("padding", attributes.get("padding", (0,)), least=0)
+    stated_padding = tuple(attributes.get("padding", (0,)))
+    padding = _padding(stated_padding)
     dilation = _pair("dilation", attributes.get("dilation", (1,)), least=1)
     spans = tuple(step * (size - 1) + 1 for size, step in zip(kernel, dilation, strict=True))
-    if any(pad > size // 2 for pad, size in zip(padding, kernel, strict=True)):
-        raise UnfitArguments(f"padding is {list(padding)}, but should be half of kernel_size {list(kernel)} at most")
+    _require_seen(stated_padding, padding, kernel)
     sizes = spec.shape[-_RANK:]
     ceil = bool(attributes.get("ceil_mode", False))
     out = tuple(
-        _positions(size, span, step, pad, ceil)
-        for size, span, step, pad in zip(sizes, spans, stride, padding, strict=True)
+        _positions(size, span, step, pads, ceil)
+        for size, span, step, pads in zip(sizes, spans, stride, padding, strict=True)
     )
     if min(out) < 1:
         raise UnfitArguments(f"kernel_size spans {format_shape(spans)}, but should fit into {format_shape(sizes)}")
     return Windows(sizes=sizes, kernel=kernel, stride=stride, padding=padding, dilation=dilation, out=out)
 
 
-def _positions(size: int, span: int, stride: int, pad: int, ceil: bool) -> int:
+def _padding(stated: Shape) -> tuple[tuple[int, int], ...]:
+    """Before and after: the same on both sides, or stated as beginnings, then ends."""
+    if len(stated) == 2 * _RANK and min(stated) >= 0:
+        return tuple(zip(stated[:_RANK], stated[_RANK:], strict=True))
+    return tuple((pad, pad) for pad in _pair("padding", stated, least=0))
+
+
+def _require_seen(stated: Shape, padding: Sequence[tuple[int, int]], kernel: Shape) -> None:
+    """No window lies in the padding alone; of padding that is the same on both sides torch takes half of a window."""
+    if len(stated) == 2 * _RANK:
+        if any(max(pads) >= size for pads, size in zip(padding, kernel, strict=True)):
+            raise UnfitArguments(f"padding is {list(stated)}, but should be below kernel_size {list(kernel)}")
+    elif any(max(pads) > size // 2 for pads, size in zip(padding, kernel, strict=True)):
+        shown = [before for before, _ in padding]
+        raise UnfitArguments(f"padding is {shown}, but should be half of kernel_size {list(kernel)} at most")
+
+
+def _positions(size: int, span: int, stride: int, pads: tuple[int, int], ceil: bool) -> int:
     """With ``ceil`` a last window may reach beyond the padding, if it begins before the padding after the input."""
-    count = (size + 2 * pad - span + (stride - 1 if ceil else 0)) // stride + 1
-    return count - 1 if ceil and (count - 1) * stride >= size + pad else count
+    before, after = pads
+    count = (size + before + after - span + (stride - 1 if ceil else 0)) // stride + 1
+    return count - 1 if ceil and (count - 1) * stride >= size + before else count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,6 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             name=name,
             category="reduction",
             signature="input -> out",
-            aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
             dtype_variants=_EVERY,
             infer=_INFER + "amax",
@@ -53,14 +52,13 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             rule=_EXACT,
             description=f"{word} element over dimensions. NaN goes before all numbers.",
         )
-        for name, alias, word in (("amax", "ReduceMax", "Largest"), ("amin", "ReduceMin", "Least"))
+        for name, word in (("amax", "Largest"), ("amin", "Least"))
     ),
     *(
         OperatorDescriptor(
             name=name,
             category="reduction",
             signature="input -> out",
-            aliases=(alias,),
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=_NUMBERS,
             infer=_INFER + "argmax",
@@ -72,7 +70,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN goes before all numbers.",
         )
-        for name, alias, word in (("argmax", "ArgMax", "largest"), ("argmin", "ArgMin", "least"))
+        for name, word in (("argmax", "largest"), ("argmin", "least"))
     ),
     *(
         OperatorDescriptor(

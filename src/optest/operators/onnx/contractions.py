@@ -1,0 +1,101 @@
+"""Convolutions, integer products and attention of ONNX."""
+
+from __future__ import annotations
+
+from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
+from optest.operators.onnx.reading import flag, input_of, refuse, require_rank
+from optest.operators.shapes import Attributes, Specs, given
+from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
+
+__all__ = ["SPELLINGS"]
+
+_CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
+_CONV_ATTRIBUTES = (
+    Attribute(name="kernel_shape", type="ints", default=None, description="That of W; none follows from it."),
+    *WINDOW_ATTRIBUTES,
+    Attribute(name="group", type="int", default=1, aliases=("groups",), description="Groups of channels."),
+)
+
+
+def _conv(specs: Specs, attributes: Attributes) -> Call:
+    """conv1d, conv2d or conv3d, by the dimensions of W."""
+    x, weight = input_of(specs), given(specs, 1, "W")
+    require_rank(weight, "W", 3, 4, 5)
+    require_rank(x, "X", weight.rank)
+    rank, kernel = weight.rank - 2, weight.shape[2:]
+    stated = attributes["kernel_shape"]
+    if stated is not None and tuple(stated) != kernel:
+        raise UnfitArguments(f"kernel_shape is {list(stated)}, but W has {format_shape(kernel)}")
+    begins, ends = padding_of(x.shape[2:], kernel, attributes)
+    return Call(
+        operator=f"conv{rank}d",
+        attributes={
+            "stride": each("strides", attributes["strides"], rank),
+            "padding": begins if begins == ends else begins + ends,
+            "dilation": each("dilations", attributes["dilations"], rank),
+            "groups": attributes["group"],
+        },
+    )
+
+
+def _conv_integer(specs: Specs, attributes: Attributes) -> Call:
+    call = _conv(specs, attributes)
+    return Call(operator=call.operator, attributes={**call.attributes, "out_dtype": "int32"})
+
+
+def _matmul_integer(_: Specs, __: Attributes) -> Call:
+    return Call(operator="matmul", attributes={"out_dtype": "int32"})
+
+
+def _attention(specs: Specs, attributes: Attributes) -> Call:
+    query, key = input_of(specs, "Q"), given(specs, 1, "K")
+    require_rank(query, "Q", 4)
+    require_rank(key, "K", 4)
+    refuse("softcap", attributes["softcap"], 0.0, "scaled_dot_product_attention has none")
+    return Call(
+        operator="scaled_dot_product_attention",
+        attributes={
+            "is_causal": attributes["is_causal"],
+            "scale": attributes["scale"],
+            "enable_gqa": query.shape[1] != key.shape[1],
+        },
+    )
+
+
+SPELLINGS = (
+    Spelling(
+        name="Conv",
+        operators=_CONVOLUTIONS,
+        signature="X, W, B? -> Y",
+        meaning=_conv,
+        attributes=_CONV_ATTRIBUTES,
+        description="By the dimensions of W.",
+    ),
+    Spelling(
+        name="ConvInteger",
+        operators=_CONVOLUTIONS,
+        signature="x, w -> y",
+        meaning=_conv_integer,
+        attributes=_CONV_ATTRIBUTES,
+        description="The result is int32. Zero points are none of its inputs here.",
+    ),
+    Spelling(
+        name="MatMulInteger",
+        operators=("matmul",),
+        signature="A, B -> Y",
+        meaning=_matmul_integer,
+        description="The result is int32. Zero points are none of its inputs here.",
+    ),
+    Spelling(
+        name="Attention",
+        operators=("scaled_dot_product_attention",),
+        signature="Q, K, V, attn_mask? -> Y",
+        meaning=_attention,
+        attributes=(
+            flag("is_causal", 0, "Query i sees keys 0 to i."),
+            Attribute(name="scale", type="float", default=None, description="Factor of the scores; none means 1/√E."),
+            Attribute(name="softcap", type="float", default=0.0, description="Any other than 0 is refused."),
+        ),
+        description="Of inputs with four dimensions (batch, heads, length, size), without a past.",
+    ),
+)

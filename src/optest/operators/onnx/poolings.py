@@ -1,0 +1,92 @@
+"""Poolings of ONNX: windows step by 1, and averages leave padding out, unless they are told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
+from optest.operators.onnx.reading import flag, input_of, refuse, require_rank
+from optest.operators.shapes import Attributes, Specs
+from optest.spec import Attribute, Call, Spelling, TensorSpec, UnfitArguments, format_shape
+
+__all__ = ["SPELLINGS"]
+
+_RANK = 2
+_POOL_ATTRIBUTES = (
+    Attribute(name="kernel_shape", type="ints", aliases=("kernel_size",), description="Sizes of the window."),
+    *WINDOW_ATTRIBUTES,
+    flag("ceil_mode", 0, "A last window may reach beyond the padding."),
+)
+
+
+def _windows(specs: Specs, attributes: Attributes) -> dict[str, Any]:
+    x = input_of(specs)
+    require_rank(x, "X", _RANK + 2)
+    kernel = each("kernel_shape", attributes["kernel_shape"], _RANK)
+    begins, ends = padding_of(x.shape[2:], kernel, attributes)
+    is_torchs = begins == ends and all(2 * pad <= size for pad, size in zip(begins, kernel, strict=True))
+    return {
+        "kernel_size": kernel,
+        "stride": each("strides", attributes["strides"], _RANK),
+        "padding": begins if is_torchs else begins + ends,
+        "ceil_mode": attributes["ceil_mode"],
+    }
+
+
+def _max_pool(specs: Specs, attributes: Attributes) -> Call:
+    refuse("storage_order", attributes["storage_order"], 0, "indices are no result here")
+    dilation = each("dilations", attributes["dilations"], _RANK)
+    return Call(operator="max_pool2d", attributes={**_windows(specs, attributes), "dilation": dilation})
+
+
+def _average_pool(specs: Specs, attributes: Attributes) -> Call:
+    refuse("dilations", each("dilations", attributes["dilations"], _RANK), (1,) * _RANK, "avg_pool2d has none")
+    include = attributes["count_include_pad"]
+    return Call(operator="avg_pool2d", attributes={**_windows(specs, attributes), "count_include_pad": include})
+
+
+def _global_average(specs: Specs, _: Attributes) -> Call:
+    """adaptive_avg_pool2d of planes, else the mean over all dimensions after the channels."""
+    x = _with_channels(input_of(specs))
+    if x.rank == _RANK + 2:
+        return Call(operator="adaptive_avg_pool2d", attributes={"output_size": (1,)})
+    return Call(operator="mean", attributes={"dim": tuple(range(2, x.rank)), "keepdim": True})
+
+
+def _global_max(specs: Specs, _: Attributes) -> Call:
+    x = _with_channels(input_of(specs))
+    return Call(operator="amax", attributes={"dim": tuple(range(2, x.rank)), "keepdim": True})
+
+
+def _with_channels(x: TensorSpec) -> TensorSpec:
+    if x.rank < 3:
+        raise UnfitArguments(f"X is {format_shape(x.shape)}, but should have 3 dimensions or more")
+    return x
+
+
+SPELLINGS = (
+    Spelling(
+        name="MaxPool",
+        operators=("max_pool2d",),
+        signature="X -> Y",
+        meaning=_max_pool,
+        attributes=(*_POOL_ATTRIBUTES, Attribute(name="storage_order", type="int", default=0, description="0 alone.")),
+        description="Of four dimensions; Indices are no result here.",
+    ),
+    Spelling(
+        name="AveragePool",
+        operators=("avg_pool2d",),
+        signature="X -> Y",
+        meaning=_average_pool,
+        attributes=(*_POOL_ATTRIBUTES, flag("count_include_pad", 0, "Padding counts in the divisor.")),
+        description="Of four dimensions.",
+    ),
+    Spelling(
+        name="GlobalAveragePool",
+        operators=("adaptive_avg_pool2d", "mean"),
+        signature="X -> Y",
+        meaning=_global_average,
+        description="adaptive_avg_pool2d of four dimensions, else a mean.",
+    ),
+    Spelling(name="GlobalMaxPool", operators=("amax",), signature="X -> Y", meaning=_global_max),
+)

@@ -1,0 +1,48 @@
+"""What the meanings of ONNX's operators ask of inputs and attributes again and again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optest.operators.shapes import Specs, given
+from optest.spec import Attribute, TensorSpec, UnfitArguments, format_shape
+
+__all__ = ["axis_of", "flag", "input_of", "refuse", "require_rank"]
+
+
+def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
+    """An attribute of ONNX that is 0 or 1."""
+    return Attribute(name=name, type="bool", default=bool(default), aliases=aliases, description=description)
+
+
+def input_of(specs: Specs, name: str = "X") -> TensorSpec:
+    """The first input."""
+    return given(specs, 0, name)
+
+
+def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
+    if spec.rank not in ranks:
+        words = " or ".join(map(str, ranks))
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
+
+
+def axis_of(stated: int, rank: int, name: str = "axis", *, last: int = -1) -> int:
+    """The axis counted from the front; ``last`` is added to the rank for the highest that is allowed.
+
+    Raises:
+        UnfitArguments: if there is no such axis.
+    """
+    if not -rank <= stated <= rank + last:
+        raise UnfitArguments(f"{name} is {stated}, but should be from {-rank} to {rank + last}")
+    return stated + rank if stated < 0 else stated
+
+
+def refuse(name: str, value: Any, only: Any, instead: str) -> None:
+    """Refuse any value but ``only``; ``instead`` says why, and what to do.
+
+    Raises:
+        UnfitArguments: for another value.
+    """
+    if value != only:
+        shown, wanted = (int(each) if isinstance(each, bool) else each for each in (value, only))
+        raise UnfitArguments(f"{name} is {shown!r}, but should be {wanted!r}: {instead}")

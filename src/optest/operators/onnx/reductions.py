@@ -1,0 +1,108 @@
+"""Reductions of ONNX: they keep the reduced dimensions, with size 1, unless they are told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optest.operators.onnx.reading import flag, input_of, refuse
+from optest.operators.shapes import Attributes, Specs
+from optest.spec import Attribute, Call, Spelling, UnfitArguments
+
+__all__ = ["SPELLINGS"]
+
+_AXES = Attribute(
+    name="axes",
+    type="ints",
+    default=None,
+    aliases=("axis", "dim"),
+    description="Dimensions to reduce; none means all.",
+)
+_KEEPDIMS = flag("keepdims", 1, "Keep reduced dimensions with size 1.", "keepdim")
+_NOOP = flag("noop_with_empty_axes", 0, "1 is refused where axes are left out.")
+
+
+def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
+    """The same reduction under ONNX's name; ``fixed`` are attributes of the operator that the name stands for."""
+
+    def meaning(specs: Specs, attributes: Attributes) -> Call:
+        axes = attributes["axes"]
+        if not axes:
+            reason = "with no axes it would give its input back, which is `op: clone`"
+            refuse("noop_with_empty_axes", attributes["noop_with_empty_axes"], False, reason)
+        dtype = input_of(specs, "data").dtype
+        if operator in ("sum", "prod") and dtype.is_integer and dtype.name != "int64":
+            raise UnfitArguments(
+                f"{name} of {dtype} gives {dtype} in ONNX, but {operator} adds up in int64; state `op: {operator}`"
+            )
+        return Call(
+            operator=operator,
+            attributes={"dim": _one_of(axes) if operator == "prod" else axes or None, **fixed}
+            | {"keepdim": attributes["keepdims"]},
+        )
+
+    return Spelling(
+        name=name,
+        operators=(operator,),
+        signature="data -> reduced",
+        meaning=meaning,
+        attributes=(_AXES, _KEEPDIMS, _NOOP),
+    )
+
+
+def _one_of(axes: tuple[int, ...] | None) -> int | None:
+    if not axes:
+        return None
+    if len(axes) > 1:
+        raise UnfitArguments(f"axes is {list(axes)}, but should be one axis or none: prod takes no more, as torch's")
+    return axes[0]
+
+
+def _index_of(name: str, operator: str) -> Spelling:
+    def meaning(_: Specs, attributes: Attributes) -> Call:
+        refuse("select_last_index", attributes["select_last_index"], False, "any of several equal elements is right")
+        return Call(operator=operator, attributes={"dim": attributes["axis"], "keepdim": attributes["keepdims"]})
+
+    return Spelling(
+        name=name,
+        operators=(operator,),
+        signature="data -> reduced",
+        meaning=meaning,
+        attributes=(
+            Attribute(name="axis", type="int", default=0, aliases=("dim",), description="Dimension to reduce."),
+            _KEEPDIMS,
+            flag("select_last_index", 0, "1 is refused."),
+        ),
+    )
+
+
+def _cumsum(specs: Specs, attributes: Attributes) -> Call:
+    for name in ("exclusive", "reverse"):
+        refuse(name, attributes[name], False, "cumsum adds up to each element and with it, from the front")
+    dtype = input_of(specs, "x").dtype
+    kept = {"dtype": dtype.name} if dtype.is_integer else {}
+    return Call(operator="cumsum", attributes={"dim": attributes["axis"], **kept})
+
+
+SPELLINGS = (
+    _reduction("ReduceSum", "sum"),
+    _reduction("ReduceMean", "mean"),
+    _reduction("ReduceProd", "prod"),
+    _reduction("ReduceMax", "amax"),
+    _reduction("ReduceMin", "amin"),
+    _reduction("ReduceL1", "norm", p=1.0),
+    _reduction("ReduceL2", "norm", p=2.0),
+    _reduction("ReduceLogSumExp", "logsumexp"),
+    _index_of("ArgMax", "argmax"),
+    _index_of("ArgMin", "argmin"),
+    Spelling(
+        name="CumSum",
+        operators=("cumsum",),
+        signature="x -> y",
+        meaning=_cumsum,
+        attributes=(
+            Attribute(name="axis", type="int", aliases=("dim",), description="Dimension along which it adds up."),
+            flag("exclusive", 0, "1 is refused."),
+            flag("reverse", 0, "1 is refused."),
+        ),
+    ),
+)

@@ -1,0 +1,98 @@
+"""Cases that are written as another library spells them: read in its words, then said in the operator's own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from optest.errors import UnknownName
+from optest.registry import load_object
+from optest.spec import OperatorDescriptor, Spelling, TensorSpec, TestCase
+
+__all__ = ["SpelledOperator"]
+
+_Specs = Sequence["TensorSpec | None"]
+_Attributes = Mapping[str, Any]
+
+
+class SpelledOperator:
+    """A spelling and the operators that it may stand for; ``operator_of`` finds them by name."""
+
+    def __init__(self, spelling: Spelling, operator_of: Callable[[str], OperatorDescriptor]) -> None:
+        self.spelling = spelling
+        self._operator_of = operator_of
+        self._usual = operator_of(spelling.operators[0])
+
+    def descriptor(self) -> OperatorDescriptor:
+        """An operator that takes tensors and attributes as they are spelled; no case is of it in the end."""
+        spelling = self.spelling
+        return dataclasses.replace(
+            self._usual,
+            name=spelling.name,
+            signature=spelling.tensors,
+            aliases=(),
+            attributes=spelling.attributes,
+            dtype_variants=tuple(self._as_spelled(variant) for variant in self._usual.dtype_variants),
+            infer=self._infer,
+            sum_length=self._sum_length if self._usual.sum_length is not None else None,
+        )
+
+    def locate(self, name: str) -> tuple[str, int]:
+        """Side and place of a tensor under its name here, or under that of the usual operator.
+
+        Raises:
+            UnknownName: if neither has such a tensor; the names of the spelling are told.
+        """
+        tensors = self.spelling.tensors
+        try:
+            return tensors.locate(name)
+        except UnknownName:
+            if name not in self._usual.tensors.tensor_names():
+                raise
+        side, index = self._usual.tensors.locate(name)
+        return (side, self.spelling.place_of(index)) if side == "input" else (side, index)
+
+    def in_own_words(self, case: TestCase) -> TestCase:
+        """The case as one of the operator that it stands for.
+
+        Raises:
+            UnfitArguments: if none of the operators can do what the case asks for.
+        """
+        by_place = {self.spelling.tensors.locate(each.path)[1]: each for each in case.inputs}
+        places = range(max(len(self.spelling.tensors.inputs), max(by_place, default=-1) + 1))
+        specs = [by_place[place].spec if place in by_place else None for place in places]
+        operator, attributes, _ = self._call(specs, case.attributes)
+        inputs = tuple(
+            dataclasses.replace(by_place[place], name=operator.tensors.input_name(index), path=f"input{index}")
+            for index, place in enumerate(map(self.spelling.place_of, places))
+            if place in by_place
+        )
+        return dataclasses.replace(case, descriptor=operator, inputs=inputs, attributes=attributes)
+
+    def _call(
+        self, specs: _Specs, attributes: _Attributes
+    ) -> tuple[OperatorDescriptor, dict[str, Any], list[TensorSpec | None]]:
+        call = self.spelling.meaning(specs, attributes)
+        operator = self._operator_of(call.operator)
+        return operator, operator.bind(call.attributes), self.spelling.in_order(specs)
+
+    def _infer(self, specs: _Specs, attributes: _Attributes) -> Sequence[TensorSpec]:
+        operator, own_attributes, own_specs = self._call(specs, attributes)
+        infer = load_object(operator.infer) if isinstance(operator.infer, str) else operator.infer
+        assert infer is not None
+        outputs: Sequence[TensorSpec] = infer(own_specs, own_attributes)
+        return outputs
+
+    def _sum_length(self, specs: _Specs, attributes: _Attributes) -> int:
+        operator, own_attributes, own_specs = self._call(specs, attributes)
+        hook = load_object(operator.sum_length) if isinstance(operator.sum_length, str) else operator.sum_length
+        length: int = 1 if hook is None else hook(own_specs, own_attributes)
+        return length
+
+    def _as_spelled(self, variant: tuple[str, ...]) -> tuple[str, ...]:
+        """A row of dtypes in the spelling's order; a row of one stands for all inputs."""
+        if len(variant) == 1 or not self.spelling.inputs:
+            return variant
+        by_place = {self.spelling.place_of(index): name for index, name in enumerate(variant)}
+        return tuple(by_place[place] for place in sorted(by_place))

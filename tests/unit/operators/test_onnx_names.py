@@ -1,0 +1,197 @@
+"""ONNX's names in plans: read with ONNX's attributes, and become cases of the catalogue's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api import cases
+from optest.errors import PlanError, UsageError
+from optest.operators import OperatorRegistry, operators
+from optest.spec import OperatorDescriptor, TestCase
+
+
+def case(op: str, shapes: Mapping[str, str], *attributes: str, dtype: str = "float32") -> TestCase:
+    flags = [f"{name}={shape}" for name, shape in shapes.items()]
+    (made,) = cases(op=(op,), shape=flags, attr=attributes, dtype=dtype)
+    return made
+
+
+def stated(made: TestCase, *names: str) -> list[Any]:
+    return [made.attributes[name] for name in names]
+
+
+@pytest.mark.parametrize(("rank", "name"), [(1, "conv1d"), (2, "conv2d"), (3, "conv3d")])
+def test_conv_goes_by_the_dimensions_of_its_weight(rank: int, name: str) -> None:
+    shapes = {"X": "x".join(["1", "2", *["5"] * rank]), "W": "x".join(["3", "2", *["2"] * rank])}
+    assert case("Conv", shapes).descriptor.name == name
+
+
+def test_padding_is_the_operators_own_where_both_sides_are_alike() -> None:
+    shapes = {"X": "1x2x8x8", "W": "3x2x3x3"}
+    assert stated(case("Conv", shapes, "pads=[1,0,1,0]"), "padding") == [(1, 0)]
+    assert stated(case("Conv", shapes, "pads=[1,0,0,2]"), "padding") == [(1, 0, 0, 2)]
+
+
+def test_defaults_are_those_of_onnx() -> None:
+    pooled = case("AveragePool", {"X": "1x2x8x8"}, "kernel_shape=[3,2]")
+    assert stated(pooled, "stride", "count_include_pad") == [(1, 1), False]
+    assert stated(case("ReduceSum", {"data": "2x3"}), "dim", "keepdim") == [None, True]
+    assert stated(case("ArgMax", {"data": "2x3"}), "dim", "keepdim") == [0, True]
+    assert stated(case("Transpose", {"data": "2x3x4"}), "dims") == [(2, 1, 0)]
+    assert stated(case("RMSNormalization", {"X": "2x3"}), "normalized_shape", "eps") == [(3,), 1e-5]
+
+
+def test_inputs_go_to_their_places() -> None:
+    made = case("BatchNormalization", {"X": "2x3x4", "scale": "3", "B": "3", "input_mean": "3", "input_var": "3"})
+    assert [each.name for each in made.inputs] == ["input", "running_mean", "running_var", "weight", "bias"]
+    assert [each.path for each in made.inputs] == [f"input{index}" for index in range(5)]
+
+
+def test_fills_and_dtypes_follow_their_tensors(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        """
+version: 1
+cases:
+  - op: BatchNormalization
+    shapes: {X: [2, 3, 4], scale: [3], B: [3], input_mean: [3], input_var: [3]}
+    dtypes: {X: float16, scale: float32, B: float32, input_mean: float32, input_var: float32}
+    generator: {X: ones, input3: zeros, running_var: uniform}
+    tolerance: {Y: {rtol: 0.5}}
+""",
+        encoding="utf-8",
+    )
+    (made,) = cases(plan=str(plan))
+    assert [each.fill.kind for each in made.inputs] == ["ones", "zeros", "uniform", "randn", "randn"]
+    assert [each.spec.dtype.name for each in made.inputs] == ["float16", *["float32"] * 4]
+    assert [layer.output for layer in made.tolerances] == ["output0"]
+
+
+def test_a_case_is_that_of_the_operators_own_name() -> None:
+    theirs = case("ReduceMean", {"data": "4x5"}, "axes=[1]", "keepdims=0")
+    own = case("mean", {"input": "4x5"}, "dim=[1]")
+    assert (theirs.key, theirs.id) == (own.key, own.id)
+
+
+def test_an_integer_exact_fill_knows_the_length_of_the_sums() -> None:
+    flags = {"shape": ["X=1x2x8x8", "W=3x2x3x3"], "attr": ["pads=[1,0,0,2]"], "generator": "integer-exact"}
+    (theirs,) = cases(op=("Conv",), **flags)
+    (own,) = cases(
+        op=("conv2d",), **{**flags, "shape": ["input=1x2x8x8", "weight=3x2x3x3"], "attr": ["padding=1x0x0x2"]}
+    )
+    assert theirs.inputs == own.inputs
+
+
+REFUSED = [
+    ("Conv", {"X": "1x2x8", "W": "3x2x3x3"}, (), "X is 1x2x8, but should have 4 dimensions"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("kernel_shape=[2,2]",), "kernel_shape is [2, 2], but W has 3x3"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1]",), "pads is [1, 1], but should be 4 numbers"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("pads=[1,1,1,1]", "auto_pad=VALID"), "should be left out"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("auto_pad=same",), "should be one of 'NOTSET'"),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, ("padding=same",), "should be a list of integers"),
+    ("MaxPool", {"X": "1x2x8"}, ("kernel_shape=[3]",), "X is 1x2x8, but should have 4 dimensions"),
+    ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "storage_order=1"), "storage_order is 1, but should be 0"),
+    ("MaxPool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "pads=[3,0,0,0]"), "should be below kernel_size"),
+    (
+        "AveragePool",
+        {"X": "1x2x9x9"},
+        ("kernel_shape=[1,1]", "strides=[3,3]", "auto_pad=SAME_LOWER"),
+        "implementations",
+    ),
+    ("AveragePool", {"X": "1x2x8x8"}, ("kernel_shape=[3,3]", "dilations=[2,1]"), "avg_pool2d has none"),
+    ("BatchNormalization", {"X": "2x3", "scale": "3", "B": "3"}, (), "needs a shape of input3 (input_mean)"),
+    ("CumSum", {"x": "3"}, ("axis=0", "reverse=1"), "reverse is 1, but should be 0"),
+    ("ReduceProd", {"data": "2x3x4"}, ("axes=[0,1]",), "prod takes no more"),
+    ("ReduceMax", {"data": "2x3"}, ("noop_with_empty_axes=1",), "op: clone"),
+    ("ArgMin", {"data": "2x3"}, ("select_last_index=1",), "select_last_index is 1"),
+    ("Mod", {"A": "2x3", "B": "3"}, ("fmod=1",), "torch.fmod"),
+    ("Gather", {"data": "2x3x4", "indices": "2"}, (), "data is 2x3x4, but should have 2 dimensions"),
+    ("Gather", {"data": "2x3", "indices": "2"}, ("axis=-1",), "axis is 1, but should be 0"),
+    ("ScatterElements", {"data": "2x3", "indices": "2x3", "updates": "2x3"}, (), "reduction is 'none'"),
+    ("Split", {"input": "7"}, (), "either split or num_outputs should be stated"),
+    ("Split", {"input": "7"}, ("num_outputs=0",), "num_outputs is 0"),
+    ("Squeeze", {"data": "2x1"}, ("axes=[0]",), "should name sizes of 1 in 2x1"),
+    ("Unsqueeze", {"data": "2x1"}, ("axes=[0,0]",), "should name each axis once"),
+    ("Flatten", {"input": "2x3"}, ("axis=3",), "axis is 3, but should be from -2 to 2"),
+    ("Reshape", {"data": "6"}, ("shape=[2,3,0]",), "has no size for each 0"),
+    ("Pad", {"data": "2x3"}, ("pads=[1,1]",), "pads is [1, 1], but should be 4 numbers"),
+    ("Attention", {"Q": "1x2x3x8", "K": "1x2x3x8", "V": "1x2x3x8"}, ("softcap=2.0",), "softcap is 2.0"),
+    ("Swish", {"X": "3"}, ("alpha=2.0",), "silu has no other factor"),
+    ("ReduceMean", {"data": "2x3"}, ("axess=[0]",), "did you mean axes?"),
+    ("InstanceNormalization", {"input": "5", "scale": "5", "B": "5"}, (), "the channels' dimension is 1"),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "attributes", "said"), REFUSED)
+def test_what_no_operator_can_do_is_refused(
+    op: str, shapes: Mapping[str, str], attributes: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        case(op, shapes, *attributes)
+    assert said in str(caught.value)
+
+
+def test_integers_that_onnx_keeps_narrow_are_refused() -> None:
+    with pytest.raises(PlanError, match="ReduceSum of int32 gives int32 in ONNX"):
+        case("ReduceSum", {"data": "2x3"}, dtype="int32")
+
+
+def test_batch_norm_of_training_is_refused() -> None:
+    shapes = {"X": "2x3x4", "scale": "3", "B": "3", "input_mean": "3", "input_var": "3"}
+    with pytest.raises(PlanError, match="training_mode is 1, but should be 0"):
+        case("BatchNormalization", shapes, "training_mode=1")
+
+
+PLAN = """
+version: 1
+cases:
+  - op: Conv
+    product: {shapes: [{X: [1, 2, 5], W: [3, 2, 2]}, {X: [1, 2, 5, 5], W: [3, 2, 2, 2]}], dtypes: [float32, float64]}
+  - {op: conv2d, shapes: {input: [1, 1, 4, 4], weight: [1, 1, 2, 2]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("conv2d", ["conv2d"] * 3),
+        ("conv1d", ["conv1d"] * 2),
+        ("Conv", ["conv1d"] * 2 + ["conv2d"] * 3),
+    ],
+)
+def test_operators_are_selected_by_what_a_name_means(asked: str, found: list[str], tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN, encoding="utf-8")
+    assert sorted(each.descriptor.name for each in cases(plan=str(plan), op=(asked,))) == found
+
+
+def test_an_expected_error_has_to_be_asked_under_the_own_name(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "version: 1\ncases:\n"
+        "  - {op: Conv, shapes: {X: [1, 2, 5], W: [3, 2, 2, 2]}, expects_error: {type: RuntimeError}}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(PlanError, match="can be asked with op: conv1d or op: conv2d or op: conv3d"):
+        cases(plan=str(plan))
+
+
+def test_a_name_gives_the_operator_that_it_most_often_means() -> None:
+    assert operators.get("Conv") is operators.get("conv2d")
+    assert operators.meanings("Conv") == ("conv2d", "conv1d", "conv3d")
+    assert operators.meanings("Softmax") == ("softmax",)
+    assert "Conv" in operators.other_names(operators.get("conv1d"))
+
+
+def test_an_own_operator_may_have_one_of_the_names() -> None:
+    registry = OperatorRegistry("optest.operators.catalogue:DESCRIPTORS", spellings="optest.operators.onnx:SPELLINGS")
+    mine = registry.register(OperatorDescriptor(name="RMSNormalization"))
+    assert registry.get("RMSNormalization") is mine
+    assert registry.spelling("RMSNormalization") is None
+    assert "RMSNormalization" not in registry.other_names(registry.get("rms_norm"))
+    with pytest.raises(UsageError):
+        registry.register(OperatorDescriptor(name="RMSNormalization"))
