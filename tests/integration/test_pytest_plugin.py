@@ -396,6 +396,25 @@ def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     assert re.search(r"pytest.ini: optest_models names \S+nowhere, which is not there", done.stderr + done.stdout)
 
 
+def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
+    """A device that is not there, a compiler that nobody knows: the others of the files are left out, and say so."""
+    (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
+    wrong = fresh / "models" / "wrong.yaml"
+    wrong.write_text("model: wrong\ncases: [{name: a, op: torch.mul, inputs: [{tensor: {shap: [2]}}]}]\n")
+    done = run(fresh, "-rs", "--torch-device", "cudda")
+    assert done.returncode == 1
+    assert done.stdout.count("unknown torch device 'cudda'; did you mean 'cuda'?") == 1, done.stdout
+    left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the reason that is told of models/gpt-oss.yaml"
+    assert left_out in done.stdout
+    assert "1 passed, 2 skipped, 1 error" in done.stdout
+    done = run(fresh, "-n", "2", "--torch-device", "cudda")
+    assert done.stdout.count("unknown torch device 'cudda'") <= 2, done.stdout  # and in the summary
+    (fresh / "models" / "other.yaml").write_text(wrong.read_text().replace("wrong", "other"))
+    done = run(fresh, "-q", "-k", "nothing")
+    assert "2 errors" in done.stdout  # each has its own line
+    assert "skipped" not in done.stdout
+
+
 def test_other_options_of_a_run_are_stated_by_their_variables(fresh: Path) -> None:
     done = run(fresh, "-k", "mul_ok and model_gpt_oss", "-rs", OPTEST_MAX_BYTES="10")
     assert re.search(r"SKIPPED.*--max-bytes", done.stdout), done.stdout
@@ -446,6 +465,7 @@ def test_every_id_selects_its_item_alone_when_it_is_given_back(tmp_path: Path, m
         {"name": name, "op": "torch.abs", "inputs": [{"tensor": {"shape": [size]}}]} for size, name in enumerate(ODD, 1)
     ]
     (tmp_path / "m.yaml").write_text(json.dumps({"model": model, "cases": cases}))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")  # or the ids begin at some file of a folder above
     ids = [f"m.yaml::{model}::{name}" for name in ODD]
     asked = [["m.yaml"], *([each] for each in ids), ids[:2], [ids[0], "m.yaml"]]
     done = subprocess.run(

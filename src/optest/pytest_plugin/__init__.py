@@ -75,6 +75,17 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A file that was left out is so in itself, not where this plug-in says so."""
+    report = yield
+    if isinstance(collector, PlanFile) and isinstance(report.longrepr, tuple):
+        report.longrepr = (str(collector.path), 1, report.longrepr[2])
+    return report
+
+
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """``--model`` deselects the cases of others, and a case that is named by its id those whose ids only begin so.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -18,6 +18,8 @@ __all__ = ["WRONG_FILES", "CaseItem", "PlanFile"]
 
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
+_TOLD = pytest.StashKey[dict[str, "PlanFile"]]()
+"""Why files could not be collected, and the first of each."""
 _PLACES = pytest.StashKey[dict[Path, str]]()
 _MARKS = pytest.StashKey[set[str]]()
 _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
@@ -44,8 +46,15 @@ class PlanFile(pytest.File):
                 kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
                 return collecting.collected(self.path, kept)  # a plan for a backend that is not torch
         except OptestError as error:
-            self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
-            raise self.CollectError(str(error)) from None
+            self._give_up(str(error))
+
+    def _give_up(self, why: str) -> NoReturn:
+        """Say what is wrong; what is wrong with another file in the same words is the machine's or the request's."""
+        first = self.config.stash.setdefault(_TOLD, {}).setdefault(why, self)
+        if first is not self and first.path != self.path:
+            pytest.skip(f"not collected, for the reason that is told of {first.nodeid}", allow_module_level=True)
+        self.config.stash[WRONG_FILES] = self.config.stash.get(WRONG_FILES, 0) + 1
+        raise self.CollectError(why) from None
 
 
 class GroupNode(pytest.Collector):
