@@ -57,7 +57,7 @@ def test_shards(optest: Shell, plan: Write) -> None:
 def test_a_listing_has_priority_tags_and_key(optest: Shell, plan: Write) -> None:
     path = plan("cases: [{op: relu, shapes: {input0: 4}, tags: [slow], priority: 3}]")
     (row,) = json.loads(optest("list", "--format", "json", "--plan", path).out)
-    assert (row["id"], row["priority"], row["tags"]) == ("relu[float32](4)", 3, "slow")
+    assert (row["id"], row["priority"], row["tags"]) == ("relu[float32](4)", 3, ["slow"])
     assert row["key"].startswith("k1:")
     assert optest("list", "operators", "--format", "plain").out.count("matmul") >= 1
 

@@ -35,7 +35,11 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     if as_json:
         yield json.dumps(rows, indent=2)
         return
-    yield from columns_of(rows)
+    yield from columns_of([{name: _in_a_column(value) for name, value in row.items()} for row in rows])
+
+
+def _in_a_column(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
 
 
 def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -44,7 +48,7 @@ def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "name": descriptor.name,
             "signature": str(descriptor.tensors),
             "rule": _rule_word(descriptor),
-            "aliases": ", ".join(operators.other_names(descriptor)),
+            "aliases": list(operators.other_names(descriptor)),
         }
 
 
@@ -69,7 +73,7 @@ def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "key": case.key,
             "where": case.where,
             "priority": case.priority,
-            "tags": ", ".join(case.tags),
+            "tags": list(case.tags),
         }
 
 

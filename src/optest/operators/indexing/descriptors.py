@@ -29,6 +29,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="gather",
         category="indexing",
         signature="input, index -> out",
+        aliases=("gather_elements",),
         attributes=(_INDEXED_DIM,),
         dtype_variants=INDEXED,
         infer=_INFER + "gather",

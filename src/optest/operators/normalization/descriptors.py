@@ -112,6 +112,7 @@ _NORMS: tuple[OperatorDescriptor, ...] = (
         name="layer_norm",
         category="normalization",
         signature="input, weight?, bias? -> out, standardization?, std?",
+        aliases=("layer_normalization",),
         attributes=(_NORMALIZED_SHAPE, _EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
         infer=_INFER + "layer_norm",

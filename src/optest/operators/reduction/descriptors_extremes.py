@@ -42,6 +42,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             name=name,
             category="reduction",
             signature="input -> out",
+            aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
             dtype_variants=_EVERY,
             infer=_INFER + "amax",
@@ -52,13 +53,14 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             rule=_EXACT,
             description=f"{word} element over dimensions. NaN goes before all numbers.",
         )
-        for name, word in (("amax", "Largest"), ("amin", "Least"))
+        for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
     ),
     *(
         OperatorDescriptor(
             name=name,
             category="reduction",
             signature="input -> out",
+            aliases=(alias,),
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=_NUMBERS,
             infer=_INFER + "argmax",
@@ -70,7 +72,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
             "NaN goes before all numbers.",
         )
-        for name, word in (("argmax", "largest"), ("argmin", "least"))
+        for name, alias, word in (("argmax", "arg_max", "largest"), ("argmin", "arg_min", "least"))
     ),
     *(
         OperatorDescriptor(
