@@ -20,6 +20,7 @@ _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
 _EXTRAS = {
     "torch": "optest[torch]",
     "safetensors": "optest[safetensors]",
+    "pycparser": "optest[ffi]",
     "numba": "optest[fast]",
     "onnxruntime": "optest[onnx]",
     "jax": "optest[jax]",

@@ -262,6 +262,10 @@ class _Lines:
         self._problem(place, f"unknown {error.kind} {error.name!r}", hint)
 
     def _known_operator(self, name: str, place: Path) -> str:
+        spelling = self._operators.spelling(name)
+        if spelling is not None and len(spelling.operators) > 1:
+            message = f"{name} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
+            self._problem(place, message, "a line for each, under the operator's own name")
         try:
             return self._operators.get(name).name
         except UnknownName as error:

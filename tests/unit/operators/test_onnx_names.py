@@ -11,6 +11,7 @@ import pytest
 from optest.api import cases
 from optest.errors import PlanError, UsageError
 from optest.operators import OperatorRegistry, operators
+from optest.plan.expectations import read_expectations
 from optest.spec import OperatorDescriptor, TestCase
 
 
@@ -178,6 +179,16 @@ def test_an_expected_error_has_to_be_asked_under_the_own_name(tmp_path: Path) ->
     )
     with pytest.raises(PlanError, match="can be asked with op: conv1d or op: conv2d or op: conv3d"):
         cases(plan=str(plan))
+
+
+def test_an_expectation_is_of_one_operator(tmp_path: Path) -> None:
+    path = tmp_path / "expected.yaml"
+    line = "  - {op: NAME, dtype: float16, reason: VALUE, why: rounded twice}\n"
+    path.write_text("version: 1\nexpected:\n" + line.replace("NAME", "MaxPool"), encoding="utf-8")
+    assert [each.op for each in read_expectations(path, operators=operators).lines] == ["max_pool2d"]
+    path.write_text("version: 1\nexpected:\n" + line.replace("NAME", "Conv"), encoding="utf-8")
+    with pytest.raises(PlanError, match="Conv stands for conv2d or conv1d or conv3d, but an expectation is of one"):
+        read_expectations(path, operators=operators)
 
 
 def test_a_name_gives_the_operator_that_it_most_often_means() -> None:
