@@ -143,6 +143,7 @@ def test_cases_that_were_not_chosen_are_neither_removed_nor_new(
     trend = trend_of([journal(1, [one, two], **before), journal(2, [one], **after)])
     assert trend.changes == ()
     assert "chose their cases differently" in trend.notes[0]
+    assert trend_of([journal(1, [one, two], **before), journal(2, [two, one], **after)]).notes == ()
     assert trend_of([journal(1, [one], **after), journal(2, [one, two], **before)]).changes == ()
     same = {"plan": "x.yaml", "file": "x.yaml", "keyword": "a"}
     trend = trend_of([journal(1, [one, two], **same), journal(2, [one], **same)])
