@@ -113,6 +113,13 @@ def _over(function: Callable[..., Array]) -> Kernel:
     return lambda x, a: function(x[0], axis=_axes(x[0], a), keepdims=a["keepdim"])
 
 
+def _sum(x: Sequence[Array], a: Mapping[str, Any]) -> Array:
+    """In float64 where that is asked for."""
+    return np.sum(
+        x[0], axis=_axes(x[0], a), keepdims=a["keepdim"], dtype="float64" if a["dtype"] == "float64" else None
+    )
+
+
 def _mean(x: Array, axis: Any, keepdims: bool = True) -> Array:
     """NaN of nothing."""
     total = np.sum(x, axis=axis, keepdims=keepdims)
@@ -219,7 +226,7 @@ KERNELS: dict[str, Kernel] = {
     "silu": _of_one(_silu),
     "softplus": _softplus,
     "elu": _elu,
-    "sum": _over(np.sum),
+    "sum": _sum,
     "mean": _over(_mean),
     "amax": _over(np.max),
     "amin": _over(np.min),

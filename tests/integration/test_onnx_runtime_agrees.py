@@ -66,6 +66,8 @@ def reductions() -> list[Node]:
         *found,
         Node("ReduceLogSumExp", DATA, {"axes": (0, 2)}, later={"axes": 1}),
         Node("ReduceSum", DATA, {"axes": (0, 2)}, later={"axes": 1}, dtypes="int64"),
+        Node("ReduceSum", DATA, {"axes": (1,)}, later={"axes": 1}, dtypes="int32"),
+        Node("ReduceProd", DATA, {"axes": (2,)}, later={"axes": 1}, dtypes="int32"),
         Node("ArgMax", DATA),
         Node("ArgMax", DATA, {"axis": 2, "keepdims": 0}),
         Node("ArgMin", DATA, {"axis": -2}),

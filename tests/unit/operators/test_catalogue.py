@@ -85,7 +85,8 @@ def test_aliases(alias: str, name: str) -> None:
 
 
 def test_attribute_aliases() -> None:
-    assert operators.get("ReduceSum").bind({"axes": [1], "keepdims": True}) == {"dim": (1,), "keepdim": True}
+    total = operators.get("ReduceSum").bind({"axes": [1], "keepdims": True})
+    assert total == {"dim": (1,), "keepdim": True, "dtype": None}
     assert operators.get("Softmax").bind({"axis": 0}) == {"dim": 0}
     assert operators.get("LayerNormalization").bind({"normalized_shape": 3, "epsilon": 1}) == {
         "normalized_shape": (3,),

@@ -47,17 +47,26 @@ def _place(function: Callable[..., Any]) -> TorchCall:
     return call
 
 
+def _sum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    keepdim = attributes.get("keepdim", False)
+    return torch.sum(tensors[0], dim=attributes.get("dim") or None, keepdim=keepdim, dtype=_dtype(attributes))
+
+
+def _dtype(attributes: Attributes) -> torch.dtype | None:
+    name = attributes.get("dtype")
+    return None if name is None else getattr(torch, name)
+
+
 def _prod(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     source, dim, keepdim = tensors[0], attributes.get("dim"), attributes.get("keepdim", False)
     if dim is not None:
-        return torch.prod(source, dim=dim, keepdim=keepdim)
-    product = torch.prod(source)
+        return torch.prod(source, dim=dim, keepdim=keepdim, dtype=_dtype(attributes))
+    product = torch.prod(source, dtype=_dtype(attributes))
     return product.reshape((1,) * source.ndim) if keepdim else product
 
 
 def _cumsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    name = attributes.get("dtype")
-    return torch.cumsum(tensors[0], dim=attributes["dim"], dtype=None if name is None else getattr(torch, name))
+    return torch.cumsum(tensors[0], dim=attributes["dim"], dtype=_dtype(attributes))
 
 
 def _var(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
@@ -90,7 +99,7 @@ def _logsumexp(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
 
 
 CALLS: dict[str, TorchCall] = {
-    "sum": _over_dims(torch.sum),
+    "sum": _sum,
     "mean": _over_dims(torch.mean),
     "prod": _prod,
     "cumsum": _cumsum,

@@ -30,14 +30,15 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
             reason = "with no axes it would give its input back, which is `op: clone`"
             refuse("noop_with_empty_axes", attributes["noop_with_empty_axes"], False, reason)
         dtype = input_of(specs, "data").dtype
-        if operator in ("sum", "prod") and dtype.is_integer and dtype.name != "int64":
-            raise UnfitArguments(
-                f"{name} of {dtype} gives {dtype} in ONNX, but {operator} adds up in int64; state `op: {operator}`"
-            )
+        kept = {"dtype": dtype.name} if operator in ("sum", "prod") and dtype.is_integer else {}
         return Call(
             operator=operator,
-            attributes={"dim": _one_of(axes) if operator == "prod" else axes or None, **fixed}
-            | {"keepdim": attributes["keepdims"]},
+            attributes={
+                "dim": _one_of(axes) if operator == "prod" else axes or None,
+                "keepdim": attributes["keepdims"],
+                **fixed,
+                **kept,
+            },
         )
 
     return Spelling(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.spec import Attribute
 
-__all__ = ["DIMS", "EVERY_SET", "EXACT_SETS", "KEEPDIM", "ONE_DIM"]
+__all__ = ["DIMS", "EVERY_SET", "EXACT_SETS", "KEEPDIM", "ONE_DIM", "TOTAL_DTYPE"]
 
 DIMS = Attribute(
     name="dim",
@@ -26,6 +26,12 @@ KEEPDIM = Attribute(
     default=False,
     aliases=("keepdims",),
     description="Keep reduced dimensions with size 1.",
+)
+TOTAL_DTYPE = Attribute(
+    name="dtype",
+    type="dtype",
+    default=None,
+    description="Convert the input to this dtype first; integers wrap in it.",
 )
 
 EXACT_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "long", "ties", "empty", "refused")

@@ -146,6 +146,21 @@ _ORDINARY = [
 ]
 
 
+def _into_other_dtypes() -> Iterator[Sample]:
+    for source, target in (
+        ("int8", "int8"),
+        ("int32", "int8"),
+        ("int32", "float32"),
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("float32", "float64"),
+        ("bool", "int32"),
+        ("uint8", "int16"),
+    ):
+        each = call({"dim": 1, "dtype": target}, dtypes=(source,), input=(3, 65))
+        yield from variations("attributes", [each])
+
+
 def sum_samples() -> Iterator[Sample]:
     variants = (*FLOATS, *INTEGERS, *BOOL)
     yield from standard(_ORDINARY, variants, sized=_sized({"dim": 1}), special=False)
@@ -159,6 +174,7 @@ def sum_samples() -> Iterator[Sample]:
         full = {"fill": "full", "value": value}  # beyond twice their bits
         yield from variations("long", [call({"dim": 1}, generator=full, input=(2, 65_541))], dtypes=(name,))
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=(5,)), call({"dim": 1}, input=(1, 5))])
+    yield from _into_other_dtypes()
     yield from _of_nothing()
     yield from refused(_REFUSED)
 
@@ -191,6 +207,7 @@ def prod_samples() -> Iterator[Sample]:
         for keepdim in (False, True):
             each = call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))
             yield from variations("attributes", [each], dtypes=("float32", "int32"))
+    yield from _into_other_dtypes()
     rows = [
         *_rows_with_specials()[:4],
         [0.0, 1.0, "inf", 2.0],
@@ -235,18 +252,7 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from standard(calls, variants, sized=_sized({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]
     yield from variations("attributes", [*dims, call({"dim": 0}, input=()), call({"dim": -1}, input=())])
-    for source, target in (
-        ("int8", "int8"),
-        ("int32", "int8"),
-        ("int32", "float32"),
-        ("float16", "float32"),
-        ("bfloat16", "float32"),
-        ("float32", "float64"),
-        ("bool", "int32"),
-        ("uint8", "int16"),
-    ):
-        each = call({"dim": 1, "dtype": target}, dtypes=(source,), input=(3, 65))
-        yield from variations("attributes", [each])
+    yield from _into_other_dtypes()
     for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
         full = {"fill": "full", "value": dtype(name).max_int}
         yield from variations("long", [call({"dim": 1}, generator=full, input=(3, 5))], dtypes=(name,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_DIM
+from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_DIM, TOTAL_DTYPE
 from optest.operators.reduction.descriptors_extremes import EXTREMES
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
@@ -23,7 +23,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         category="reduction",
         signature="input -> out",
         aliases=("vector_sum", "reduce_sum"),
-        attributes=(DIMS, KEEPDIM),
+        attributes=(DIMS, KEEPDIM, TOTAL_DTYPE),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "sum",
         reference=_REFERENCE + "sum_reference",
@@ -59,7 +59,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         category="reduction",
         signature="input -> out",
         aliases=("reduce_prod",),
-        attributes=(ONE_DIM, KEEPDIM),
+        attributes=(ONE_DIM, KEEPDIM, TOTAL_DTYPE),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "prod",
         reference=_REFERENCE + "prod_reference",
@@ -78,12 +78,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         aliases=("cum_sum",),
         attributes=(
             Attribute(name="dim", type="int", aliases=("axis",), description="Dimension along which it adds up."),
-            Attribute(
-                name="dtype",
-                type="dtype",
-                default=None,
-                description="Convert the input to this dtype first; integers wrap in it.",
-            ),
+            TOTAL_DTYPE,
         ),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "cumsum",

@@ -17,7 +17,7 @@ from optest.operators.arrays import (
     sum_over,
 )
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
-from optest.operators.reduction.references import Rows, rows_of
+from optest.operators.reduction.references import Rows, as_asked, rows_of
 from optest.operators.shapes import (
     normalize_dim,
     reduced_dims,
@@ -38,7 +38,7 @@ __all__ = [
 
 @quiet
 def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    values = magnitudes(inputs[0])
+    values = magnitudes(as_asked(inputs[0], attributes))
     dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
     absolute, squared = sum_over(values, dims), sum_over(values * values, dims)
     if attributes.get("keepdim") and values.ndim:
@@ -90,7 +90,7 @@ def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...
     each; where a row repeats few magnitudes, they may all have one sign, and n²/4 takes the place of n. Partial
     products below the smallest normal number of float32 lose up to half a subnormal each.
     """
-    array = np.asarray(inputs[0])
+    array = as_asked(inputs[0], attributes)
     rows = rows_of(as_float64(array), attributes)
     u, steps = unit_roundoff(array), max(rows.length - 1, 0)
     y = np.abs(rows.values.prod(-1))

@@ -15,7 +15,7 @@ from optest.operators.shapes import (
     reduced_dims,
     require_same_dtype,
 )
-from optest.spec import Interval, Kind, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec import DType, Interval, Kind, TensorSpec, UnfitArguments, dtype, format_shape
 
 __all__ = [
     "factors",
@@ -39,17 +39,15 @@ _INT64 = dtype("int64")
 
 
 def infer_sum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool add up in int64, as in torch."""
+    """Integers and bool add up in int64, as in torch, or in the dtype that is asked for."""
     spec = given(specs, 0, "input")
-    result = spec.dtype if spec.dtype.is_inexact else _INT64
-    return (dense(result, _reduced(spec, attributes)),)
+    return (dense(_total_dtype(spec, attributes), _reduced(spec, attributes)),)
 
 
 def infer_prod(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool are multiplied in int64; one dimension, or all of them."""
+    """Integers and bool are multiplied in int64, or the dtype that is asked for; one dimension, or all of them."""
     spec = given(specs, 0, "input")
-    result = spec.dtype if spec.dtype.is_inexact else _INT64
-    return (dense(result, _reduced_by_one(spec, attributes)),)
+    return (dense(_total_dtype(spec, attributes), _reduced_by_one(spec, attributes)),)
 
 
 def infer_mean(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
@@ -117,13 +115,18 @@ def infer_cumsum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     """The input's dtype, int64 for integers and bool, or the one that is asked for."""
     spec = given(specs, 0, "input")
     normalize_dim(attributes["dim"], spec.rank)
+    return (dense(_total_dtype(spec, attributes), spec.shape),)
+
+
+def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
+    """The input's, int64 for integers and bool, or the one that is asked for."""
     asked = attributes.get("dtype")
     if asked is None:
-        return (dense(spec.dtype if spec.dtype.is_inexact else _INT64, spec.shape),)
+        return spec.dtype if spec.dtype.is_inexact else _INT64
     result = dtype(asked)
     if result.kind is Kind.BOOL or result.is_complex or result.bits < 8:
         raise UnfitArguments(f"dtype is {result}, but should be an integer of 8 bits and more or a float")
-    return (dense(result, spec.shape),)
+    return result
 
 
 def infer_dot(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from optest.spec import DType, dtype
 
 __all__ = [
     "Rows",
+    "as_asked",
     "cumsum_reference",
     "dot_reference",
+    "in_asked_dtype",
     "logsumexp_reference",
     "mean_reference",
     "norm_reference",
@@ -71,9 +73,10 @@ def rows_of(array: Array, attributes: Attributes) -> Rows:
 
 @quiet
 def sum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    array = np.asarray(inputs[0])
+    """Of the input converted to ``dtype``, if one is asked for; integers wrap in it."""
+    array = as_asked(inputs[0], attributes)
     dims = tuple(sorted(reduced_dims(attributes.get("dim"), array.ndim)))
-    total = sum_over(widen(array), dims, extended=is_double(array))
+    total = in_asked_dtype(sum_over(widen(array), dims, extended=is_double(array)), attributes)
     return (np.expand_dims(total, dims) if attributes.get("keepdim") and array.ndim else total,)
 
 
@@ -87,27 +90,41 @@ def mean_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 
 @quiet
 def prod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """In long double, whose range holds what partial products of float64 do not; integers in int64, wrapping."""
-    array = np.asarray(inputs[0])
+    """In long double, whose range holds what partial products of float64 do not; integers in int64, wrapping.
+
+    The input is converted to ``dtype`` first, if one is asked for; integers wrap in it.
+    """
+    array = as_asked(inputs[0], attributes)
     rows = rows_of(widen(array), attributes)
     if rows.values.dtype.kind in "biu":
-        return (rows.placed(rows.values.prod(-1, dtype=np.int64)),)
+        return (rows.placed(in_asked_dtype(rows.values.prod(-1, dtype=np.int64), attributes)),)
     return (rows.placed(_float64(rows.values.prod(-1, dtype=np.longdouble))),)
 
 
 @quiet
 def cumsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The input is converted to ``dtype``, if one is asked for, before anything is added."""
-    array = np.asarray(inputs[0])
-    asked = attributes.get("dtype")
-    converted = array if asked is None else _converted(array, dtype(asked))
+    converted = as_asked(inputs[0], attributes)
     values = converted if converted.dtype.kind in "biu" else _wide(converted)
     row = values if values.ndim else values.reshape(1)
     dim = normalize_dim(attributes["dim"], values.ndim)
     if values.dtype.kind in "biu":
-        total = row.cumsum(dim, dtype=np.int64)
-        return (total.reshape(array.shape).astype(np.int64 if asked is None else numpy_dtype(dtype(asked))),)
-    return (_float64(row.cumsum(dim)).reshape(array.shape),)
+        return (in_asked_dtype(row.cumsum(dim, dtype=np.int64), attributes).reshape(values.shape),)
+    return (_float64(row.cumsum(dim)).reshape(values.shape),)
+
+
+def as_asked(source: Any, attributes: Attributes) -> Array:
+    """The input, converted to ``dtype`` where the attributes ask for one."""
+    array, asked = np.asarray(source), attributes.get("dtype")
+    return array if asked is None else _converted(array, dtype(asked))
+
+
+def in_asked_dtype(total: Array, attributes: Attributes) -> Array:
+    """A result in int64 as it wraps in the integer ``dtype`` that is asked for; any other stays."""
+    asked = attributes.get("dtype")
+    if asked is None or np.asarray(total).dtype.kind not in "iu":
+        return total
+    return np.asarray(total).astype(numpy_dtype(dtype(asked)))
 
 
 def _converted(array: Array, target: DType) -> Array:

@@ -12,7 +12,7 @@ from sample_questions import questions, wrong_answers
 from optest.compare import judge
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
-from optest.operators.reduction.references import rows_of
+from optest.operators.reduction.references import as_asked, in_asked_dtype, rows_of
 from optest.registry import load_object
 from optest.spec import Numerics, Status
 
@@ -37,11 +37,11 @@ def on_inputs(name: str, change: Callable[[Array], Array]) -> Kernel:
 
 
 def row_by_row(kernel: Callable[[Array], Any]) -> Kernel:
-    """A kernel of rows (last axis) that knows dim and keepdim."""
+    """A kernel of rows (last axis) that knows dim, keepdim and dtype."""
 
     def call(inputs: Inputs, attributes: Attributes) -> Any:
-        rows = rows_of(np.asarray(inputs[0]), attributes)
-        return rows.placed(np.asarray(kernel(rows.values)))
+        rows = rows_of(as_asked(inputs[0], attributes), attributes)
+        return rows.placed(in_asked_dtype(np.asarray(kernel(rows.values)), attributes))
 
     return call
 
