@@ -170,7 +170,18 @@ def movements() -> list[Node]:
 
 def elementwise() -> list[Node]:
     whole = {"fill": "randint", "low": 1, "high": 9}
+    signs = {"fill": "randint", "low": -9, "high": 9}
+    pair = {"A": (3, 4), "B": (4,)}
     return [
+        Node("Div", pair),
+        *(Node("Div", pair, dtypes=name, generator={"A": signs, "B": whole}) for name in ("int32", "int64", "int8")),
+        Node("Div", pair, dtypes="uint8", generator={"A": whole, "B": whole}),
+        Node("Pow", {"X": (3, 4), "Y": (4,)}, generator={"X": {"fill": "uniform", "low": 0.5, "high": 2.0}}),
+        Node("Pow", {"X": (3, 4), "Y": (4,)}, dtypes="float32,int32", generator={"Y": {**whole, "high": 4}}),
+        Node("Pow", {"X": (3, 4), "Y": (4,)}, dtypes="int64,int32", generator={"X": whole, "Y": {**whole, "high": 4}}),
+        Node("Clip", {"input": (3, 4)}, {"min": -0.5, "max": 0.25}, later={"min": 1, "max": 2}),
+        Node("Clip", {"input": (3, 4)}, {"min": 0.5, "max": -0.5}, later={"min": 1, "max": 2}),
+        Node("Softplus", {"X": (3, 4)}, generator={"X": {"fill": "uniform", "low": -60.0, "high": 60.0}}),
         Node("Mod", {"A": (3, 4), "B": (4,)}, dtypes="int32", generator={"A": "randint", "B": whole}),
         Node("Cast", {"input": (3, 4)}, {"to": "float16"}),
         Node("Swish", {"X": (3, 4)}, opset=24),

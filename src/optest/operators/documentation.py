@@ -58,8 +58,8 @@ _ONNX = """\
 Each stands for an operator above, with ONNX's attributes, their defaults and its order of the inputs; tensors go by
 ONNX's names, by those of the operator and by position. What newer versions of ONNX have as an input (bounds of Clip, k
 of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the operator cannot do is
-refused with the reason. A name of ONNX that is neither here nor an alias has no operator in the catalogue; Pow of two
-dtypes has the promoted one here.
+refused with the reason; what is said "as conv2d" is in the words of that operator. A name of ONNX that is neither here
+nor an alias has no operator in the catalogue.
 
 ```yaml
 cases:

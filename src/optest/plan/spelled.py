@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.errors import UnknownName
 from optest.registry import load_object
-from optest.spec import OperatorDescriptor, Spelling, TensorSpec, TestCase
+from optest.spec import OperatorDescriptor, Spelling, TensorSpec, TestCase, UnfitArguments
 
 __all__ = ["SpelledOperator"]
 
@@ -78,10 +78,14 @@ class SpelledOperator:
         return operator, operator.bind(call.attributes), self.spelling.in_order(specs)
 
     def _infer(self, specs: _Specs, attributes: _Attributes) -> Sequence[TensorSpec]:
+        """What is wrong in the words of the operator says which operator that is."""
         operator, own_attributes, own_specs = self._call(specs, attributes)
         infer = load_object(operator.infer) if isinstance(operator.infer, str) else operator.infer
         assert infer is not None
-        outputs: Sequence[TensorSpec] = infer(own_specs, own_attributes)
+        try:
+            outputs: Sequence[TensorSpec] = infer(own_specs, own_attributes)
+        except UnfitArguments as error:
+            raise UnfitArguments(f"as {operator.name}: {error}") from error
         return outputs
 
     def _sum_length(self, specs: _Specs, attributes: _Attributes) -> int:

@@ -123,7 +123,27 @@ REFUSED = [
     ("Attention", {"Q": "1x2x3x8", "K": "1x2x3x8", "V": "1x2x3x8"}, ("softcap=2.0",), "softcap is 2.0"),
     ("Swish", {"X": "3"}, ("alpha=2.0",), "silu has no other factor"),
     ("ReduceMean", {"data": "2x3"}, ("axess=[0]",), "did you mean axes?"),
-    ("InstanceNormalization", {"input": "5", "scale": "5", "B": "5"}, (), "the channels' dimension is 1"),
+    (
+        "InstanceNormalization",
+        {"input": "5", "scale": "5", "B": "5"},
+        (),
+        "input is 5, but should have 2 dimensions or more",
+    ),
+    ("RMSNormalization", {"X": "scalar", "scale": "scalar"}, (), "X is scalar, but should have a dimension or more"),
+    ("Squeeze", {"data": "scalar"}, ("axes=[0]",), "axes is 0, but the input is a scalar"),
+    ("Squeeze", {"data": "1x3"}, ("axes=[]",), "axes is [], but should name dimensions or be left out"),
+    ("Squeeze", {"data": "1x3"}, ("axes=[-1]",), "axes is [-1], but should name sizes of 1 in 1x3"),
+    ("Expand", {"input": "1"}, ("shape=[-1]",), "shape is [-1], but should be numbers of 0 or more"),
+    ("Clip", {"input": "3"}, (), "op: clone"),
+    ("Mod", {"A": "3", "B": "3"}, (), "fmod is 0, but ONNX takes it of integers alone"),
+    (
+        "Attention",
+        {"Q": "1x2x3x8", "K": "1x2x5x8", "V": "1x2x5x8", "attn_mask": "3x1"},
+        (),
+        "attn_mask is 3x1, but should end with 5",
+    ),
+    ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3", "B": "5"}, (), "as conv2d: bias is 5, but should be 3"),
+    ("ReduceSum", {"data": "2x3"}, ("axes=[2]",), "as sum: dim is 2"),
 ]
 
 
@@ -139,6 +159,31 @@ def test_what_no_operator_can_do_is_refused(
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceProd"])
 def test_integers_keep_their_dtype(op: str) -> None:
     assert [each.dtype.name for each in case(op, {"data": "2x3"}, dtype="int32").outputs] == ["int32"]
+
+
+OF_DTYPES = [
+    ("Clip", {"input": "3"}, ("min=1.5",), "int32", "min is 1.5, but should be a whole number"),
+    ("Div", {"A": "3", "B": "3"}, (), "bool", "ONNX has no Div of bool"),
+    ("Pow", {"X": "3", "Y": "3"}, (), "int32,float32", "Pow of int32 and float32 gives int32 in ONNX"),
+    ("Pow", {"X": "3", "Y": "3"}, (), "float16,float32", "Pow of float16 and float32 gives float16 in ONNX"),
+    ("RMSNormalization", {"X": "2x3", "scale": "3"}, (), "float16,float32", "in ONNX Y is float32, as scale"),
+    ("ReduceSum", {"data": "3"}, (), "bool", "ONNX has no ReduceSum of bool"),
+    ("ReduceProd", {"data": "3"}, (), "bool", "ONNX has no ReduceProd of bool"),
+    ("CumSum", {"x": "3"}, ("axis=0",), "bool", "ONNX has no CumSum of bool"),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "attributes", "dtype", "said"), OF_DTYPES)
+def test_dtypes_of_which_onnx_means_something_else_are_refused(
+    op: str, shapes: Mapping[str, str], attributes: tuple[str, ...], dtype: str, said: str
+) -> None:
+    with pytest.raises(PlanError) as caught:
+        case(op, shapes, *attributes, dtype=dtype)
+    assert said in str(caught.value)
+
+
+def test_softplus_has_no_threshold_that_float64_would_show() -> None:
+    assert stated(case("Softplus", {"X": "3"}), "threshold") == [40.0]
 
 
 def test_batch_norm_of_training_is_refused() -> None:

@@ -132,7 +132,6 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         name="softplus",
         category="activation",
         signature="input -> out",
-        aliases=("Softplus",),
         attributes=(
             Attribute(name="beta", type="float", default=1.0, description="Sharpness of the bend, above 0."),
             Attribute(

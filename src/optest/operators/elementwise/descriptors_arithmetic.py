@@ -71,7 +71,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="div",
         category="elementwise",
         signature="input, other -> out",
-        aliases=("divide", "elementwise_div", "Div"),
+        aliases=("divide", "elementwise_div"),
         attributes=(
             Attribute(
                 name="rounding_mode",
@@ -130,7 +130,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="pow",
         category="elementwise",
         signature="input, exponent -> out",
-        aliases=("elementwise_pow", "Pow"),
+        aliases=("elementwise_pow",),
         dtype_variants=_NUMBERS,
         infer=_INFER + "number",
         reference=_REFERENCE + "pow_reference",

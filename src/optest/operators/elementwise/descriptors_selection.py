@@ -57,7 +57,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         name="clip",
         category="elementwise",
         signature="input -> out",
-        aliases=("clamp", "Clip"),
+        aliases=("clamp",),
         attributes=(
             _bound("min", "Lower bound; none is no bound."),
             _bound("max", "Upper bound; none is no bound, and below min it wins."),

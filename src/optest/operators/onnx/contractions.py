@@ -51,6 +51,12 @@ def _attention(specs: Specs, attributes: Attributes) -> Call:
     query, key = input_of(specs, "Q"), given(specs, 1, "K")
     require_rank(query, "Q", 4)
     require_rank(key, "K", 4)
+    mask = specs[3] if len(specs) > 3 else None
+    if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
+        raise UnfitArguments(
+            f"attn_mask is {format_shape(mask.shape)}, but should end with {key.shape[2]}, the length of K: ONNX pads "
+            "a shorter one with -inf, which scaled_dot_product_attention broadcasts"
+        )
     refuse("softcap", attributes["softcap"], 0.0, "scaled_dot_product_attention has none")
     return Call(
         operator="scaled_dot_product_attention",

@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
-from optest.operators.onnx.reading import flag, refuse
-from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling
+from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool
+from optest.operators.shapes import Attributes, Specs, given, promote_tensors
+from optest.spec import Attribute, Call, Kind, Spelling, UnfitArguments
 
 __all__ = ["SPELLINGS"]
 
 
-def _mod(_: Specs, attributes: Attributes) -> Call:
-    refuse("fmod", attributes["fmod"], False, "the sign of the dividend is that of `op: torch.fmod`")
+_BEYOND_ROUNDING = 40.0
+"""From here on log(1 + exp(x)) is x, in float64 too: exp(-40) is less than an eighth of its last place."""
+
+
+def _div(specs: Specs, _: Attributes) -> Call:
+    """Integers divide to integers, rounded towards zero."""
+    both = input_of(specs, "A"), given(specs, 1, "B")
+    for each in both:
+        refuse_bool(each, "Div", "div")
+    return Call(operator="div", attributes={"rounding_mode": "trunc" if promote_tensors(both).is_integer else None})
+
+
+def _pow(specs: Specs, _: Attributes) -> Call:
+    base, exponent = input_of(specs), given(specs, 1, "Y")
+    if (promoted := promote_tensors((base, exponent))) != base.dtype:
+        raise UnfitArguments(
+            f"Pow of {base.dtype} and {exponent.dtype} gives {base.dtype} in ONNX, but pow gives {promoted}; "
+            "state `op: pow`"
+        )
+    return Call(operator="pow")
+
+
+def _clip(specs: Specs, attributes: Attributes) -> Call:
+    dtype = input_of(specs, "input").dtype
+    for name in ("min", "max"):
+        bound = attributes[name]
+        if bound is not None and dtype.is_integer and not bound.is_integer():
+            raise UnfitArguments(f"{name} is {bound}, but should be a whole number: in ONNX it is {dtype}, as input")
+    if attributes["min"] is None and attributes["max"] is None:
+        raise UnfitArguments("min and max are both left out, but one should be stated; without any it is `op: clone`")
+    return Call(operator="clip", attributes=attributes)
+
+
+def _softplus(_: Specs, __: Attributes) -> Call:
+    """torch's threshold of 20 would leave out what float64 still shows."""
+    return Call(operator="softplus", attributes={"threshold": _BEYOND_ROUNDING})
+
+
+def _mod(specs: Specs, attributes: Attributes) -> Call:
+    if attributes["fmod"]:
+        raise UnfitArguments("fmod is 1, which is `op: torch.fmod`: remainder has the sign of the divisor")
+    if input_of(specs, "A").dtype.kind is Kind.FLOAT:
+        raise UnfitArguments(
+            "fmod is 0, but ONNX takes it of integers alone; of floats state `op: remainder`, or `op: torch.fmod`, "
+            "which is fmod 1"
+        )
     return Call(operator="remainder")
 
 
@@ -25,11 +69,45 @@ def _swish(_: Specs, attributes: Attributes) -> Call:
 
 SPELLINGS = (
     Spelling(
+        name="Div",
+        operators=("div",),
+        signature="A, B -> C",
+        meaning=_div,
+        description="Integers give integers, rounded towards zero.",
+    ),
+    Spelling(
+        name="Pow",
+        operators=("pow",),
+        signature="X, Y -> Z",
+        meaning=_pow,
+        description="The result has the dtype of X; where torch's is wider, it is refused.",
+    ),
+    Spelling(
+        name="Clip",
+        operators=("clip",),
+        signature="input -> output",
+        meaning=_clip,
+        attributes=(
+            Attribute(name="min", type="float", default=None, description="Lower bound; none is no bound."),
+            Attribute(
+                name="max", type="float", default=None, description="Upper bound; none is no bound, below min it wins."
+            ),
+        ),
+        description="Bounds of integers are whole numbers.",
+    ),
+    Spelling(
+        name="Softplus",
+        operators=("softplus",),
+        signature="X -> Y",
+        meaning=_softplus,
+        description="Without torch's threshold, beyond which float64 would show the difference.",
+    ),
+    Spelling(
         name="Mod",
         operators=("remainder",),
         signature="A, B -> C",
         meaning=_mod,
-        attributes=(flag("fmod", 0, "1 is refused: `torch.fmod` has the sign of the dividend."),),
+        attributes=(flag("fmod", 0, "1 is refused: it is `torch.fmod`. With 0 ONNX takes integers alone."),),
     ),
     Spelling(
         name="Cast",

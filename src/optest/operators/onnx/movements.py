@@ -43,9 +43,16 @@ def _squeeze(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "data")
     if attributes["axes"] is None:
         return Call(operator="reshape", attributes={"shape": tuple(size for size in spec.shape if size != 1)})
+    if not attributes["axes"]:
+        raise UnfitArguments(
+            "axes is [], but should name dimensions or be left out, which means all of size 1: implementations differ "
+            "in whether none means all"
+        )
     axes = {axis_of(axis, spec.rank, "axes") for axis in attributes["axes"]}
     if any(spec.shape[axis] != 1 for axis in axes):
-        raise UnfitArguments(f"axes is {sorted(axes)}, but should name sizes of 1 in {format_shape(spec.shape)}")
+        raise UnfitArguments(
+            f"axes is {list(attributes['axes'])}, but should name sizes of 1 in {format_shape(spec.shape)}"
+        )
     shape = tuple(size for index, size in enumerate(spec.shape) if index not in axes)
     return Call(operator="reshape", attributes={"shape": shape})
 
@@ -62,6 +69,8 @@ def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
 
 def _expand(specs: Specs, attributes: Attributes) -> Call:
     """A 1 in ``shape`` keeps the input's own size."""
+    if min(attributes["shape"], default=0) < 0:
+        raise UnfitArguments(f"shape is {list(attributes['shape'])}, but should be numbers of 0 or more")
     shape = broadcast_shapes(input_of(specs, "input").shape, attributes["shape"])
     return Call(operator="broadcast_to", attributes={"size": shape})
 

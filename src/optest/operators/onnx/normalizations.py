@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.operators.onnx.reading import axis_of, flag, input_of, refuse
+from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_dimensions
 from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling
+from optest.spec import Attribute, Call, Spelling, UnfitArguments
 
 __all__ = ["SPELLINGS"]
 
@@ -23,6 +23,13 @@ _NORMALIZED_SHAPE = Attribute(
 def _over_last(operator: str) -> Any:
     def meaning(specs: Specs, attributes: Attributes) -> Call:
         spec = input_of(specs)
+        require_dimensions(spec, "X", 1)
+        scale = specs[1] if len(specs) > 1 else None
+        if operator == "rms_norm" and scale is not None and scale.dtype != spec.dtype:
+            raise UnfitArguments(
+                f"X is {spec.dtype} and scale {scale.dtype}, but should be alike: in ONNX Y is {scale.dtype}, as "
+                f"scale, but rms_norm gives {spec.dtype}; state `op: rms_norm`"
+            )
         shape = attributes["normalized_shape"] or spec.shape[axis_of(attributes["axis"], spec.rank) :]
         return Call(operator=operator, attributes={"normalized_shape": shape, "eps": attributes["epsilon"]})
 
@@ -38,7 +45,7 @@ def _batch_norm(_: Specs, attributes: Attributes) -> Call:
 def _instance_norm(specs: Specs, attributes: Attributes) -> Call:
     """Every channel is a group of its own."""
     spec = input_of(specs, "input")
-    axis_of(1, spec.rank, "the channels' dimension")
+    require_dimensions(spec, "input", 2)
     return Call(operator="group_norm", attributes={"num_groups": spec.shape[1], "eps": attributes["epsilon"]})
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.reading import flag, input_of, refuse, require_rank
+from optest.operators.onnx.reading import flag, input_of, refuse, require_dimensions, require_rank
 from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling, TensorSpec, UnfitArguments, format_shape
+from optest.spec import Attribute, Call, Spelling, TensorSpec
 
 __all__ = ["SPELLINGS"]
 
@@ -59,8 +59,7 @@ def _global_max(specs: Specs, _: Attributes) -> Call:
 
 
 def _with_channels(x: TensorSpec) -> TensorSpec:
-    if x.rank < 3:
-        raise UnfitArguments(f"X is {format_shape(x.shape)}, but should have 3 dimensions or more")
+    require_dimensions(x, "X", 3)
     return x
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from optest.operators.shapes import Specs, given
-from optest.spec import Attribute, TensorSpec, UnfitArguments, format_shape
+from optest.spec import Attribute, Kind, TensorSpec, UnfitArguments, format_shape
 
-__all__ = ["axis_of", "flag", "input_of", "refuse", "require_rank"]
+__all__ = ["axis_of", "flag", "input_of", "refuse", "refuse_bool", "require_dimensions", "require_rank"]
 
 
 def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
@@ -26,12 +26,30 @@ def require_rank(spec: TensorSpec, name: str, *ranks: int) -> None:
         raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} dimensions")
 
 
+def require_dimensions(spec: TensorSpec, name: str, least: int) -> None:
+    if spec.rank < least:
+        words = "a dimension" if least == 1 else f"{least} dimensions"
+        raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have {words} or more")
+
+
+def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:
+    """``name`` is that of ONNX, ``own`` the operator that gives numbers for bool.
+
+    Raises:
+        UnfitArguments: for bool, of which ONNX has no such operator.
+    """
+    if spec.dtype.kind is Kind.BOOL:
+        raise UnfitArguments(f"ONNX has no {name} of bool; torch's is `op: {own}`")
+
+
 def axis_of(stated: int, rank: int, name: str = "axis", *, last: int = -1) -> int:
     """The axis counted from the front; ``last`` is added to the rank for the highest that is allowed.
 
     Raises:
         UnfitArguments: if there is no such axis.
     """
+    if rank + last < -rank:
+        raise UnfitArguments(f"{name} is {stated}, but the input is a scalar, which has no dimension")
     if not -rank <= stated <= rank + last:
         raise UnfitArguments(f"{name} is {stated}, but should be from {-rank} to {rank + last}")
     return stated + rank if stated < 0 else stated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.operators.onnx.reading import flag, input_of, refuse
+from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool, require_dimensions
 from optest.operators.shapes import Attributes, Specs
 from optest.spec import Attribute, Call, Spelling, UnfitArguments
 
@@ -29,7 +29,10 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
         if not axes:
             reason = "with no axes it would give its input back, which is `op: clone`"
             refuse("noop_with_empty_axes", attributes["noop_with_empty_axes"], False, reason)
-        dtype = input_of(specs, "data").dtype
+        data = input_of(specs, "data")
+        if operator in ("sum", "prod"):
+            refuse_bool(data, name, operator)
+        dtype = data.dtype
         kept = {"dtype": dtype.name} if operator in ("sum", "prod") and dtype.is_integer else {}
         return Call(
             operator=operator,
@@ -79,7 +82,10 @@ def _index_of(name: str, operator: str) -> Spelling:
 def _cumsum(specs: Specs, attributes: Attributes) -> Call:
     for name in ("exclusive", "reverse"):
         refuse(name, attributes[name], False, "cumsum adds up to each element and with it, from the front")
-    dtype = input_of(specs, "x").dtype
+    x = input_of(specs, "x")
+    require_dimensions(x, "x", 1)
+    refuse_bool(x, "CumSum", "cumsum")
+    dtype = x.dtype
     kept = {"dtype": dtype.name} if dtype.is_integer else {}
     return Call(operator="cumsum", attributes={"dim": attributes["axis"], **kept})
 
