@@ -68,7 +68,48 @@ class SpelledOperator:
             for index, place in enumerate(map(self.spelling.place_of, places))
             if place in by_place
         )
-        return dataclasses.replace(case, descriptor=operator, inputs=inputs, attributes=attributes)
+        origins = self._origins(case, operator, specs)
+        return dataclasses.replace(case, descriptor=operator, inputs=inputs, attributes=attributes, origins=origins)
+
+    def _origins(self, case: TestCase, operator: OperatorDescriptor, specs: _Specs) -> dict[str, str]:
+        """Where the values were written, under the operator's names for them."""
+        name, prefix = self.spelling.name, "attributes."
+        own = {key: origin for key, origin in case.origins.items() if not key.startswith((prefix, "input"))}
+        own["op"] = f"{own.get('op') or case.where or 'default'}, as {name}"
+        for index in range(len(specs)):
+            if (origin := case.origins.get(f"input{self.spelling.place_of(index)}.shape")) is not None:
+                own[f"input{index}.shape"] = origin
+        stated = {each.name: case.origins.get(prefix + each.name) for each in self.spelling.attributes}
+        causes = self._causes(case, specs, [each for each, origin in stated.items() if origin is not None])
+        for attribute in operator.attributes:
+            words = [f"{each} of {name}, {stated[each]}" for each in causes[attribute.name]]
+            own[prefix + attribute.name] = "; ".join(words) or f"default of {name}"
+        return own
+
+    def _causes(self, case: TestCase, specs: _Specs, stated: Sequence[str]) -> dict[str, list[str]]:
+        """The stated attributes that make each of the operator's: those of its name, or without which it differs."""
+        operator, made, _ = self._call(specs, case.attributes)
+        without = {each: self._without(each, case, specs) for each in stated}
+        causes: dict[str, list[str]] = {}
+        for own in operator.attributes:
+            names = {own.name, *own.aliases}
+            alike = [each for each in stated if not names.isdisjoint(self._names_of(each))]
+            made_by = [each for each in stated if without[each].get(own.name, own.default) != made[own.name]]
+            causes[own.name] = alike or made_by
+        return causes
+
+    def _without(self, name: str, case: TestCase, specs: _Specs) -> dict[str, Any]:
+        """The operator's attributes if one of the spelling's had its default; none where it has none or is needed."""
+        attribute = next(each for each in self.spelling.attributes if each.name == name)
+        if attribute.is_required:
+            return {}
+        try:
+            return self._call(specs, {**case.attributes, name: attribute.default})[1]
+        except UnfitArguments:
+            return {}
+
+    def _names_of(self, name: str) -> tuple[str, ...]:
+        return next((each.name, *each.aliases) for each in self.spelling.attributes if each.name == name)
 
     def _call(
         self, specs: _Specs, attributes: _Attributes

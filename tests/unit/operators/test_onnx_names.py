@@ -12,6 +12,7 @@ from optest.api import cases
 from optest.errors import PlanError, UsageError
 from optest.operators import OperatorRegistry, operators
 from optest.plan.expectations import read_expectations
+from optest.plan.explain import explain_case
 from optest.spec import OperatorDescriptor, TestCase
 
 
@@ -76,6 +77,36 @@ def test_a_case_is_that_of_the_operators_own_name() -> None:
     theirs = case("ReduceMean", {"data": "4x5"}, "axes=[1]", "keepdims=0")
     own = case("mean", {"input": "4x5"}, "dim=[1]")
     assert (theirs.key, theirs.id) == (own.key, own.id)
+
+
+def origins(made: TestCase) -> dict[str, str]:
+    return {what: origin for what, _, origin in explain_case(made)}
+
+
+def test_explain_says_which_of_onnxs_attributes_made_one() -> None:
+    made = case("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, "auto_pad=SAME_UPPER", "group=1", "strides=[1,1]")
+    told = origins(made)
+    assert told["op"] == "command line, as Conv"
+    assert told["padding"] == "auto_pad of Conv, command line"
+    assert told["stride"] == "strides of Conv, command line"
+    assert told["groups"] == "group of Conv, command line"
+    assert told["dilation"] == told["out_dtype"] == "default of Conv"
+
+
+def test_explain_names_the_lines_of_a_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        """version: 1
+cases:
+  - op: Pad
+    shapes: {data: [2, 3]}
+    attributes: {pads: [0, 1, 0, 1]}
+""",
+        encoding="utf-8",
+    )
+    told = origins(cases(plan=str(plan))[0])
+    assert told["pad"] == f"pads of Pad, {plan}:5"
+    assert told["mode"] == "default of Pad"
 
 
 def test_an_integer_exact_fill_knows_the_length_of_the_sums() -> None:
