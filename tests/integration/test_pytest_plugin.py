@@ -200,6 +200,19 @@ def test_a_tag_is_no_condition_of_pytests(tmp_path: Path) -> None:
     assert "plan.yaml::a PASSED" in done.stdout, done.stdout
 
 
+def test_words_that_pytest_takes_for_no_marks_are_known_to_k(tmp_path: Path) -> None:
+    tags = ["_own", "layer:3", "norm(1)", "a-b", "2nd"]
+    cases = "".join(
+        f"  - {{name: c{size}, op: torch.abs, marks: ['{tag}'], inputs: [{{tensor: {{shape: [{size}]}}}}]}}\n"
+        for size, tag in enumerate(tags)
+    )
+    (tmp_path / "m.yaml").write_text(f"model: m\ncases:\n{cases}")
+    switched_on = ("-p", "optest.pytest_plugin", "--strict-markers", "-q", "m.yaml")
+    assert "5 passed" in run(tmp_path, *switched_on).stdout
+    assert "2 passed, 3 deselected" in run(tmp_path, *switched_on, "-m", "a-b or 2nd").stdout
+    assert "2 passed, 3 deselected" in run(tmp_path, *switched_on, "-k", "_own or layer:3").stdout
+
+
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
     for more in (["-q"], ["-n", "2"]):
         done = run(project, "-k", "left_out", *more)

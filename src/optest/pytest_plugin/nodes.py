@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,8 @@ _MARKS = pytest.StashKey[set[str]]()
 _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
 """Marks that the result shows already; pytest would excuse with them what optest does not, and a tag that is called
 skipif has no condition, which pytest takes for one that holds."""
+_CAN_BE_A_MARK = re.compile(r"[^_:(][^:(]*")
+"""Pytest takes no other word for the name of a mark; it is known to ``-k``."""
 _OF_ANY_BACKEND = ("no_dedupe", "jobs")
 
 
@@ -126,6 +129,9 @@ class CaseItem(pytest.Item):
         self.extra_keyword_matches.add(case.descriptor.name)
         known = self.config.stash.setdefault(_MARKS, set())
         for tag in case.tags:
+            if not _CAN_BE_A_MARK.fullmatch(tag):
+                self.extra_keyword_matches.add(tag)
+                continue
             if tag not in known:
                 known.add(tag)
                 self.config.addinivalue_line("markers", f"{tag}: of an operator case")
