@@ -392,6 +392,18 @@ def test_a_test_that_is_named_runs_alone(fresh: Path) -> None:
     assert "2 passed, 7 deselected" in run(fresh, "test_own.py", "--model", "gpt-oss", "-k", "own or add.ok").stdout
 
 
+def test_what_is_listed_is_what_would_be_collected(fresh: Path) -> None:
+    """The ini's files stand in for a path that nobody says, and for one that --model is asked of."""
+    (fresh / "other").mkdir()
+    (fresh / "other" / "late.yaml").write_text(f"model: late\n{CASES}")
+    assert run(fresh, "--list-models").stdout.split() == ["gpt-oss", "granite4h"]
+    assert run(fresh, "--list-models", "models/gpt-oss.yaml").stdout.split() == ["gpt-oss"]
+    assert run(fresh, "--list-models", "models", "other/late.yaml").stdout.split() == ["gpt-oss", "granite4h", "late"]
+    (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
+    assert run(fresh, "--list-models", "test_own.py").stdout.split() == []
+    assert run(fresh, "--list-models", "--model", "gpt-oss", "test_own.py").stdout.split() == ["gpt-oss"]
+
+
 def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     """Other tools have files with a key model, too; a folder that the ini names holds nothing but cases."""
     (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\n")

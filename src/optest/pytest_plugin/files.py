@@ -28,16 +28,12 @@ def add_stated(config: pytest.Config) -> None:
     is_said = config.args_source is pytest.Config.ArgsSource.ARGS
     config.stash[_ONLY_STATED] = bool(stated) and not is_said
     names_files = any(each.partition("::")[0].endswith(_SUFFIXES) for each in config.args)
-    if names_files or (is_said and not _asks_for_models(config)):
+    if names_files or (is_said and not config.getoption("model")):
         return
     for path in stated:
         if not path.exists():
             raise pytest.UsageError(f"{config.inipath}: optest_models names {path}, which is not there")
     config.args[:] = dict.fromkeys([*config.args, *map(str, stated)])
-
-
-def _asks_for_models(config: pytest.Config) -> bool:
-    return bool(config.getoption("model") or config.getoption("list_models") or config.getoption("list_cases"))
 
 
 def is_taken(path: Path, config: pytest.Config) -> bool:
