@@ -166,6 +166,13 @@ REFUSED = [
     ("Squeeze", {"data": "1x3"}, ("axes=[-1]",), "axes is [-1], but should name sizes of 1 in 1x3"),
     ("Expand", {"input": "1"}, ("shape=[-1]",), "shape is [-1], but should be numbers of 0 or more"),
     ("Clip", {"input": "3"}, (), "op: clone"),
+    ("ReduceMean", {"data": "2x0"}, ("axes=[1]",), "ONNX leaves the mean of none undefined"),
+    (
+        "MaxPool",
+        {"X": "1x1x3x1"},
+        ("kernel_shape=[1,2]", "dilations=[1,2]", "pads=[0,1,0,1]"),
+        "dilations is [1, 2], but should let every window see an element",
+    ),
     ("Mod", {"A": "3", "B": "3"}, (), "fmod is 0, but ONNX takes it of integers alone"),
     (
         "Attention",

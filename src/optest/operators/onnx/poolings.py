@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any
 
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
 from optest.operators.onnx.reading import flag, input_of, refuse, require_dimensions, require_rank
 from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling, TensorSpec
+from optest.spec import Attribute, Call, Spelling, TensorSpec, UnfitArguments
 
 __all__ = ["SPELLINGS"]
 
@@ -36,7 +37,26 @@ def _windows(specs: Specs, attributes: Attributes) -> dict[str, Any]:
 def _max_pool(specs: Specs, attributes: Attributes) -> Call:
     refuse("storage_order", attributes["storage_order"], 0, "indices are no result here")
     dilation = each("dilations", attributes["dilations"], _RANK)
-    return Call(operator="max_pool2d", attributes={**_windows(specs, attributes), "dilation": dilation})
+    windows = _windows(specs, attributes)
+    sizes, padding = input_of(specs).shape[2:], windows["padding"]
+    last = windows["stride"] if attributes["ceil_mode"] else (1,) * _RANK
+    rows = zip(
+        *(sizes, windows["kernel_size"], windows["stride"], last, padding[:_RANK], padding[-_RANK:], dilation),
+        strict=True,
+    )
+    if max(dilation) > 1 and any(starmap(_misses, rows)):
+        raise UnfitArguments(
+            f"dilations is {list(dilation)}, but should let every window see an element: of padding alone "
+            "implementations make -inf or the lowest number"
+        )
+    return Call(operator="max_pool2d", attributes={**windows, "dilation": dilation})
+
+
+def _misses(size: int, kernel: int, stride: int, last: int, begin: int, end: int, gap: int) -> bool:
+    """Whether a window steps over all elements of one dimension; ``last`` is how far one may reach out at the end."""
+    span = (kernel - 1) * gap + 1
+    starts = range(-begin, min(size, size + end - span + last), stride)
+    return size > 0 and any(all(not 0 <= start + step * gap < size for step in range(kernel)) for start in starts)
 
 
 def _average_pool(specs: Specs, attributes: Attributes) -> Call:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool, require_dimensions
-from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling, UnfitArguments
+from optest.operators.shapes import Attributes, Shape, Specs
+from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
 
 __all__ = ["SPELLINGS"]
 
@@ -32,6 +32,11 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
         data = input_of(specs, "data")
         if operator in ("sum", "prod"):
             refuse_bool(data, name, operator)
+        if operator == "mean" and 0 in _reduced(data.shape, axes):
+            raise UnfitArguments(
+                f"data is {format_shape(data.shape)}, but should have elements to reduce: ONNX leaves the mean of none "
+                "undefined; torch's NaN is that of `op: mean`"
+            )
         dtype = data.dtype
         kept = {"dtype": dtype.name} if operator in ("sum", "prod") and dtype.is_integer else {}
         return Call(
@@ -51,6 +56,12 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
         meaning=meaning,
         attributes=(_AXES, _KEEPDIMS, _NOOP),
     )
+
+
+def _reduced(shape: Shape, axes: tuple[int, ...] | None) -> Shape:
+    """The sizes that are reduced; axes that there are not are the operator's to refuse."""
+    rank = len(shape)
+    return tuple(shape[axis] for axis in axes if -rank <= axis < rank) if axes else shape
 
 
 def _one_of(axes: tuple[int, ...] | None) -> int | None:
