@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.errors import UnknownName
 from optest.registry import load_object
-from optest.spec import OperatorDescriptor, Spelling, TensorSpec, TestCase, UnfitArguments
+from optest.spec import Attribute, OperatorDescriptor, Spelling, TensorSpec, TestCase, UnfitArguments
 
 __all__ = ["SpelledOperator"]
 
@@ -23,6 +23,7 @@ class SpelledOperator:
         self.spelling = spelling
         self._operator_of = operator_of
         self._usual = operator_of(spelling.operators[0])
+        self._tensors = spelling.tensors
 
     def descriptor(self) -> OperatorDescriptor:
         """An operator that takes tensors and attributes as they are spelled; no case is of it in the end."""
@@ -30,7 +31,7 @@ class SpelledOperator:
         return dataclasses.replace(
             self._usual,
             name=spelling.name,
-            signature=spelling.tensors,
+            signature=self._tensors,
             aliases=(),
             attributes=spelling.attributes,
             dtype_variants=tuple(self._as_spelled(variant) for variant in self._usual.dtype_variants),
@@ -44,9 +45,8 @@ class SpelledOperator:
         Raises:
             UnknownName: if neither has such a tensor; the names of the spelling are told.
         """
-        tensors = self.spelling.tensors
         try:
-            return tensors.locate(name)
+            return self._tensors.locate(name)
         except UnknownName:
             if name not in self._usual.tensors.tensor_names():
                 raise
@@ -59,8 +59,8 @@ class SpelledOperator:
         Raises:
             UnfitArguments: if none of the operators can do what the case asks for.
         """
-        by_place = {self.spelling.tensors.locate(each.path)[1]: each for each in case.inputs}
-        places = range(max(len(self.spelling.tensors.inputs), max(by_place, default=-1) + 1))
+        by_place = {self._tensors.locate(each.path)[1]: each for each in case.inputs}
+        places = range(max(len(self._tensors.inputs), max(by_place, default=-1) + 1))
         specs = [by_place[place].spec if place in by_place else None for place in places]
         operator, attributes, _ = self._call(specs, case.attributes)
         inputs = tuple(
@@ -68,10 +68,12 @@ class SpelledOperator:
             for index, place in enumerate(map(self.spelling.place_of, places))
             if place in by_place
         )
-        origins = self._origins(case, operator, specs)
+        origins = self._origins(case, operator, attributes, specs)
         return dataclasses.replace(case, descriptor=operator, inputs=inputs, attributes=attributes, origins=origins)
 
-    def _origins(self, case: TestCase, operator: OperatorDescriptor, specs: _Specs) -> dict[str, str]:
+    def _origins(
+        self, case: TestCase, operator: OperatorDescriptor, made: _Attributes, specs: _Specs
+    ) -> dict[str, str]:
         """Where the values were written, under the operator's names for them."""
         name, prefix = self.spelling.name, "attributes."
         own = {key: origin for key, origin in case.origins.items() if not key.startswith((prefix, "input"))}
@@ -80,23 +82,19 @@ class SpelledOperator:
             if (origin := case.origins.get(f"input{self.spelling.place_of(index)}.shape")) is not None:
                 own[f"input{index}.shape"] = origin
         stated = {each.name: case.origins.get(prefix + each.name) for each in self.spelling.attributes}
-        causes = self._causes(case, specs, [each for each, origin in stated.items() if origin is not None])
+        told = [each for each, origin in stated.items() if origin is not None]
+        without = {each: self._without(each, case, specs) for each in told}
         for attribute in operator.attributes:
-            words = [f"{each} of {name}, {stated[each]}" for each in causes[attribute.name]]
+            causes = self._causes(attribute, made[attribute.name], without)
+            words = [f"{each} of {name}, {stated[each]}" for each in causes]
             own[prefix + attribute.name] = "; ".join(words) or f"default of {name}"
         return own
 
-    def _causes(self, case: TestCase, specs: _Specs, stated: Sequence[str]) -> dict[str, list[str]]:
-        """The stated attributes that make each of the operator's: those of its name, or without which it differs."""
-        operator, made, _ = self._call(specs, case.attributes)
-        without = {each: self._without(each, case, specs) for each in stated}
-        causes: dict[str, list[str]] = {}
-        for own in operator.attributes:
-            names = {own.name, *own.aliases}
-            alike = [each for each in stated if not names.isdisjoint(self._names_of(each))]
-            made_by = [each for each in stated if without[each].get(own.name, own.default) != made[own.name]]
-            causes[own.name] = alike or made_by
-        return causes
+    def _causes(self, own: Attribute, made: Any, without: Mapping[str, _Attributes]) -> list[str]:
+        """The stated attributes that make one of the operator's: those of its name, or without which it differs."""
+        names = {own.name, *own.aliases}
+        alike = [each for each in without if not names.isdisjoint(self._names_of(each))]
+        return alike or [each for each, others in without.items() if others.get(own.name, own.default) != made]
 
     def _without(self, name: str, case: TestCase, specs: _Specs) -> dict[str, Any]:
         """The operator's attributes if one of the spelling's had its default; none where it has none or is needed."""
