@@ -180,6 +180,7 @@ REFUSED = [
         (),
         "attn_mask is 3x1, but should end with 5",
     ),
+    ("Attention", {"Q": "1x2x3x8", "K": "1x2x3x8", "V": "1x2x3x8"}, ("scale=-1.0",), "scale is -1.0, but should be 0"),
     ("Conv", {"X": "1x2x8x8", "W": "3x2x3x3", "B": "5"}, (), "as conv2d: bias is 5, but should be 3"),
     ("ReduceSum", {"data": "2x3"}, ("axes=[2]",), "as sum: dim is 2"),
 ]
@@ -201,6 +202,15 @@ def test_integers_keep_their_dtype(op: str) -> None:
 
 OF_DTYPES = [
     ("Clip", {"input": "3"}, ("min=1.5",), "int32", "min is 1.5, but should be a whole number"),
+    ("Clip", {"input": "3"}, ("max=9007199254740994",), "int64", "max is 9007199254740994, but should be a whole"),
+    (
+        "Pad",
+        {"data": "3"},
+        ("pads=[0,1]", "constant_value=1.5"),
+        "int32",
+        "constant_value is 1.5, but should be a whole",
+    ),
+    ("Pad", {"data": "3"}, ("pads=[0,1]", "constant_value=3"), "bool", "constant_value is 3, but should be 0 or 1"),
     ("Div", {"A": "3", "B": "3"}, (), "bool", "ONNX has no Div of bool"),
     ("Pow", {"X": "3", "Y": "3"}, (), "int32,float32", "Pow of int32 and float32 gives int32 in ONNX"),
     ("Pow", {"X": "3", "Y": "3"}, (), "float16,float32", "Pow of float16 and float32 gives float16 in ONNX"),

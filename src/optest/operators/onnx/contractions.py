@@ -51,6 +51,8 @@ def _attention(specs: Specs, attributes: Attributes) -> Call:
     query, key = input_of(specs, "Q"), given(specs, 1, "K")
     require_rank(query, "Q", 4)
     require_rank(key, "K", 4)
+    if attributes["scale"] is not None and attributes["scale"] < 0:
+        raise UnfitArguments(f"scale is {attributes['scale']}, but should be 0 or more: ONNX takes its square root")
     mask = specs[3] if len(specs) > 3 else None
     if mask is not None and mask.rank and mask.shape[-1] != key.shape[2]:
         raise UnfitArguments(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool
+from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool, require_exact
 from optest.operators.shapes import Attributes, Specs, given, promote_tensors
 from optest.spec import Attribute, Call, Kind, Spelling, UnfitArguments
 
@@ -32,11 +32,9 @@ def _pow(specs: Specs, _: Attributes) -> Call:
 
 
 def _clip(specs: Specs, attributes: Attributes) -> Call:
-    dtype = input_of(specs, "input").dtype
     for name in ("min", "max"):
-        bound = attributes[name]
-        if bound is not None and dtype.is_integer and not bound.is_integer():
-            raise UnfitArguments(f"{name} is {bound}, but should be a whole number: in ONNX it is {dtype}, as input")
+        if attributes[name] is not None:
+            require_exact(name, attributes[name], input_of(specs, "input"))
     if attributes["min"] is None and attributes["max"] is None:
         raise UnfitArguments("min and max are both left out, but one should be stated; without any it is `op: clone`")
     return Call(operator="clip", attributes=attributes)

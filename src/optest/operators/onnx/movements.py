@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_rank
+from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_exact, require_rank
 from optest.operators.shapes import Attributes, Specs, broadcast_shapes
 from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
 
@@ -93,6 +93,7 @@ def _split(specs: Specs, attributes: Attributes) -> Call:
 def _pad(specs: Specs, attributes: Attributes) -> Call:
     """torch begins with the last dimension and leaves out leading ones that stay."""
     rank, pads, axes = input_of(specs, "data").rank, attributes["pads"], attributes["axes"]
+    require_exact("constant_value", attributes["constant_value"], input_of(specs, "data"))
     named = range(rank) if axes is None else [axis_of(axis, rank, "axes") for axis in axes]
     if len(pads) != 2 * len(named):
         raise UnfitArguments(f"pads is {list(pads)}, but should be {2 * len(named)} numbers: beginnings, then ends")
@@ -244,6 +245,7 @@ SPELLINGS = (
         signature="data, indices -> output",
         meaning=_gather_elements,
         attributes=(_AXIS,),
+        description="Negative indices are none of gather's.",
     ),
     Spelling(
         name="ScatterElements",
@@ -260,5 +262,6 @@ SPELLINGS = (
                 description="add alone.",
             ),
         ),
+        description="Negative indices are none of scatter_add's.",
     ),
 )

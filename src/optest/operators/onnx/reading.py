@@ -7,7 +7,19 @@ from typing import Any
 from optest.operators.shapes import Specs, given
 from optest.spec import Attribute, Kind, TensorSpec, UnfitArguments, format_shape
 
-__all__ = ["axis_of", "flag", "input_of", "refuse", "refuse_bool", "require_dimensions", "require_rank"]
+__all__ = [
+    "axis_of",
+    "flag",
+    "input_of",
+    "refuse",
+    "refuse_bool",
+    "require_dimensions",
+    "require_exact",
+    "require_rank",
+]
+
+_LAST_WHOLE = 2**53
+"""Up to here a float has every whole number."""
 
 
 def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
@@ -40,6 +52,24 @@ def refuse_bool(spec: TensorSpec, name: str, own: str) -> None:
     """
     if spec.dtype.kind is Kind.BOOL:
         raise UnfitArguments(f"ONNX has no {name} of bool; torch's is `op: {own}`")
+
+
+def require_exact(name: str, value: float, spec: TensorSpec) -> None:
+    """A number that ONNX has in the dtype of ``spec``: of integers a whole one, of bool 0 or 1.
+
+    Raises:
+        UnfitArguments: for another, or one so large that a plan does not keep its last digits.
+    """
+    if spec.dtype.is_inexact:
+        return
+    if spec.dtype.kind is Kind.BOOL:
+        is_exact, wanted = value in (0.0, 1.0), "0 or 1"
+    else:
+        is_exact, wanted = value.is_integer() and abs(value) <= _LAST_WHOLE, "a whole number from -2**53 to 2**53"
+    if not is_exact:
+        raise UnfitArguments(
+            f"{name} is {value:.17g}, but should be {wanted}: in ONNX it is {spec.dtype}, as the input"
+        )
 
 
 def axis_of(stated: int, rank: int, name: str = "axis", *, last: int = -1) -> int:
