@@ -50,13 +50,14 @@ def _stated_once(statement: Statement, layers: _Layers) -> bool:
     """Whether no layer states an attribute under two of its names; two layers may, and the later one wins."""
     good = True
     for place, layer in layers:
-        seen: set[str] = set()
+        seen: dict[str, str] = {}
         for key in layer:
             name = statement.operator.attribute_names.get(key, key)
             if name in seen:
-                statement.ledger.problem(below(place, key), f"attribute {name} is stated twice, also as {key}")
+                other = seen[name] if key == name else key
+                statement.ledger.problem(below(place, key), f"attribute {name} is stated twice, also as {other}")
                 good = False
-            seen.add(name)
+            seen.setdefault(name, key)
     return good
 
 

@@ -125,7 +125,7 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
     elif "shapes" in statement.doubtful:
         return None
     elif len(stated) == 1:
-        found = tuple(stated) * len(present)
+        found = _one_for_all(statement, stated[0], present)
     elif len(stated) == len(present):
         found = tuple(stated)
     else:
@@ -142,6 +142,40 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
         statement.ledger.problem(place, message, f"defined for: {listed}")
         return None
     return found
+
+
+def _one_for_all(statement: Statement, one: DType, present: Sequence[int]) -> tuple[DType, ...]:
+    """``one`` for every input; a float leaves integers and bool to indices, masks and whatever else has to have them.
+
+    That is where a flag replaces the floats of a case that states others beside them, or where the operator is not
+    defined for ``one`` alone, but for it beside others.
+    """
+    everywhere = (one,) * len(present)
+    if not one.is_inexact or "expects_error" in statement.entry:
+        return everywhere
+    variants = statement.operator.descriptor.dtype_variants
+    if variants and statement.operator.admits(tuple(each.name for each in everywhere)):
+        return everywhere
+    own = _own_dtypes(statement, present) if statement.request.dtypes else None
+    if own is not None and (any(each.is_inexact for each in own) or _is_call_of_torch(statement.operator)):
+        return tuple(one if each.is_inexact else each for each in own)
+    rows = ([dtype(name) for name in variant] for variant in variants if len(variant) == len(present))
+    beside = (row for row in rows if {each for each in row if each.is_inexact} == {one})
+    return tuple(next(beside, everywhere))
+
+
+def _is_call_of_torch(operator: KnownOperator) -> bool:
+    """Whether nobody can say which dtypes it takes: what is stated of integers and bool is what a model gave it."""
+    return operator.descriptor.category == "torch call"
+
+
+def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
+    """What plan and defaults state for each input, None where they state none or one for all."""
+    stated, place = statement.stated("dtypes", None, "--dtype")
+    if isinstance(stated, dict):
+        by_index = _dtypes_by_index(statement, stated, place)
+        return None if by_index is None else _default_dtypes(statement.operator, present, by_index)
+    return tuple(stated) if stated is not None and len(stated) == len(present) > 1 else None
 
 
 def _implied_by_index(statement: Statement) -> dict[int, DType]:

@@ -60,7 +60,8 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--dtype",),
         group="What to run",
         metavar="D0,D1",
-        help="Dtype of every input, or one for each, separated by commas; of a source, the dtypes to ask.",
+        help="Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what they "
+        "have to be; of a source, the dtypes to ask.",
     ),
     Option(
         name="shape",

@@ -457,7 +457,9 @@ class OperatorDescriptor:
                 continue
             attribute = self.attribute(name)
             if attribute.name in values:
-                raise UnfitArguments(f"attribute {attribute.name} is stated twice, also as {name}")
+                other = next(each for each in stated if each in (attribute.name, *attribute.aliases) and each != name)
+                also = other if name == attribute.name else name
+                raise UnfitArguments(f"attribute {attribute.name} is stated twice, also as {also}")
             values[attribute.name] = attribute.read(value)
         missing = [a.name for a in self.attributes if a.is_required and a.name not in values]
         if missing:

@@ -299,3 +299,9 @@ def test_an_own_operator_may_have_one_of_the_names() -> None:
     assert "RMSNormalization" not in registry.other_names(registry.get("rms_norm"))
     with pytest.raises(UsageError):
         registry.register(OperatorDescriptor(name="RMSNormalization"))
+
+
+@pytest.mark.parametrize("pair", [("strides=[1,1]", "stride=[1,1]"), ("stride=[1,1]", "strides=[1,1]")])
+def test_an_attribute_under_both_of_its_names_is_told_by_the_other(pair: tuple[str, str]) -> None:
+    with pytest.raises(PlanError, match=r"stated twice, also as stride$"):
+        case("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, *pair)

@@ -1,0 +1,73 @@
+"""One float for all inputs leaves integers and bool to those that have to have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from optest.api import cases
+from optest.errors import PlanError
+
+EMBEDDING = "{op: embedding, shapes: {weight: [5, 3], indices: [2]}"
+
+
+def dtypes(path: Path, flag: str | None = None) -> list[list[str]]:
+    stated = {"dtype": flag} if flag else {}
+    return [[each.name for each in case.dtypes] for case in cases(plan=str(path), **stated)]
+
+
+def plan(folder: Path, *entries: str) -> Path:
+    path = folder / "plan.yaml"
+    path.write_text("version: 1\ncases:\n" + "".join(f"  - {entry}\n" for entry in entries), encoding="utf-8")
+    return path
+
+
+def test_an_operator_gets_the_integers_that_it_needs(tmp_path: Path) -> None:
+    path = plan(tmp_path, EMBEDDING + ", dtypes: float16}", "{op: where, shapes: {input0: 4}, dtypes: bfloat16}")
+    assert dtypes(path) == [["float16", "int64"], ["bool", "bfloat16", "bfloat16"]]
+
+
+def test_a_flag_replaces_the_floats_of_a_case(tmp_path: Path) -> None:
+    path = plan(
+        tmp_path,
+        EMBEDDING + ", dtypes: [float32, int32]}",
+        EMBEDDING + ", dtypes: {indices: int32, weight: float32}}",
+        EMBEDDING + "}",
+    )
+    assert dtypes(path, "float16") == [["float16", "int32"], ["float16", "int32"], ["float16", "int64"]]
+
+
+def test_an_operator_that_takes_the_float_everywhere_gets_it_everywhere(tmp_path: Path) -> None:
+    path = plan(tmp_path, "{op: add, shapes: {input: [4], other: [4]}, dtypes: [float32, int32]}")
+    assert dtypes(path, "float64") == [["float64", "float64"]]
+
+
+def test_integers_are_for_all(tmp_path: Path) -> None:
+    path = plan(tmp_path, "{op: add, shapes: {input: [4], other: [4]}}")
+    assert dtypes(path, "int8") == [["int8", "int8"]]
+    with pytest.raises(PlanError, match=r"embedding is not defined for \(int8, int8\)"):
+        dtypes(plan(tmp_path, EMBEDDING + "}"), "int8")
+
+
+MODEL = """
+model: m
+cases:
+  - name: rows
+    op: torch.nn.functional.embedding
+    inputs:
+      - {tensor: {shape: [2], dtype: int64, init: randint, init_args: {low: 0, high: 5}}}
+      - {tensor: {shape: [5, 3], dtype: float32}}
+  - name: turned
+    op: torch.logical_not
+    inputs: [{tensor: {shape: [4], dtype: bool}}]
+  - name: filled
+    op: torch.Tensor.masked_fill
+    inputs: [{tensor: {shape: [4], dtype: bfloat16}}, {tensor: {shape: [4], dtype: bool}}, {value: 0.5}]
+"""
+
+
+def test_the_integers_and_masks_of_a_model_stay(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(MODEL, encoding="utf-8")
+    assert dtypes(path, "float64") == [["int64", "float64"], ["bool"], ["float64", "bool"]]
