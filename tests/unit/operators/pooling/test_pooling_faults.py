@@ -25,7 +25,8 @@ def working(array: Any) -> Any:
 def windows_over(x: Any, attributes: Attributes, fault: str, outside: Any) -> Any:
     """(…, positions, elements of a window), with ``outside`` where there is no input; the shape is right."""
     walk = windows_of(spec_of(x), attributes)
-    stride, padding, dilation, kernel = walk.stride, walk.padding, walk.dilation, walk.kernel
+    stride, dilation, kernel = walk.stride, walk.dilation, walk.kernel
+    padding = tuple(before for before, _ in walk.padding)
     if fault == "stride is 1":
         stride = (1, 1)
     if fault == "stride swapped":
