@@ -18,6 +18,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,8 +86,17 @@ def environment() -> dict[str, str]:
     return {**kept, "PATH": path, "COLUMNS": "120", "PYTHONWARNINGS": "default"}
 
 
-def with_commands() -> list[Path]:
-    return [page for page in PAGES if steps(page.read_text())]
+HEAVY = {"docs/how-to/from-model-to-operator.md", "docs/opinfo.md"}
+"""Pages whose commands compile with inductor, or ask OpInfo's samples of whole operators."""
+
+
+def with_commands() -> list[Any]:
+    pages = [page for page in PAGES if steps(page.read_text())]
+    is_heavy = [str(page.relative_to(ROOT)) in HEAVY for page in pages]
+    return [
+        pytest.param(page, marks=pytest.mark.heavy if heavy else ())
+        for page, heavy in zip(pages, is_heavy, strict=True)
+    ]
 
 
 def first_missing(shown: list[str], printed: list[str]) -> str | None:

@@ -53,6 +53,7 @@ def run(folder: Path, *words: str) -> tuple[dict[str, CaseResult], str]:
     return results(folder), text
 
 
+@pytest.mark.heavy
 def test_two_operators_pass_and_a_replay_asks_the_same_bits(tmp_path: Path) -> None:
     found, text = run(tmp_path, "--source", "opinfo:softmax,exp", "--dtype", "float32")
     assert {each.status.value for each in found.values()} == {"passed"}, text
@@ -66,6 +67,7 @@ def test_two_operators_pass_and_a_replay_asks_the_same_bits(tmp_path: Path) -> N
     assert first["input0"].tobytes() == second["input0"].tobytes() == sample.tobytes()
 
 
+@pytest.mark.heavy
 def test_a_wrong_backend_is_found_and_its_failures_are_run_again(tmp_path: Path) -> None:
     found, text = run(tmp_path, "--source", "opinfo:exp", "--dtype", "float32", "--backend", "scaled_torch")
     wrong = {name for name, each in found.items() if each.status.value == "failed"}
