@@ -132,6 +132,8 @@ def test_honest_libraries_pass(libraries: Libraries, name: str) -> None:
         ("nnd", "STRIDES_IGNORED", case("relu", PADDED), Reason.READ_OUT_OF_BOUNDS),
         ("nnd", "SHAPES_UNCHECKED", HONEST["nnd"][6], Reason.NOT_REFUSED),
         ("nnd", "DESCRIPTORS_LEAK", case("relu", [4, 5]), Reason.LEAK),
+        ("nnd", "REFUSALS_LEAK", HONEST["nnd"][6], Reason.LEAK),
+        ("nnd", "REFUSALS_OPEN_FILES", HONEST["nnd"][6], Reason.LEAK),
         ("nnd", "WORKSPACE_OVERRUN", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
         ("nnd", "WORKSPACE_STALE", case("softmax", [4, 5], attributes={"dim": 1}), Reason.WORKSPACE),
         ("nnd", "DILATION_OF_THE_OTHER_AXIS", case("conv2d", *WEIGHTED, attributes=CONV), Reason.VALUE),
@@ -147,6 +149,14 @@ def test_a_single_fault_is_found(
 ) -> None:
     (result,) = libraries.asked(name, asked, fault=fault)
     assert (result.status, result.verdict.reason) == (Status.FAILED, reason), result.verdict.message
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 4, 5, 6])
+def test_a_leak_is_found_in_the_first_case_of_a_function_whatever_its_key_is(libraries: Libraries, size: int) -> None:
+    """Two calls do not show one that is lost now and then, nor one that malloc takes from its own store."""
+    (result,) = libraries.asked("nnd", case("relu", [3, size]), fault="SOME_DESCRIPTORS_LEAK")
+    assert result.verdict.reason is Reason.LEAK
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 #include "nnd.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 struct nnd_context {
@@ -55,6 +56,10 @@ nnd_status_t nnd_tensor_set_nd(nnd_tensor_t t, nnd_dtype_t ty, int n, const int 
     return NND_SUCCESS;
 }
 nnd_status_t nnd_tensor_destroy(nnd_tensor_t t) {
+#ifdef SOME_DESCRIPTORS_LEAK
+    static unsigned ended;
+    if (++ended % 64 == 0 && !malloc(4096)) return NND_ALLOC_FAILED;
+#endif
 #ifndef DESCRIPTORS_LEAK
     free(t);
 #endif
@@ -110,7 +115,15 @@ nnd_status_t nnd_activation(nnd_handle_t h, nnd_act_t m, const void *al, nnd_ten
                             const void *be, nnd_tensor_t yd, void *y) {
     if (!h || h->magic != 42 || !xd || !yd || !al || !be) return NND_BAD_PARAM;
 #ifndef SHAPES_UNCHECKED
-    if (!same(xd, yd)) return NND_BAD_PARAM;
+    if (!same(xd, yd)) {
+#ifdef REFUSALS_LEAK
+        return malloc(24) ? NND_BAD_PARAM : NND_ALLOC_FAILED;
+#endif
+#ifdef REFUSALS_OPEN_FILES
+        return fopen("/dev/null", "r") ? NND_BAD_PARAM : NND_ALLOC_FAILED;
+#endif
+        return NND_BAD_PARAM;
+    }
 #endif
     if (xd->dtype != yd->dtype || overlaps_itself(yd)) return NND_BAD_PARAM;
     long n = count(yd);

@@ -20,19 +20,19 @@ def counts(monkeypatch: pytest.MonkeyPatch, threads: Iterator[int]) -> list[floa
 
 def test_threads_that_get_fewer_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = counts(monkeypatch, iter([52, 52, 47, 47, 47, 42, 37, 36, 35]))
-    manners._require_none_left({"threads": 1})
+    manners._require_none_left({"threads": 1}, "calls")
     assert len(slept) == 7
 
 
 def test_threads_that_stay_are_a_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = counts(monkeypatch, iter([52, 42, 42, 42, 42, 1]))
     with pytest.raises(Fault) as left:
-        manners._require_none_left({"threads": 1})
+        manners._require_none_left({"threads": 1}, "calls")
     assert (left.value.reason, left.value.details) == (Reason.LEAK, {"threads": 41})
     assert len(slept) == 4
 
 
 def test_nobody_waits_where_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     slept = counts(monkeypatch, iter([36]))
-    manners._require_none_left({"threads": 1})
+    manners._require_none_left({"threads": 1}, "calls")
     assert slept == []

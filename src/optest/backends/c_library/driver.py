@@ -153,7 +153,7 @@ class FfiBackend(BackendDriver):
             if case.expects_error is not None:
                 examination = self._examination(case, config)
                 session = self._session(case, config)
-                examination.after_refusal(case.key, lambda: self._answer(case, kind, session, inputs))
+                examination.after_refusal(case.key, error, lambda: self._answer(case, kind, session, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None

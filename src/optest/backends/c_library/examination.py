@@ -40,6 +40,7 @@ class Examination:
         self._printed = Printed()
         self._is_first = True
         self._called_often: set[str] = set()
+        self._refused: set[tuple[str, int]] = set()
         self._threads: ThreadCounts | None = None
         self._policies: dict[tuple[int, bool, bool], tuple[FfiConfig, Policy]] = {}
 
@@ -47,14 +48,14 @@ class Examination:
         """Call as often as it takes; of all case keys one in sixteen has its leaks counted and is looked at closer.
 
         The same ones, and the first case, are asked what they left behind in the process; the first small case of each
-        function is called hundreds of times.
+        function is called hundreds of times, and has its leaks counted.
 
         Raises:
             Fault: for whatever the library did that it should not do.
             StatusError: if the library refuses.
         """
         policy = self._policy(key, config, often=self._calls_often(memory, subject))
-        manners = Manners(self._printed, looks_at_process=policy.counts_leaks or self._is_first)
+        manners = Manners(self._printed, looks_at_process=policy.looks_closer or self._is_first)
         self._is_first = False
 
         def call(pointers: Mapping[str, Any]) -> None:
@@ -134,18 +135,22 @@ class Examination:
         manners.checks()
         return outputs
 
-    def after_refusal(self, key: str, again: Callable[[], object]) -> None:
-        """Count what refused calls leave on the heap, for one case key in sixteen; ``again`` asks once more.
+    def after_refusal(self, key: str, refusal: StatusError, again: Callable[[], object]) -> None:
+        """Count what refused calls leave, for one case key in sixteen and where a function refuses with that status for
+        the first time; ``again`` asks once more.
 
         Raises:
             Fault: LEAK if something is lost in each.
         """
+        said = (refusal.function, refusal.code)
+        is_first = said not in self._refused
+        self._refused.add(said)
 
         def refused() -> None:
             with suppress(StatusError):
                 again()
 
-        if key.endswith(_COUNTS_LEAKS):
+        if is_first or key.endswith(_COUNTS_LEAKS):
             require_no_leak_of_refusals(refused)
 
     def _policy(self, key: str, config: FfiConfig, *, often: bool) -> Policy:
@@ -155,7 +160,9 @@ class Examination:
         if known is None:
             if len(self._policies) >= _MOST_POLICIES:
                 self._policies.clear()
-            known = self._policies[place] = (config, replace(_policy(key, config), calls_often=often))
+            policy = _policy(key, config)
+            policy = replace(policy, calls_often=often, counts_leaks=policy.counts_leaks or often)
+            known = self._policies[place] = (config, policy)
         return known[1]
 
     def _calls_often(self, memory: CaseMemory, subject: Subject) -> bool:

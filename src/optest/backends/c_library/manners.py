@@ -168,9 +168,9 @@ def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
         with subject.renewed():
             call()
 
-    before = {what: count() for what, count in _COUNTED.items()}
+    before = _held()
     may_lose = _may_lose(cycle)
-    _require_none_left(before)
+    _require_none_left(before, "calls, each with a descriptor of its own where there are any,")
     lost = _lost(cycle) if may_lose else 0
     if not lost:
         return
@@ -184,15 +184,22 @@ def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
     """Ask for what is refused again and again while the heap is watched.
 
     Raises:
-        Fault: LEAK, with bytes.
+        Fault: LEAK, with bytes; or with files or threads, if there is one more for every call.
     """
-    lost = _lost(refused) if _may_lose(refused) else 0
+    before = _held()
+    may_lose = _may_lose(refused)
+    _require_none_left(before, "refused calls")
+    lost = _lost(refused) if may_lose else 0
     if lost:
         said = f"each call that is refused loses {lost} bytes of the heap"
         raise Fault(Reason.LEAK, said, details={"bytes": lost})
 
 
-def _require_none_left(before: Mapping[str, int]) -> None:
+def _held() -> dict[str, int]:
+    return {what: count() for what, count in _COUNTED.items()}
+
+
+def _require_none_left(before: Mapping[str, int], calls: str) -> None:
     """Raise for files or threads that have become more by one for each cycle, when they get no fewer any more."""
     cycles = _ROUNDS * _CYCLES
     more, looks = _more_than(before), _LOOKS
@@ -203,7 +210,7 @@ def _require_none_left(before: Mapping[str, int]) -> None:
         more = now
     for what, count in more.items():
         if count >= cycles:
-            said = f"{cycles} calls, each with a descriptor of its own where there are any, left {count} {what}"
+            said = f"{cycles} {calls} left {count} {what}"
             raise Fault(Reason.LEAK, said, details={what: count})
 
 
