@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 import time
 
 from optest.process.guard_program import write_all
+from optest.process.waiting import ReadEnd
 
 __all__ = ["Channel"]
 
@@ -25,8 +25,7 @@ class Channel:
         self._in = fd_in
         self._out = fd_out
         self._buffer = b""
-        self._poller = select.poll()
-        self._poller.register(fd_in, select.POLLIN)
+        self._waiting = ReadEnd(fd_in)
 
     def send(self, *messages: bytes) -> None:
         """Write messages at once; blocks while the other end does not read.
@@ -44,7 +43,7 @@ class Channel:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (wanted := self._wanted()) > len(self._buffer):
-            if deadline is not None and not self._poller.poll(max(0.0, (deadline - time.monotonic()) * 1000)):
+            if deadline is not None and not self._waiting.has_news(deadline - time.monotonic()):
                 raise TimeoutError(f"no message came in {timeout_s:g} s")
             part = os.read(self._in, min(_MOST_BYTES, max(_READ_BYTES, wanted - len(self._buffer))))
             if not part:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import time
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from optest.process.guard_program import write_all
+from optest.process.waiting import ReadEnd
 
 __all__ = ["Forked", "fork_and_run"]
 
@@ -33,9 +33,10 @@ class Forked(NamedTuple):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         parts: list[bytes] = []
+        pipe = ReadEnd(self.read_fd)
         while True:
             over = self._is_over()
-            if select.select([self.read_fd], [], [], 0 if over else _LOOK_S)[0]:
+            if pipe.has_news(0.0 if over else _LOOK_S):
                 parts.append(os.read(self.read_fd, _READ_BYTES))
                 if not parts[-1]:
                     return b"".join(parts)

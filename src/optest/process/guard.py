@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import subprocess
 import sys
 import weakref
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from optest.errors import InternalError
 from optest.process.guard_program import pack, read_fields, write_all
+from optest.process.waiting import ReadEnd
 
 __all__ = ["CannotStart", "Ended", "Guard"]
 
@@ -120,7 +120,7 @@ class Guard:
         Raises:
             TimeoutError: if it did not end in ``timeout_s``.
         """
-        if timeout_s is not None and not select.select([self._from], [], [], timeout_s)[0]:
+        if timeout_s is not None and not ReadEnd(self._from).has_news(timeout_s):
             raise TimeoutError(f"the command did not end in {timeout_s} s")
         reply = self._reply()
         status = os.waitstatus_to_exitcode(int(reply[1]))
