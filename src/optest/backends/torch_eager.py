@@ -20,7 +20,6 @@ from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
 from optest.backends.torch_calls.mixed_dtypes import mixture_told
-from optest.backends.torch_calls.once_more import HOW
 from optest.backends.torch_calls.scripted import scripted
 from optest.backends.torch_calls.timed import ReadyCall, ready_call
 from optest.backends.torch_calls.under_test import UnderTest
@@ -146,9 +145,12 @@ class TorchBackend(BackendDriver):
         return () if self._asked is None else self._asked.checks()
 
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - of the case that was run last
-        if self._asked is None or self._asked.second is None:
+        if self._asked is None:
             return ()
-        return (FurtherAnswer(outputs=self._asked.second, how=HOW, reason=Reason.NONDETERMINISTIC),)
+        return tuple(
+            FurtherAnswer(outputs=outputs, how=how, reason=Reason.NONDETERMINISTIC)
+            for how, outputs in self._asked.further
+        )
 
     def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
         """What computes the case from tensors at their places."""

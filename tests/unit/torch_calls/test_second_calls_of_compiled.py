@@ -170,3 +170,110 @@ def test_other_values_that_torch_refuses_may_be_refused() -> None:
     found = verdict(case("torch.linalg.cholesky(input0)", smallest), compiler_that("optest_seen", noticed))
     assert found.status is Status.PASSED, found
     assert seen[:2] == [pytest.approx(1e-45, rel=0.5)] * 2
+
+
+FIRST_OF = {"elements": "the elements of input1 in the reverse order", "half": "half the values of input1"}
+POSITIONS = tensor(6, "int64", "data", values=[0, 2, 2, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "other", "how"),
+    [
+        ("torch.index_select(input0, 0, input1)", POSITIONS, FIRST_OF["elements"]),
+        ("torch.masked_fill(input0, input1, 3.0)", tensor((3, 40), "bool"), FIRST_OF["elements"]),
+        ("torch.add(input0, input1)", tensor(40, "int32", "arange"), FIRST_OF["elements"]),
+        ("torch.mul(input0, input1)", tensor(40, "complex64"), FIRST_OF["half"]),
+    ],
+)
+def test_integers_masks_and_complex_numbers_that_a_compiler_keeps_are_found(text: str, other: Any, how: str) -> None:
+    kept: list[torch.Tensor] = []
+
+    def compiler(graph: Any, _: Any) -> Any:
+        def made(*given: Any) -> Any:
+            kept[:] = kept or [each.clone() for each in given if each.dtype is not torch.float32]
+            return graph(*[each if each.dtype is torch.float32 else kept[0] for each in given])
+
+        return made
+
+    name = f"optest_keeps_{other[0].dtype}"
+    torch._dynamo.register_backend(compiler, name=name)
+    found = verdict(case(text, ROWS, other), by(name))
+    assert found.reason is Reason.STATE, found
+    assert found.message.startswith(f"with {how}, what {name} compiled yields what it yielded before")
+    assert verdict(case(text, ROWS, other), by("aot_eager")).status is Status.PASSED
+
+
+def test_integers_that_a_compiler_keeps_are_found_where_results_are_integers() -> None:
+    kept: list[Any] = []
+
+    def of_first_values(_: Sequence[Any], results: Any) -> Any:
+        kept[:] = kept or [each.clone() for each in results]
+        return tuple(each.clone() for each in kept)
+
+    found = verdict(case("torch.add(input0, 3)", POSITIONS), compiler_that("optest_keeps_integers", of_first_values))
+    assert found.reason is Reason.STATE, found
+
+
+@pytest.mark.parametrize("call", [2, 3, 4])
+def test_inputs_that_a_later_call_changes_are_found(call: int) -> None:
+    def written(n: int, given: Sequence[Any], results: Any) -> Any:
+        results = tuple(each.clone() for each in results)
+        if n == call:
+            given[0].mul_(3)
+        return results
+
+    found = judged(f"optest_donates_{call}", "torch.exp(input0)", written)
+    assert found.reason is Reason.INPUT_MUTATED, found
+    how = {
+        2: "called a second time with the same values",
+        3: "with half the values of input0",
+        4: "called again with the first values, after calls with other ones",
+    }
+    assert found.message == f"{how[call]}: input0 was changed on the device"
+
+
+def test_results_that_are_wrong_after_calls_with_other_values_are_found() -> None:
+    found = judged("optest_tired", "torch.exp(input0)", lambda n, _, results: tuple(each + (n > 2) for each in results))
+    assert found.reason is Reason.NONDETERMINISTIC, found
+    assert found.message.startswith("called again with the first values, after calls with other ones: output0: 120 of")
+
+
+def test_results_that_the_third_call_writes_over_are_found() -> None:
+    buffers: dict[int, torch.Tensor] = {}
+
+    def in_turns(n: int, _: Any, results: Any) -> Any:
+        buffers.setdefault(n % 2, results[0].clone()).copy_(results[0])
+        return (buffers[n % 2],)
+
+    found = judged("optest_two_buffers", "torch.exp(input0)", in_turns)
+    assert found.reason is Reason.STATE, found
+    assert (
+        found.message == "the results of the first call are written by later calls of what optest_two_buffers compiled"
+    )
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])
+def test_numbers_that_torch_has_few_functions_for_are_judged(kind: str) -> None:
+    numbers = tensor(8, kind, "data", values=[0, 1, 2, 3, 4, 5, 6, 7])
+    assert verdict(case("torch.Tensor.float(input0)", numbers), by("aot_eager")).status is Status.PASSED
+    wrong = compiler_that(f"optest_off_by_one_{kind}", lambda _, results: tuple(each + 1 for each in results))
+    assert verdict(case("torch.Tensor.float(input0)", numbers), wrong).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize(
+    ("text", "inputs"),
+    [
+        (
+            "torch.nn.functional.embedding_bag(input0, input1, input2)",
+            (POSITIONS, tensor((3, 4)), tensor(3, "int64", "data", values=[0, 1, 4])),
+        ),
+        (
+            "torch.segment_reduce(input0, 'sum', lengths=input1)",
+            (tensor(6), tensor(3, "int64", "data", values=[1, 2, 3])),
+        ),
+        ("torch.bucketize(input0, input1)", (tensor(6), tensor(3, "int64", "data", values=[-1, 0, 1]))),
+        ("torch.gather(input0, 1, input1)", (ROWS, tensor((3, 4), "int64", strides=(8, 2)))),
+    ],
+)
+def test_integers_in_an_order_of_their_own_pass(text: str, inputs: Any) -> None:
+    assert verdict(case(text, *inputs), by("aot_eager")).status is Status.PASSED

@@ -22,7 +22,7 @@ from optest.backends.torch_calls.left_alone import require_left_alone, require_m
 from optest.backends.torch_calls.lint import require_legal_positions
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
-from optest.backends.torch_calls.once_more import called_once_more, require_inputs_read
+from optest.backends.torch_calls.once_more import call_once_more, call_with_other_values
 from optest.backends.torch_calls.overlap import why_no_one_result
 from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.backends.torch_calls.strides import compare_strides
@@ -97,9 +97,9 @@ def answer(
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
     if asked.compiled is not None and eager is None:
-        asked.second = called_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
+        call_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
         if not case.attributes.get("grad"):
-            require_inputs_read(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked)
+            call_with_other_values(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked)
     return found
 
 

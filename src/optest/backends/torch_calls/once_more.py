@@ -1,8 +1,9 @@
-"""What was compiled is called a second time: a model does so, and a compiler has state that a first call does not show.
+"""What was compiled is called again: a model does so, and a compiler has state that a first call does not show.
 
 The second call gets the same values in other memory. What it yields is judged like the first answer where its bits
-differ, so a result that is drawn together in another order is none the worse for that. Further calls get half the
-values of one input: whoever kept the values of the first call is found by that.
+differ, so a result that is drawn together in another order is none the worse for that. Further calls get other values
+of one input: whoever kept the values of the first call is found by that. The last one gets the first values again. No
+call may change its inputs, or the results of the first one.
 """
 
 from __future__ import annotations
@@ -15,57 +16,58 @@ import torch
 
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall
-from optest.backends.torch_calls.cpu_tensors import copied, on_cpu
+from optest.backends.torch_calls.cpu_tensors import copied
 from optest.backends.torch_calls.gradients import changeable
+from optest.backends.torch_calls.left_alone import require_left_alone
+from optest.backends.torch_calls.other_values import are_of_other_values, is_taken_by_torch, other_values
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 
-__all__ = ["HOW", "called_once_more", "require_inputs_read"]
+__all__ = ["call_once_more", "call_with_other_values"]
 
-HOW = "called a second time with the same values"
+_SECOND = "called a second time with the same values"
+_LAST = "called again with the first values, after calls with other ones"
 _MOST_COPIED_BYTES = 1 << 26
 """Beyond that the second call gets the very tensors of the first one, but for those that it changes."""
 
-_MOST_HALVED_BYTES = 1 << 22
+_MOST_CHANGED_BYTES = 1 << 22
 """What a compiler keeps does not depend on sizes, and long calls are not made once more for each input."""
 
-_CPU = torch.device("cpu")
 _REPLAYS = "cudagraphs"
 """Torch's own compilers of this name promise no result beyond the next call."""
 
 
-def called_once_more(
+def call_once_more(
     call: TorchCall,
     tensors: Sequence[torch.Tensor],
     again: Callable[[int], torch.Tensor],
     leaves: Sequence[Any],
     first: Sequence[Array],
     asked: UnderTest,
-) -> list[Array] | None:
-    """What the compiled call yields when it is called again, None where that has the bits of the first answer.
+) -> None:
+    """Call what was compiled a second time; ``asked`` keeps what it yields where that has other bits.
 
     ``again`` puts an input on the device once more; ``leaves`` and ``first`` are the first answer.
 
     Raises:
-        Fault: RAISED if the second call raises, STATE if it writes into the results of the first one.
+        Fault: RAISED if the second call raises, STATE if it writes into the results of the first one, INPUT_MUTATED
+            and OUT_OF_BOUNDS if it writes into its inputs.
     """
     if asked.compiled is None:
-        return None
-    given = changeable(call, _in_other_memory(tensors, again, asked))
-    try:
-        other = asked.compiled(given)
-        asked.synchronize()
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-        raise Fault(Reason.RAISED, f"{HOW}, what {asked.compiler} compiled raises {said}") from error
+        return
+    others = _in_other_memory(tensors, again, asked)
+    given = changeable(call, others)
+    other = _called(given, _SECOND, asked)
+    _require_left_alone(call, others, given, again, _SECOND)
     if _REPLAYS not in str(asked.compiler):
         _require_results_kept(leaves, other, [*tensors, *given], asked)
     second = [as_array(leaf) for leaf in other]
-    return None if _are_same(first, second) else second
+    if not _are_same(first, second):
+        asked.further.append((_SECOND, second))
 
 
-def require_inputs_read(
+def call_with_other_values(
     call: TorchCall,
     inputs: Sequence[Array],
     tensors: Sequence[torch.Tensor],
@@ -73,91 +75,97 @@ def require_inputs_read(
     first: Sequence[Array],
     asked: UnderTest,
 ) -> None:
-    """Call what was compiled with half the values of each floating input in turn: its results have to follow them.
+    """Call what was compiled with other values of each input in turn: its results have to follow them.
 
-    Torch on the CPU is asked only where they do not. Nothing is known of inputs that are large, empty or zero.
+    Torch on the CPU is asked only where they do not. Nothing is known of inputs that are large, empty or zero. Then it
+    is called with the first values; ``asked`` keeps what it yields where that has other bits than ``first``.
 
     Raises:
-        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw; RAISED
-            where the call refuses values that torch on the CPU takes.
+        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw, and
+            where the first results are written; RAISED where the call refuses values that torch on the CPU takes;
+            INPUT_MUTATED and OUT_OF_BOUNDS where it writes into its inputs.
     """
-    if asked.compiled is None or _bytes_of(tensors) > _MOST_HALVED_BYTES:
+    if asked.compiled is None or _bytes_of(tensors) > _MOST_CHANGED_BYTES:
         return
+    kept = [np.array(array) for array in first]  # the calls below might write into the memory of the first results
     for index in dict.fromkeys(call.call.tensors()):
-        if not tensors[index].is_floating_point() or not tensors[index].numel():
-            continue
-        given = changeable(call, _in_other_memory(tensors, again, asked))
-        _halve(given[index])
-        try:
-            found = [as_array(leaf) for leaf in asked.compiled(given)]
-        except Exception as error:
-            if not _is_taken_by_torch(call, inputs, index):
-                continue
-            said = f"{type(error).__name__}: {error}".strip().partition("\n")[0]
-            raise Fault(
-                Reason.RAISED,
-                f"with half the values of input{index}, what {asked.compiler} compiled raises {said}; torch does not",
-                details={"input": index},
-            ) from error
-        if _are_same(first, found) and _are_of_other_values(first, call, inputs, index):
-            raise Fault(
-                Reason.STATE,
-                f"with half the values of input{index}, what {asked.compiler} compiled yields what it yielded before: "
-                "it kept the values that it was compiled with",
-                details={"input": index},
-            )
+        _require_followed(index, call, inputs, tensors, again, kept, asked)
+    others = _in_other_memory(tensors, again, asked)
+    given = changeable(call, others)
+    last = [as_array(leaf) for leaf in _called(given, _LAST, asked)]
+    _require_left_alone(call, others, given, again, _LAST)
+    if not _are_same(kept, first) and _REPLAYS not in str(asked.compiler):
+        raise Fault(
+            Reason.STATE,
+            f"the results of the first call are written by later calls of what {asked.compiler} compiled",
+        )
+    if not _are_same(kept, last):
+        asked.further.append((_LAST, last))
 
 
-_FOLLOWS = 0.01
-"""Of the largest result: other values change results by more than any rounding."""
-
-
-def _are_of_other_values(first: Sequence[Array], call: TorchCall, inputs: Sequence[Array], index: int) -> bool:
-    """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
-
-    What is wrong for the first values, too, is no matter of what was kept: the comparison says so.
-    """
-    with torch.no_grad():
-        plain, halved = call.on(on_cpu(inputs), _CPU)(), _by_torch(call, inputs, index)
-    found = zip(first, plain, halved, strict=False)
-    return any(_differ(one, other) and _is_nearly(array, one) for array, one, other in found)
-
-
-def _is_taken_by_torch(call: TorchCall, inputs: Sequence[Array], index: int) -> bool:
+def _require_followed(
+    index: int,
+    call: TorchCall,
+    inputs: Sequence[Array],
+    tensors: Sequence[torch.Tensor],
+    again: Callable[[int], torch.Tensor],
+    first: Sequence[Array],
+    asked: UnderTest,
+) -> None:
+    other = other_values(call, index, tensors[index])
+    if other is None or asked.compiled is None:
+        return
+    others = _in_other_memory(tensors, again, asked)
+    other.put(others[index])
+    before = [copied(each) for each in others]
+    given = changeable(call, others)
     try:
-        _by_torch(call, inputs, index)
-    except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
-        return False
-    return True
+        found = [as_array(leaf) for leaf in asked.compiled(given)]
+    except Exception as error:
+        if not is_taken_by_torch(call, inputs, index, other):
+            return
+        raise Fault(
+            Reason.RAISED,
+            f"with {other.how}, what {asked.compiler} compiled raises {_said(error)}; torch does not",
+            details={"input": index},
+        ) from error
+    _require_left_alone(call, others, given, lambda number: before[number], f"with {other.how}")
+    if _are_same(first, found) and are_of_other_values(first, call, inputs, index, other):
+        raise Fault(
+            Reason.STATE,
+            f"with {other.how}, what {asked.compiler} compiled yields what it yielded before: it kept the values that "
+            "it was compiled with",
+            details={"input": index},
+        )
 
 
-def _by_torch(call: TorchCall, inputs: Sequence[Array], index: int) -> list[Any]:
-    """What torch on the CPU yields with half the values of one input."""
-    halved = on_cpu(inputs)
-    _halve(halved[index])
-    with torch.no_grad():
-        return call.on(halved, _CPU)()
+def _called(given: Sequence[torch.Tensor], how: str, asked: UnderTest) -> list[Any]:
+    if asked.compiled is None:
+        return []
+    try:
+        found = asked.compiled(given)
+        asked.synchronize()
+    except Exception as error:
+        raise Fault(Reason.RAISED, f"{how}, what {asked.compiler} compiled raises {_said(error)}") from error
+    return found
 
 
-def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:
-    return array.shape == tuple(wanted.shape) and not _differ(wanted, torch.from_numpy(array.astype(np.float64)))
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
-def _differ(one: Any, other: Any) -> bool:
-    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-        return False
-    if one.shape != other.shape:
-        return True
-    if not one.is_floating_point() or not one.numel():
-        return False
-    apart = (one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0).max()
-    return bool(apart > _FOLLOWS * one.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
-
-
-def _halve(tensor: torch.Tensor) -> None:
-    """All of its memory, so that elements which share a place are halved once."""
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    tensor.as_strided((1 + reach,), (1,)).mul_(0.5)
+def _require_left_alone(
+    call: TorchCall,
+    placed: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    again: Callable[[int], torch.Tensor],
+    how: str,
+) -> None:
+    """Look at the inputs of another call than the first one."""
+    try:
+        require_left_alone(call, placed, given, again)
+    except Fault as fault:
+        raise Fault(fault.reason, f"{how}: {fault.message}", details=fault.details) from None
 
 
 def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:

@@ -35,8 +35,8 @@ class UnderTest:
     compiled: Callable[[Sequence[torch.Tensor]], list[Any]] | None = None
     """What has been compiled, to be called again; None where no compiler is asked, or where it fell back."""
 
-    second: list[Array] | None = None
-    """What the second call yielded, where its bits are others than those of the first."""
+    further: list[tuple[str, list[Array]]] = field(default_factory=list)
+    """How it was called again with the first values, and what it yielded: where its bits are not those of the first."""
 
     @contextmanager
     def allowing(self) -> Iterator[None]:
