@@ -25,6 +25,13 @@ HONEST = [
     ("torch.svd(input0, compute_uv=False)", SQUARE),
     ("torch.Tensor.svd(input0)", COMPLEX),
     ("torch.ops.aten.linalg_svd.default(input0)", SQUARE),
+    ("torch.ops.aten._linalg_svd.default(input0)", TALL),
+    ("torch.ops.aten._linalg_svd.default(input0, True)", WIDE),
+    ("torch.ops.aten._linalg_svd.default(input0, False, False)", TALL),
+    ("torch.ops.aten._linalg_eigh.default(input0)", SQUARE),
+    ("torch.ops.aten._linalg_eigh.default(input0, 'U', compute_v=True)", COMPLEX),
+    ("torch.ops.aten._linalg_eigh.default(input0, 'L', False)", SQUARE),
+    ("torch.ops.aten._linalg_eigvals.default(input0)", SQUARE),
     ("torch.linalg.eigh(input0)", SQUARE),
     ("torch.linalg.eigh(input0, UPLO='U')", COMPLEX),
     ("torch.linalg.eig(input0)", SQUARE),
@@ -57,6 +64,22 @@ def test_another_sign_of_both_vectors_is_as_right() -> None:
 
     found = asked("torch.linalg.svd(input0)", SQUARE, turned)
     assert found.status is Status.PASSED, found.message
+
+
+@pytest.mark.parametrize(
+    ("text", "vectors"),
+    [("torch.ops.aten._linalg_eigh.default(input0)", 1), ("torch.ops.aten._linalg_svd.default(input0)", 0)],
+)
+def test_another_sign_is_as_right_where_torchs_dispatcher_was_captured(text: str, vectors: int) -> None:
+    signs = np.array([1, -1, -1, 1, -1], np.float32)
+
+    def turned(outputs: Outputs) -> Outputs:
+        outputs[vectors] = outputs[vectors] * signs
+        if len(outputs) == 3:
+            outputs[2] = outputs[2] * signs[:, None]
+        return outputs
+
+    assert asked(text, SQUARE, turned).status is Status.PASSED
 
 
 def test_another_phase_of_both_vectors_is_as_right() -> None:
@@ -121,6 +144,20 @@ WRONG = [
     ("torch.linalg.svd(input0)", TALL, only(0, lambda u: u[::-1]), "of matrix [0] is "),
     ("torch.svd(input0, compute_uv=False)", SQUARE, only(1, one_off(2, 0.999)), "of singular values the error is "),
     ("torch.svd(input0, compute_uv=False)", SQUARE, only(0, lambda u: u + 1), "should be zeros"),
+    ("torch.ops.aten._linalg_svd.default(input0)", SQUARE, only(0, lambda u: -u), "A - U·S·Vᴴ is "),
+    (
+        "torch.ops.aten._linalg_svd.default(input0, False, False)",
+        TALL,
+        only(1, one_off(2, 0.999)),
+        "of singular values the error of matrix [0] is ",
+    ),
+    ("torch.ops.aten._linalg_eigh.default(input0)", SQUARE, only(1, np.transpose), "A - V·L·Vᴴ is "),
+    (
+        "torch.ops.aten._linalg_eigh.default(input0, 'L', False)",
+        SQUARE,
+        only(0, one_off(0, 1.001)),
+        "of eigenvalues the error is ",
+    ),
     ("torch.linalg.eigh(input0)", SQUARE, only(0, one_off(0, 1.001)), "A - V·L·Vᴴ is "),
     (
         "torch.linalg.eigh(input0)",

@@ -28,6 +28,8 @@ PLANES = (("float32", (1, 5, 2, 3)), ("int64", (1, 5, 2, 3)))
         ("torch.index_select(input0, 1, input1)", [FLOATS, INDICES], [(1, 0, 6)]),
         ("torch.index_select(input0, dim=-1, index=input1)", [FLOATS, INDICES], [(1, 0, 2)]),
         ("torch.index_copy_(input0, 2, input1, input2)", [FLOATS, INDICES, FLOATS], [(1, 0, 2)]),
+        ("torch.index_fill(input0, 1, input1, 3.0)", [FLOATS, INDICES], [(1, -7, 6)]),
+        ("torch.ops.aten.index_fill_.int_Scalar(input0, -1, input1, 3.0)", [FLOATS, INDICES], [(1, -3, 2)]),
         ("torch.gather(input0, 0, input1)", [FLOATS, ("int64", (2, 7, 3))], [(1, 0, 4)]),
         ("torch.take(input0, input1)", [FLOATS, INDICES], [(1, -105, 104)]),
         ("torch.getitem(input0, input1)", [FLOATS, INDICES], [(1, -5, 4)]),
@@ -117,6 +119,11 @@ def test_a_fill_that_reaches_past_the_end_is_a_fault_of_the_case(fill: Fill, val
     ) as raised:
         require_legal_positions(embedding(fill))
     assert raised.value.reason is Reason.BAD_CASE
+
+
+def test_a_fill_that_begins_too_low_is_told_where_to_begin() -> None:
+    with pytest.raises(Fault, match=r"reaches -1, .*; state low: 0 and high: 272"):
+        require_legal_positions(embedding(Fill(kind="randint", parameters={"low": -1, "high": 5})))
 
 
 @pytest.mark.parametrize(

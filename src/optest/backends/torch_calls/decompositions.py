@@ -77,13 +77,17 @@ _Faults = Iterator[str]
 
 
 def _svd(asked: _Asked) -> _Faults:
-    """``torch.svd`` yields V where ``torch.linalg.svd`` yields its adjoint."""
+    """``torch.svd`` yields V where ``torch.linalg.svd`` yields its adjoint.
+
+    Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
+    """
     left, values, right = asked.outputs
-    is_old = name_of(asked.call.function) == "svd" and not asked.call.function.startswith("torch.linalg.")
+    name = name_of(asked.call.function)
+    is_old = name == "svd" and not asked.call.function.startswith("torch.linalg.")
     if is_old and asked.stated("compute_uv", 2) is False:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"
-    else:
+    elif name != "_linalg_svd" or asked.stated("compute_uv", 2) is not False:
         transposed = _adjoint(right) if is_old else right
         rank = values.shape[-1]
         yield from _of_product(asked, "U·S·Vᴴ", (left[..., :rank] * values[..., None, :]) @ transposed[..., :rank, :])
@@ -103,8 +107,9 @@ def _eigh(asked: _Asked) -> _Faults:
     diagonal = np.real(np.diagonal(asked.matrix, axis1=-2, axis2=-1))
     hermitian = lower + _adjoint(lower) + diagonal[..., None, :] * np.eye(asked.matrix.shape[-1])
     asked = asked._replace(matrix=hermitian)
-    yield from _of_product(asked, "V·L·Vᴴ", (vectors * values[..., None, :]) @ _adjoint(vectors))
-    yield from _of_orthogonal(asked, "V", vectors)
+    if asked.stated("compute_v", 2) is not False:
+        yield from _of_product(asked, "V·L·Vᴴ", (vectors * values[..., None, :]) @ _adjoint(vectors))
+        yield from _of_orthogonal(asked, "V", vectors)
     if (np.diff(values, axis=-1) < 0).any():
         yield "eigenvalues do not ascend"
     yield from _of_values(asked, "eigenvalues", values, np.linalg.eigvalsh(hermitian))

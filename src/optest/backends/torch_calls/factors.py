@@ -33,17 +33,23 @@ _GEQRF = _kind("geqrf", 2, 30.0, f"{_ORTHOGONAL_PRODUCT}, Q of its reflectors")
 FACTORS = {
     "svd": _SVD,
     "linalg_svd": _SVD,
+    "_linalg_svd": _SVD,
     "eigh": _EIGH,
     "linalg_eigh": _EIGH,
+    "_linalg_eigh": _EIGH,
     "eig": _EIG,
     "linalg_eig": _EIG,
     "eigvals": _EIGVALS,
     "linalg_eigvals": _EIGVALS,
+    "_linalg_eigvals": _EIGVALS,
     "qr": _QR,
     "linalg_qr": _QR,
     "geqrf": _GEQRF,
 }
-"""By the last word of a call: ``svd`` of ``torch.linalg.svd``, ``linalg_svd`` of ``torch.ops.aten.linalg_svd``."""
+"""By the last word of a call: ``svd`` of ``torch.linalg.svd``, ``linalg_svd`` of ``torch.ops.aten.linalg_svd``.
+
+Those that begin with ``_`` are what the others become in torch's dispatcher.
+"""
 
 
 def name_of(function: str) -> str:

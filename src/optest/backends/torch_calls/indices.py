@@ -109,6 +109,13 @@ def _along(call: Call, specs: Shapes) -> Iterator[Positions]:
     yield _within(_argument(call, 2, "index"), owner, specs, _argument(call, 1, "dim"))
 
 
+def _filled_along(call: Call, specs: Shapes) -> Iterator[Positions]:
+    """Of those along a dimension the one that counts from the end, too."""
+    owner, dim = _argument(call, 0, "input"), _argument(call, 1, "dim")
+    shape = specs[owner.index].shape
+    yield _within(_argument(call, 2, "index"), owner, specs, dim, low=-shape[dim] if shape else -1)
+
+
 def _take(call: Call, specs: Shapes) -> Iterator[Positions]:
     owner = _argument(call, 0, "input")
     size = prod(specs[owner.index].shape)
@@ -260,10 +267,11 @@ def _index(call: Call, specs: Shapes) -> Iterator[Positions]:
 _BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     "embedding": _embedding,
     **dict.fromkeys(
-        ["index_select", "index_copy", "index_add", "index_fill", "index_reduce", "gather", "scatter", "scatter_add"],
+        ["index_select", "index_copy", "index_add", "index_reduce", "gather", "scatter", "scatter_add"],
         _along,
     ),
     "scatter_reduce": _along,
+    "index_fill": _filled_along,
     "take": _take,
     "put": _take,
     "one_hot": _one_hot,

@@ -48,9 +48,10 @@ def _require_places(positions: Positions, argument: Argument) -> None:
 
 def _said(positions: Positions, case: TestCase, value: int) -> str:
     fill = case.inputs[positions.index].fill
+    low = f"low: {positions.low} and " if value < positions.low else ""
     return (
         f"input{positions.index} is filled by {fill}, which reaches {value}, but holds positions in {positions.what}; "
-        f"state high: {positions.high + 1}"
+        f"state {low}high: {positions.high + 1}"
     )
 
 
