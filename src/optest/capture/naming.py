@@ -11,6 +11,7 @@ import torch
 from torch.overrides import resolve_name
 
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
+from optest.backends.torch_calls.overlap import UNWRITTEN
 
 __all__ = ["NamedCall", "NoCase", "named_aten", "named_torch"]
 
@@ -82,18 +83,7 @@ _PROPERTIES = {
     "mH": ("torch.adjoint", ()), "real": ("torch.real", ()), "imag": ("torch.imag", ()),
     "data": ("torch.Tensor.detach", ()),
 }  # fmt: skip
-_EMPTY = frozenset(
-    [
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "empty_permuted",
-        "new_empty",
-        "new_empty_strided",
-        "resize_",
-        "resize_as_",
-    ]
-)
+_EMPTY = UNWRITTEN | {"resize_", "resize_as_"}
 _NOTHING = frozenset(
     ["requires_grad_", "retain_grad", "backward", "register_hook", "share_memory_", "set_", "__deepcopy__"]
 )

@@ -158,10 +158,21 @@ def _one_for_all(statement: Statement, one: DType, present: Sequence[int]) -> tu
         return everywhere
     own = _own_dtypes(statement, present) if statement.request.dtypes else None
     if own is not None and (any(each.is_inexact for each in own) or _is_call_of_torch(statement.operator)):
-        return tuple(one if each.is_inexact else each for each in own)
+        return tuple(_in_place_of(each, one) for each in own)
     rows = ([dtype(name) for name in variant] for variant in variants if len(variant) == len(present))
     beside = (row for row in rows if {each for each in row if each.is_inexact} == {one})
     return tuple(next(beside, everywhere))
+
+
+def _in_place_of(own: DType, one: DType) -> DType:
+    """``one`` for a float, for complex numbers those of such parts; where there are none they stay as they are."""
+    if own.is_complex and not one.is_complex:
+        name = _OF_PARTS.get(one.name)
+        return own if name is None else dtype(name)
+    return one if own.is_inexact else own
+
+
+_OF_PARTS = {"float32": "complex64", "float64": "complex128"}
 
 
 def _is_call_of_torch(operator: KnownOperator) -> bool:

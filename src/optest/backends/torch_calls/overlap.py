@@ -1,4 +1,4 @@
-"""Calls that change a tensor whose elements share memory: what they yield follows from what torch leaves open."""
+"""Calls whose results torch leaves open: changes of a tensor whose elements share memory, and memory as it is found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from optest.backends.torch_calls.calling import TorchCall
 from optest.spec import TensorSpec, TestCase
 from optest.spec.calls import TensorRef
 
-__all__ = ["has_overlap", "why_no_one_result"]
+__all__ = ["UNWRITTEN", "has_overlap", "why_no_one_result"]
+
+UNWRITTEN = frozenset(["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"])
+"""Calls, by their last word, that return memory which nobody has written."""
 
 _SAME_VALUE = ("fill_", "zero_")
 """Every element gets one value, so the order does not matter; ``setitem`` of a number is such a call, too."""
@@ -23,7 +26,11 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
 
     A stride of 0 is left to torch, which refuses to change such a tensor, save with one value.
     """
-    if case.expects_error is not None or not call.changes or _sets_one_value(call):
+    if case.expects_error is not None:
+        return None
+    if _last(call) in UNWRITTEN:
+        return f"{call.call.function} returns memory that nobody has written, so no result is the right one"
+    if not call.changes or _sets_one_value(call):
         return None
     for index in call.changes:
         spec = case.inputs[index].spec
@@ -33,6 +40,12 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
                 f"{list(spec.strides or ())}): torch leaves open how often each is changed"
             )
     return None
+
+
+def _last(call: TorchCall) -> str:
+    """``empty`` of ``torch.empty`` and of ``torch.ops.aten.empty.memory_format``."""
+    parts = call.call.function.split(".")
+    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
 
 
 def _sets_one_value(call: TorchCall) -> bool:

@@ -30,14 +30,17 @@ _CPU = torch.device("cpu")
 _LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
 """What torch says of kernels and of memory that it has not got."""
 
-_OVERLAPS = "more than one element of the written-to tensor"
-"""What it says, as an "unsupported operation", of every tensor that it would change in one place several times."""
+_OF_THE_CALL = ("more than one element of the written-to tensor", "tensors with non-complex dtypes")
+"""What it says in such words, though the call is wrong: of tensors that it would change in one place several times, and
+of imaginary parts that there are not."""
 
 
 def is_a_lack(error: Exception) -> bool:
     """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
     text = str(error)
-    return isinstance(error, NotImplementedError) or (any(lack in text for lack in _LACKS) and _OVERLAPS not in text)
+    if any(said in text for said in _OF_THE_CALL):
+        return False
+    return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
 
 
 def refusal_within(error: BaseException) -> BaseException | None:
