@@ -50,7 +50,7 @@ class Losing:
     def __init__(self, size: int, *, every: int = 1, most: int = 100_000) -> None:
         self.size, self.every, self.most = size, every, most
         self.calls = 0
-        self.blocks = (ctypes.c_void_p * 3_000)()
+        self.blocks = (ctypes.c_void_p * 20_000)()
         self.count = 0
 
     def __call__(self) -> None:
@@ -85,11 +85,12 @@ def test_a_leak_is_found_whatever_is_free(size: int, every: int) -> None:
         assert (size + 8) // every <= found <= (size + 24) // every, count
 
 
-def test_a_leak_is_found_where_malloc_keeps_more() -> None:
+@pytest.mark.parametrize("kept", [0, 16, 50, 127])
+def test_a_leak_is_found_where_malloc_keeps_more_or_none(kept: int) -> None:
     """How many blocks a thread keeps for itself is told to glibc when a process begins."""
     program = "from test_leaks_counted import look_for_leaks; look_for_leaks()"
     path = os.pathsep.join((str(Path(__file__).parent), *sys.path))
-    variables = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=16", "PYTHONPATH": path}
+    variables = {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={kept}", "PYTHONPATH": path}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from typing import Any
 from optest.backends.c_library.subject import Subject
 from optest.ffi.collector import no_collector
 from optest.ffi.float_control import FloatControl
+from optest.ffi.glibc import blocks_kept
 from optest.ffi.held import heap_bytes, open_files, running_threads
 from optest.ffi.printed import Printed
 from optest.process.state import ProcessState
@@ -35,7 +36,7 @@ _CYCLES_LONG = 64
 """glibc moves up to seven free blocks of a size into a thread's own store at once, where they count as used: of equal
 blocks that are lost the heap grows by eight at every eighth, and while it runs out of free ones by any number. With
 ``GLIBC_TUNABLES=glibc.malloc.tcache_count=16`` it is seventeen at every seventeenth, of which a block in every second
-call is one in 34."""
+call is one in 34. So rounds get longer with that number (:func:`_cycles`, :func:`_cycles_long`)."""
 
 _ROUNDS_LONG = 5
 """Those in which it runs out are fewer than half."""
@@ -201,7 +202,7 @@ def _held() -> dict[str, int]:
 
 def _require_none_left(before: Mapping[str, int], calls: str) -> None:
     """Raise for files or threads that have become more by one for each cycle, when they get no fewer any more."""
-    cycles = _ROUNDS * _CYCLES
+    cycles = _ROUNDS * _cycles()
     more, looks = _more_than(before), _LOOKS
     while looks and any(count >= cycles for count in more.values()):
         sleep(_WHILE_S)
@@ -222,7 +223,7 @@ def _may_lose(cycle: Callable[[], None]) -> bool:
     """Whether the heap grew in any round, which is soon seen; all of them are made."""
     cycle()
     with no_collector():
-        return sum(_growth(cycle, _CYCLES) > 0 for _ in range(_ROUNDS)) > 0
+        return sum(_growth(cycle, _cycles()) > 0 for _ in range(_ROUNDS)) > 0
 
 
 def _lost(cycle: Callable[[], None]) -> int:
@@ -238,9 +239,20 @@ def _lost(cycle: Callable[[], None]) -> int:
 def _lost_now(cycle: Callable[[], None]) -> int:
     cycle()
     with no_collector():
-        grown = [_growth(cycle, _CYCLES_LONG) for _ in range(_ROUNDS_LONG)]
-    by_cycle = int(median(grown)) // _CYCLES_LONG
+        grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
+    by_cycle = int(median(grown)) // _cycles_long()
     return by_cycle if min(grown) > 0 and by_cycle >= _LEAST_BYTES else 0
+
+
+def _cycles() -> int:
+    """So many that in all rounds together a block in every second call uses up what a thread keeps."""
+    return max(_CYCLES, -(-2 * (blocks_kept() + 2) // _ROUNDS))
+
+
+def _cycles_long() -> int:
+    """A multiple of the calls after which the heap grows again, by a block in each or in every second one."""
+    step = 4 * (blocks_kept() + 1)
+    return step * -(-_CYCLES_LONG // step)
 
 
 def _growth(cycle: Callable[[], None], cycles: int) -> int:

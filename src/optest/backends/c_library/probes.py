@@ -300,7 +300,8 @@ class Probe:
 
     def _look_for_leaks(self, examined: Examined, home: Place, grew: bool) -> None:
         if heap_bytes() is None:
-            examined.impossible("leaks", "the heap is not glibc's, or Python's own objects are in it")
+            why = "the heap is not glibc's, Python's own objects are in it, or it keeps hundreds of free blocks"
+            examined.impossible("leaks", why)
             return
         if grew or self._policy.counts_leaks:
             home.fill(FIRST.filling, self._memory.values)
