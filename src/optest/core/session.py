@@ -172,9 +172,12 @@ class Session:
             interrupted = True
         except OptestError as error:
             self.failure = error
+        total = len(self.cases) * self.policy.rounds
+        if self.interruption.happened and len(self.results) < total:
+            interrupted = True  # between two cases, where whoever chooses them asked for no more
         summary = RunSummary.of(
             self.results,
-            total=len(self.cases) * self.policy.rounds,
+            total=total,
             duration_s=time.monotonic() - began,
             interrupted=interrupted,
         )

@@ -13,7 +13,8 @@ from optest.api import streaming
 from optest.api.collecting import collected
 from optest.api.streaming import CaseStream
 from optest.backends import BackendDriver, backend_manager
-from optest.spec import Status, TestCase
+from optest.spec import RunSummary, Status, TestCase
+from optest.store import read_journal
 
 proceed = threading.Event()
 
@@ -102,3 +103,28 @@ def test_nothing_is_run_that_was_not_promised(stream: CaseStream, driver: Waitin
     stream.close()
     assert driver.asked[:2] == ["c4", "c1"]
     assert set(driver.asked[2:]) <= {"c0"}
+
+
+def summary_of(stream: CaseStream) -> RunSummary:
+    assert stream.info is not None
+    summary = read_journal(Path(stream.info.directory) / "journal.jsonl").summary
+    assert summary is not None
+    return summary
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_run_that_ctrl_c_ends_between_two_cases_was_interrupted(stream: CaseStream, at_once: bool) -> None:
+    """Not one that ends since nobody asks for the others, as after a failure."""
+    stream.result(cases_of(stream)[0])
+    stream.close(at_once=at_once)
+    summary = summary_of(stream)
+    assert (summary.finished, summary.interrupted) == (1, at_once)
+    assert summary.exit_status == (130 if at_once else 0)
+
+
+def test_a_run_that_was_over_before_ctrl_c_was_not_interrupted(stream: CaseStream) -> None:
+    proceed.set()
+    for case in cases_of(stream):
+        stream.result(case)
+    stream.close(at_once=True)
+    assert not summary_of(stream).interrupted
