@@ -238,18 +238,21 @@ def test_results_that_are_wrong_after_calls_with_other_values_are_found() -> Non
     assert found.message.startswith("called again with the first values, after calls with other ones: output0: 120 of")
 
 
-def test_results_that_the_third_call_writes_over_are_found() -> None:
+@pytest.mark.parametrize("text", ["torch.exp(input0)", "torch.add(input0, input1)", "torch.add(input0, 1.0)"])
+def test_results_that_the_third_call_writes_over_are_found(text: str) -> None:
     buffers: dict[int, torch.Tensor] = {}
+    calls: list[None] = []
 
-    def in_turns(n: int, _: Any, results: Any) -> Any:
-        buffers.setdefault(n % 2, results[0].clone()).copy_(results[0])
-        return (buffers[n % 2],)
+    def in_turns(_: Sequence[Any], results: Any) -> Any:
+        calls.append(None)
+        turn = len(calls) % 2
+        buffers.setdefault(turn, results[0].clone()).copy_(results[0])
+        return (buffers[turn],)
 
-    found = judged("optest_two_buffers", "torch.exp(input0)", in_turns)
+    name = f"optest_two_buffers_{len(text)}"
+    found = verdict(case(text, ROWS, *[tensor(40)] * text.count("input1")), compiler_that(name, in_turns))
     assert found.reason is Reason.STATE, found
-    assert (
-        found.message == "the results of the first call are written by later calls of what optest_two_buffers compiled"
-    )
+    assert found.message == f"the results of the first call are written by later calls of what {name} compiled"
 
 
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2", "uint16", "uint64"])

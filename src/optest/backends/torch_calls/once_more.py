@@ -90,15 +90,12 @@ def call_with_other_values(
     kept = [np.array(array) for array in first]  # the calls below might write into the memory of the first results
     for index in dict.fromkeys(call.call.tensors()):
         _require_followed(index, call, inputs, tensors, again, kept, asked)
+        _require_results_as_they_were(kept, first, asked)
     others = _in_other_memory(tensors, again, asked)
     given = changeable(call, others)
     last = [as_array(leaf) for leaf in _called(given, _LAST, asked)]
     _require_left_alone(call, others, given, again, _LAST)
-    if not _are_same(kept, first) and _REPLAYS not in str(asked.compiler):
-        raise Fault(
-            Reason.STATE,
-            f"the results of the first call are written by later calls of what {asked.compiler} compiled",
-        )
+    _require_results_as_they_were(kept, first, asked)
     if not _are_same(kept, last):
         asked.further.append((_LAST, last))
 
@@ -137,6 +134,12 @@ def _require_followed(
             "it was compiled with",
             details={"input": index},
         )
+
+
+def _require_results_as_they_were(kept: Sequence[Array], first: Sequence[Array], asked: UnderTest) -> None:
+    if _REPLAYS not in str(asked.compiler) and not _are_same(kept, first):
+        message = f"the results of the first call are written by later calls of what {asked.compiler} compiled"
+        raise Fault(Reason.STATE, message)
 
 
 def _called(given: Sequence[torch.Tensor], how: str, asked: UnderTest) -> list[Any]:
