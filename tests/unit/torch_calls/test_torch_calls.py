@@ -84,7 +84,16 @@ def test_an_operator_that_another_process_registered_is_told_with_what_makes_it_
 
 
 @pytest.mark.parametrize(
-    "name", ["torch.no_grad", "torch._C._log_api_usage_once", "torch.set_grad_enabled", "torch.pi"]
+    "name",
+    [
+        "torch.no_grad",
+        "torch._C._log_api_usage_once",
+        "torch.set_grad_enabled",
+        "torch.pi",
+        "torch.ops.profiler._record_function_enter_new",
+        "torch.ops.profiler._record_function_exit._RecordFunction",
+        "torch._C._jit_set_profiling_mode",
+    ],
 )
 def test_what_computes_nothing_is_no_operator(name: str) -> None:
     with pytest.raises(NotAnOperator):

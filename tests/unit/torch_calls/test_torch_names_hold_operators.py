@@ -20,6 +20,8 @@ pytestmark = pytest.mark.torch
         "torch.jit.load", "torch.from_file", "torch.set_num_threads", "torch.set_default_dtype", "torch.compile",
         "torch.nn.functional.importlib.import_module", "torch.nn.functional.warnings.warn",
         "torch.nn.functional.torch.os.system", "torch.ops.aten.__init__", "torch.Tensor.__class__",
+        "torch.ops.aten.from_file", "torch.ops.aten.from_file.default", "torch._VF.from_file",
+        "torch._C._VariableFunctions.from_file",
     ],
 )  # fmt: skip
 def test_what_is_no_operator_is_not_found(name: str) -> None:

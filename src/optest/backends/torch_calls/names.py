@@ -121,9 +121,15 @@ def _require_operator(name: str, found: Any) -> None:
         NotAnOperator: for such a function.
     """
     home, _, last = name.rpartition(".")
+    if "from_file" in name.split("."):
+        raise NotAnOperator(f"{name} opens a file and writes to it")
+    if home.startswith("torch.ops.profiler"):
+        raise NotAnOperator(f"{name} records what is called and computes nothing")
+    if home == "torch._C" and not _is_overridable(found):
+        raise NotAnOperator(f"{name} is no operator")
     if home.startswith("torch.ops") and not type(found).__module__.startswith("torch._ops"):
         raise NotAnOperator(f"{name} is no operator of torch.ops")
-    if home == "torch.ops" or (home == "torch" and last in ("from_file", "import_ir_module")):
+    if home == "torch.ops" or (home == "torch" and last == "import_ir_module"):
         raise NotAnOperator(f"{name} is no operator")
     if inspect.isbuiltin(found) and last.startswith("set_"):
         raise NotAnOperator(f"{name} sets something and computes nothing")
