@@ -30,6 +30,7 @@ SPREAD = "or 8 times what one rounding of every input changes"
 
 _HOOKS = "optest.backends.torch_calls.reference"
 _DECOMPOSITIONS = "optest.backends.torch_calls.decompositions"
+_CONVERSIONS = "optest.backends.torch_calls.conversions:left_open"
 _READINGS = "optest.backends.torch_calls.readings:as_with_narrow_numbers"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
@@ -137,6 +138,7 @@ class Alternatives:
     is_close: bool
     terms: CatalogueTerms | None = None
     ulps: float = _CEILING
+    converts: bool = False
 
     @property
     def tells(self) -> bool:
@@ -152,6 +154,8 @@ class Alternatives:
         results = list(actual[:count])
         if not is_close:
             found = [None] if self.known is None else list(self.known(inputs, attributes, results))
+            if self.converts:
+                found = list(_function(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
             masks[:count] = (found * count)[:count]  # a call in place yields its result twice
         readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
         masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
@@ -229,7 +233,13 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         reference=f"{_HOOKS}:expected",
         terms=terms,
         rule=rule,
-        alternatives=Alternatives(_alternatives_of(known), is_close=rule is CLOSE, terms=of_known, ulps=_ulps(rule)),
+        alternatives=Alternatives(
+            _alternatives_of(known),
+            is_close=rule is CLOSE,
+            terms=of_known,
+            ulps=_ulps(rule),
+            converts=last in _CONVERSION.split(),
+        ),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),
     )
