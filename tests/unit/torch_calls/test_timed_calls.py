@@ -102,7 +102,7 @@ def test_a_compiler_that_goes_wrong_after_many_calls_is_found() -> None:
         def called(*given: Any) -> Sequence[Any]:
             nonlocal calls
             calls += 1
-            return [each + (calls > 3) for each in graph(*given)]
+            return [each + (calls > 12) for each in graph(*given)]
 
         return called
 
