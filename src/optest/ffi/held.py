@@ -10,11 +10,13 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-from optest.ffi.glibc import blocks_kept, has_glibc_malloc
+from optest.ffi.glibc import has_glibc_malloc
 from optest.settings import environment
 
-__all__ = ["heap_bytes", "open_files", "running_threads"]
+__all__ = ["blocks_kept", "heap_bytes", "open_files", "running_threads"]
 
+_BLOCKS_KEPT = 7
+_TUNABLE = "glibc.malloc.tcache_count"
 _MOST_KEPT = 255
 """Free blocks of a size that may count as used: among more of them no leak shows in any time."""
 
@@ -51,6 +53,18 @@ def heap_bytes() -> int | None:
     own objects from there, which come and go with every call, or where hundreds of free blocks count as used."""
     count = _counter()
     return None if count is None else count()
+
+
+@cache
+def blocks_kept() -> int:
+    """How many free blocks of a size glibc's malloc keeps for a thread, which count as used: what GLIBC_TUNABLES
+    states."""
+    found = _BLOCKS_KEPT
+    for each in environment().get("GLIBC_TUNABLES", "").split(":"):
+        name, _, value = each.partition("=")
+        if name == _TUNABLE and value.isascii() and value.isdecimal():
+            found = int(value)
+    return found
 
 
 @cache

@@ -14,8 +14,7 @@ from typing import Any
 from optest.backends.c_library.subject import Subject
 from optest.ffi.collector import no_collector
 from optest.ffi.float_control import FloatControl
-from optest.ffi.glibc import blocks_kept
-from optest.ffi.held import heap_bytes, open_files, running_threads
+from optest.ffi.held import blocks_kept, heap_bytes, open_files, running_threads
 from optest.ffi.printed import Printed
 from optest.process.state import ProcessState
 from optest.spec import Check, CheckState, Fault, Reason
