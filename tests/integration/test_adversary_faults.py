@@ -8,6 +8,7 @@ from pathlib import Path
 
 import adversary_faults
 import adversary_faults_second  # noqa: F401  (adds to ADVERSARY)
+import adversary_faults_third  # noqa: F401  (too)
 import pytest
 from adversary_faults import ADVERSARY
 

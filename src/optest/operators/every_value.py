@@ -1,4 +1,4 @@
-"""The generator of exhaustive cases: every value that a dtype of 16 bits or fewer has."""
+"""Generators of bit patterns: every value that a dtype of 16 bits or fewer has, and NaNs that are seldom made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from optest.numerics import numpy_dtype
 from optest.spec import DType, Fault, Reason, TestCase
 
-__all__ = ["EveryValue"]
+__all__ = ["EveryValue", "OddNans"]
 
 
 class EveryValue:
@@ -22,6 +22,33 @@ class EveryValue:
             Fault: BAD_CASE for a dtype of 4, or of more than 16 bits.
         """
         return tuple(_counted(each.spec.dtype, each.spec.shape) for each in case.inputs), None
+
+
+class OddNans:
+    """NaNs of both signs whose payload is all ones, or one bit at either end, and a number after each.
+
+    Rounding that adds to the bits of a NaN makes 0 or infinity of it.
+    """
+
+    def generate(self, case: TestCase, rng: object) -> tuple[tuple[np.ndarray[Any, Any], ...], None]:  # noqa: ARG002
+        """Return ``(inputs, None)``.
+
+        Raises:
+            Fault: BAD_CASE for a dtype other than float32 and float64.
+        """
+        return tuple(_nans(each.spec.dtype, each.spec.shape) for each in case.inputs), None
+
+
+def _nans(entry: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    if entry.name not in ("float32", "float64"):
+        raise Fault(Reason.BAD_CASE, f"an input is {entry}, but should be float32 or float64 to have odd NaNs")
+    fraction = entry.precision - 1
+    infinity = ((1 << (entry.bits - 1 - fraction)) - 1) << fraction
+    codes = [infinity | payload for payload in ((1 << fraction) - 1, 1 << (fraction - 1), 1 << (fraction - 1) | 1)]
+    signed = [code | sign << (entry.bits - 1) for code in codes for sign in (0, 1)]
+    nans = np.array(signed, np.uint32 if entry.bits == 32 else np.uint64).view(numpy_dtype(entry))
+    values = np.stack([nans, np.arange(len(nans)).astype(nans.dtype)], axis=1)
+    return np.resize(values.ravel(), shape)
 
 
 def _counted(entry: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

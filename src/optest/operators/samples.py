@@ -39,6 +39,8 @@ Call = Mapping[str, Any]
 
 SIZES = (0, 1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 257, 1023, 1025)
 """Nothing, one, primes, and the sizes around the tiles and vectors of today's kernels."""
+_TILES = 4_099
+"""Several tiles and a tail, asked of the dtypes that are not asked every size."""
 LARGE_SIZE = 65_537
 """Beyond what 16 bits index, and more than one block of threads on every device."""
 CALM_SIZES = (0, 1, 7, 17, 64, 129)
@@ -116,7 +118,8 @@ def in_layouts_at_once(calls: Iterable[Call], *, names: Sequence[str] = (), dtyp
             for name, shape in shapes.items()
             if not isinstance(shape, Mapping) and shape and (not names or name in names)
         ]
-        for layout in _AT_ONCE if varied else ():
+        deepest = max((len(shapes[name]) for name in varied), default=0)
+        for layout in (*_AT_ONCE, *([_padded_where_deep] if deepest > 2 else [])) if varied else ():
             laid = {name: layout(list(shapes[name])) for name in varied}
             stated = {"dtypes": [dtype]} if dtype else {}
             yield Sample(case_set="layouts", case={**each, **stated, "shapes": {**shapes, **laid}})
@@ -140,6 +143,7 @@ def layouts_of(shape: Sequence[int]) -> Iterator[dict[str, Any]]:
         yield {"shape": shape, "strides": [*dense[:-1], -1], "offset": shape[-1] - 1}
     if len(shape) > 2:
         yield _with_last_two_swapped(shape)
+        yield _with_padded_matrices(shape)
     if len(shape) == 4:
         yield _channels_last(shape)
 
@@ -151,6 +155,11 @@ def _with_gaps(shape: list[int]) -> dict[str, Any]:
 def _with_padded_rows(shape: list[int]) -> dict[str, Any]:
     """Rows stand three elements apart: a leading dimension that is no size."""
     return {"shape": shape, "strides": [*_dense_strides([*shape[:-1], shape[-1] + 3])[:-1], 1]}
+
+
+def _with_padded_matrices(shape: list[int]) -> dict[str, Any]:
+    """Rows are adjacent and matrices stand two rows apart, as those of a cache that is not full."""
+    return {"shape": shape, "strides": _dense_strides([*shape[:-2], shape[-2] + 2, shape[-1]])}
 
 
 def _with_offset(shape: list[int]) -> dict[str, Any]:
@@ -171,6 +180,10 @@ def _channels_last(shape: list[int]) -> dict[str, Any]:
     """Strides of N×C×H×W data that lie as N×H×W×C."""
     n, h, w, c = _dense_strides([shape[0], shape[2], shape[3], shape[1]])
     return {"shape": shape, "strides": [n, c, h, w]}
+
+
+def _padded_where_deep(shape: list[int]) -> dict[str, Any]:
+    return _with_padded_matrices(shape) if len(shape) > 2 else _with_padded_rows(shape)
 
 
 _AT_ONCE = (_with_gaps, _with_padded_rows, _transposed, _with_offset)
@@ -310,5 +323,7 @@ def standard(
         yield from of_every_size(sized, sizes, dtypes=main[:2])
         if sizes is SIZES:
             yield from of_every_size(sized, (LARGE_SIZE,), dtypes=main[:1])
+            others = [name for name in (*_FLOATS[1:], "float64", "int64", "uint8") if (name,) in variants]
+            yield from of_every_size(sized, (_TILES,), dtypes=[name for name in others if name not in main[:2]])
     if special and floats:
         yield from with_special_values(calls[:2], dtypes=floats)

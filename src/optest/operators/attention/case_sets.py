@@ -71,6 +71,9 @@ def attention_samples() -> Iterator[Sample]:
     )
     yield from _special()
     yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=_FLOATS)
+    # The last key has by far the largest score: a block's own maximum is none of the row.
+    rising = {"query": "ones", "key": {"fill": "arange", "start": -200.0, "step": 0.5}}
+    yield from variations("long", [_ask((1, 1, 3, 1), (1, 1, 801, 1), generator=rising, scale=1.0)], dtypes=_FLOATS)
     yield from refused(
         [
             _ask((1, 2, 5, 8), (1, 2, 7, 9)),
@@ -92,6 +95,16 @@ def _special() -> Iterator[Sample]:
     """Special values anywhere in value, which every query reads; in query and key one at a place."""
     anywhere = {"value": {"fill": "special", "rate": 0.02}}
     yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=anywhere)], dtypes=_FLOATS)
+    for value in ("nan", "inf"):
+        placed = {"value": {"fill": "data", "values": [[[[1.0, 2.0], [0.25, -1.0], [value, 1.0], [0.5, -1.0]]]]}}
+        yield from variations("special", [_ask((1, 1, 4, 2), (1, 1, 4, 2), generator=placed)], dtypes=_FLOATS)
+    # The weight of an unseen key is 0, and 0 times NaN is NaN.
+    unseen = {
+        "value": {"fill": "data", "values": [[[[1.0, 2.0], [0.25, -1.0], ["nan", 1.0], [0.5, -1.0]]]]},
+        "attn_mask": {"fill": "data", "values": [[True, True, False, False]] * 4},
+    }
+    masked = _ask((1, 1, 4, 2), (1, 1, 4, 2), attn_mask=(4, 4), generator=unseen)
+    yield from variations("special", [{**masked, "dtypes": ["float32"] * 3 + ["bool"]}])
     for name in ("query", "key"):
         for value in ("nan", "inf", "-inf"):
             rows = [[1.0, 2.0], [0.25, -1.0], [value, 1.0], [0.5, -1.0]]
@@ -178,6 +191,7 @@ def rope_samples() -> Iterator[Sample]:
     )
     yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
     large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
+    large.append(call(input=(1, 9, 17, 8), cos=(17, 4), sin=(17, 4)))
     large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
     yield from variations("sizes", large, dtypes=("float32",))
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)

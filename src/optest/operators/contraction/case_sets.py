@@ -30,6 +30,7 @@ __all__ = [
     "linear_samples",
     "matmul_samples",
     "special_operands",
+    "zeros_times_special",
 ]
 
 _DTYPES = (*FLOATS, *INTEGERS, *FLOAT8)
@@ -47,6 +48,20 @@ def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
             attributes = {**each.get("attributes", {}), "out_dtype": wide}
             dtypes = [narrow, narrow, *[wide] * (len(each["shapes"]) - 2)]
             yield Sample(case_set="accumulator", case={**each, "attributes": attributes, "dtypes": dtypes})
+        # Instructions that add pairs of 8-bit products in 16 bits stop at the largest number.
+        lowest = {name: {"fill": "full", "value": -128} for name in list(each["shapes"])[:2]}
+        attributes = {**each.get("attributes", {}), "out_dtype": "int32"}
+        dtypes = ["int8", "int8", *["int32"] * (len(each["shapes"]) - 2)]
+        full = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
+        yield Sample(case_set="accumulator", case=full)
+
+
+def small_floats(stated: Call) -> Iterator[Sample]:
+    """Products of 8-bit floats into wider results, as every unit has them that multiplies such."""
+    for narrow, wide in (("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e4m3fn", "bfloat16")):
+        attributes = {**stated.get("attributes", {}), "out_dtype": wide}
+        case = {**stated, "attributes": attributes, "dtypes": [narrow] * len(stated["shapes"])}
+        yield Sample(case_set="accumulator", case=case)
 
 
 def special_operands(
@@ -65,6 +80,16 @@ def special_operands(
             yield from with_special_rows([each], names, dtypes=dtypes)
 
 
+def zeros_times_special(
+    stated: Call, one: str, other: str, *, dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
+) -> Iterator[Sample]:
+    """0 times NaN or infinity is NaN: a kernel that skips the zeros of one operand loses it."""
+    for special, zeros in ((one, other), (other, one)):
+        for each in with_special_rows([stated], [special], dtypes=dtypes):
+            fills = {**each.case["generator"], zeros: "zeros"}
+            yield Sample(case_set="special", case={**each.case, "generator": fills}, tier=each.tier)
+
+
 def beyond_16_bits(*calls: Call) -> Iterator[Sample]:
     """More results, or more batches, than 16 bits count: a grid of a device has such limits in some dimensions."""
     yield from variations("sizes", calls, dtypes=("float32",))
@@ -74,9 +99,19 @@ def matmul_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
     yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
     yield from special_operands(calls[:2], "input", "other")
+    yield from zeros_times_special(calls[0], "input", "other")
+    yield from small_floats(call(input=(5, 65), other=(65, 3)))
     yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
     yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
     yield from in_layouts_at_once([call(input=(6, 6), other=(6, 6))])
+    # A vector on either side of a square: neither order nor a transposition shows in the shape.
+    square = [call(input=(6,), other=(6, 6)), call(input=(6, 6), other=(6,)), call(input=(6,), other=(2, 6, 6))]
+    yield from variations("broadcast", square, dtypes=("float32", "float16"))
+    batched = call(input=(2, 5, 7), other=(2, 7, 3))
+    yield from in_every_layout([batched])
+    yield from in_layouts_at_once([batched, call(input=(2, 3, 5, 7), other=(2, 3, 7, 4))], dtype="float16")
+    yield from variations("sizes", [call(input=(17, 3, 4), other=(17, 4, 2))], dtypes=("float32", "float16"))
+    yield from variations("sizes", [call(input=(3, 9), other=(9, 1025))], dtypes=("float32", "float16"))
     yield from beyond_16_bits(call(input=(257, 9), other=(9, 257)), call(input=(65_537, 2), other=(2, 1)))
     shapes = [
         ((7,), (7,)),
@@ -96,7 +131,9 @@ def matmul_samples() -> Iterator[Sample]:
     )
     yield from accumulator([call(input=(5, 65), other=(65, 3))])
     yield from integer_exact([*calls, call(input=(17, 1025), other=(1025, 9)), call(input=(2, 3, 33), other=(33, 16))])
-    yield from zero_mean([call(input=(16, 1025), other=(1025, 17))])
+    yield from zero_mean(
+        [call(input=(16, 1025), other=(1025, 17))], dtypes=("float32", "float16", "bfloat16", "float64")
+    )
     yield from refused(
         [call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))]
     )
@@ -113,6 +150,10 @@ def bmm_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(input=(2, 3, n), mat2=(2, n, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "mat2")
+    yield from zeros_times_special(calls[0], "input", "mat2")
+    yield from small_floats(call(input=(2, 5, 65), mat2=(2, 65, 3)))
+    wide = [call(input=(2, 1025, 3), mat2=(2, 3, 4)), call(input=(2, 4, 3), mat2=(2, 3, 1025))]
+    yield from variations("sizes", wide, dtypes=("float32", "float16"))
     yield from beyond_16_bits(
         call(input=(70, 31, 5), mat2=(70, 5, 33)), call(input=(65_537, 1, 2), mat2=(65_537, 2, 1))
     )
@@ -142,6 +183,9 @@ def gemm_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(scaled, a=(3, n), b=(n, 5), c=(3, 5)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "a", "b", "c")
+    yield from zeros_times_special(call(a=(5, 7), b=(7, 3)), "a", "b")
+    yield from small_floats(call(a=(5, 65), b=(65, 3)))
+    yield from variations("sizes", [call(scaled, a=(1025, 3), b=(3, 4), c=(1025, 4))], dtypes=("float32", "float16"))
     yield from beyond_16_bits(
         call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
     )
@@ -181,6 +225,8 @@ def gemm_samples() -> Iterator[Sample]:
         ],
         dtypes=("float32", "float16", "bfloat16"),
     )
+    unmultiplied = call({"alpha": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={"a": _NAN})
+    yield from variations("beta", [unmultiplied], dtypes=("float32", "float64"))
     yield from variations(
         "broadcast",
         (call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))),
@@ -253,6 +299,10 @@ def linear_samples() -> Iterator[Sample]:
         calls, _DTYPES, sized=lambda n: call(input=(3, n), weight=(5, n), bias=(5,)), sizes=_DEPTHS, special=False
     )
     yield from special_operands(calls[:1], "input", "weight", "bias")
+    yield from zeros_times_special(call(input=(5, 7), weight=(3, 7)), "input", "weight")
+    yield from small_floats(call(input=(5, 65), weight=(3, 65)))
+    wide = call(input=(3, 9), weight=(1025, 9), bias=(1025,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
     yield from beyond_16_bits(
         call(input=(2, 129, 9), weight=(257, 9), bias=(257,)), call(input=(65_537, 3), weight=(2, 3), bias=(2,))
     )
@@ -302,6 +352,8 @@ def einsum_samples() -> Iterator[Sample]:
         special=False,
     )
     yield from special_operands(calls[:2], "operands0", "operands1")
+    yield from zeros_times_special(calls[0], "operands0", "operands1")
+    yield from variations("sizes", [ask("ij,jk->ik", (3, 9), (9, 1025))], dtypes=("float32", "float16"))
     yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)), ask("ij,jk->ik", (65_537, 2), (2, 3)))
     equations = [
         ask("ij,jk", (5, 7), (7, 3)),

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from optest.operators.contraction.case_sets import accumulator, beyond_16_bits, special_operands
+from optest.operators.contraction.case_sets import (
+    accumulator,
+    beyond_16_bits,
+    special_operands,
+    zeros_times_special,
+)
 from optest.operators.samples import Call, call, integer_exact, of_one_element, refused, standard, variations, zero_mean
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
@@ -42,10 +47,13 @@ def conv1d_samples() -> Iterator[Sample]:
         call({"padding": "same", "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
         call({"padding": "valid"}, input=(1, 2, 9), weight=(3, 2, 3)),
         call({"padding": 5}, input=(1, 2, 3), weight=(3, 2, 3), bias=(3,)),
+        call({"padding": (2, 0)}, input=(1, 2, 9), weight=(3, 2, 3), bias=(3,)),  # before, then after
+        call({"padding": (1, 4), "stride": 2, "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
         call(input=(2, 9), weight=(3, 2, 3), bias=(3,)),
         call(input=(0, 2, 9), weight=(3, 2, 3)),
         call(input=(2, 5, 5), weight=(5, 5, 1), bias=(5,)),
         call(input=(2, 3, 7), weight=(4, 3, 7)),
+        call(input=(1, 2, 9), weight=(67, 2, 3), bias=(67,)),
     ]
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from accumulator([call({"padding": 1}, input=(1, 9, 12), weight=(3, 9, 5), bias=(3,))])
@@ -72,6 +80,7 @@ def _special(calls: Sequence[Call]) -> Iterator[Sample]:
     for dtypes, tier in ((("float32", "float16"), Tier.PARITY), (("bfloat16",), Tier.FULL)):
         yield from special_operands(calls, "input", dtypes=dtypes, tier=tier)
         yield from special_operands(calls[:1], "weight", dtypes=dtypes, tier=tier)
+    yield from zeros_times_special(calls[0], "input", "weight", dtypes=("float32", "float16"))
 
 
 def conv2d_samples() -> Iterator[Sample]:
@@ -156,6 +165,7 @@ def conv3d_samples() -> Iterator[Sample]:
         call({"groups": 2}, input=(1, 4, 4, 4, 4), weight=(6, 2, 2, 2, 2), bias=(6,)),
         call({"padding": "same"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
         call({"padding": "valid"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
+        call({"padding": (1, 0, 2, 0, 1, 3)}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),  # before, then after
         call(input=(3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),  # without a batch
         call(input=(0, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),
         call(input=(1, 3, 4, 5, 6), weight=(2, 3, 4, 5, 6)),
@@ -188,6 +198,7 @@ def _volumes() -> Iterator[dict[str, Any]]:
         yield call({"padding": 1}, input=(1, 2, 3, size, 4), weight=(2, 2, 2, 3, 3), bias=(2,))
         yield call(input=(1, 2, 3, 3, 3), weight=(size, 2, 2, 2, 2), bias=(size,))
         yield call(input=(1, size, 3, 3, 3), weight=(2, size, 2, 2, 2))
+    yield call(input=(1, 2, 2, 3, 3), weight=(67, 2, 2, 2, 2), bias=(67,))
     yield call({"padding": 1}, input=(1, 1, 18, 41, 47), weight=(2, 1, 3, 3, 3))
     yield call(input=(65_537, 1, 1, 2, 2), weight=(1, 1, 1, 2, 2), bias=(1,))
 
@@ -210,6 +221,8 @@ def _conv2d_attributes() -> Iterator[dict[str, Any]]:
     yield call({"padding": "same"}, input=(1, 2, 7, 7), weight=(3, 2, 4, 2))  # the odd zero comes last
     yield call({"padding": "same", "dilation": (2, 1)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))
     yield call({"padding": "valid"}, input=(1, 2, 7, 7), weight=(3, 2, 3, 3))
+    yield call({"padding": (2, 1, 0, 3)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))  # before, then after
+    yield call({"padding": (0, 1, 1, 2), "stride": (2, 1)}, input=(1, 2, 7, 6), weight=(3, 2, 3, 2))
     yield call({"padding": 3}, input=(1, 2, 2, 3), weight=(3, 2, 3, 3), bias=(3,))  # some positions see zeros alone
     yield call({"groups": 6, "padding": 1}, input=(2, 6, 7, 8), weight=(6, 1, 3, 3), bias=(6,))  # one for each channel
     yield call({"groups": 3}, input=(1, 6, 5, 5), weight=(9, 2, 1, 1), bias=(9,))

@@ -25,11 +25,20 @@ _BROADCAST: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((), (4, 37)),
     ((4, 37), ()),
     ((1, 1), (129,)),
+    ((4, 5, 6), (4, 1, 6)),
+    ((4, 1, 6), (4, 5, 1)),
     ((1,), ()),
     ((0, 3), (1, 3)),
 )
 _WIDE_SCALARS = (("float64", 0.1), ("int64", 2**40 + 1))
 """Scalars reach kernels as arguments, often in a narrower type: neither is the same in 32 bits."""
+_SCALARS_OF_ANOTHER_DTYPE = (
+    ("float32", "float64"),
+    ("float16", "float32"),
+    ("bfloat16", "float32"),
+    ("int32", "int64"),
+)
+"""They do not widen a tensor that has dimensions."""
 _PAIRED = (0.0, -0.0, 1.0, -0.5, "inf", "-inf", "nan")
 """Drawn special values seldom meet: 0 times infinity, infinity less infinity."""
 _WHOLE = (
@@ -54,7 +63,7 @@ def unary(
     calls = [call(attributes, input=shape, generator=generator) for shape in _SHAPES]
     sized = partial(_of_size, attributes, generator)
     yield from standard(calls, variants, sized=sized, special=special)
-    yield from variations("sizes", [sized(_LONG)])
+    yield from variations("sizes", [sized(_LONG), call(attributes, input=(0, 3), generator=generator)])
     for dtype, whole in _WHOLE:
         if (dtype,) in variants:
             values = {"input": {"fill": "data", "values": list(whole)}}
@@ -83,6 +92,16 @@ def binary(
     yield from variations("sizes", [pair((_LONG,), (_LONG,))])
     names = [name for name in ("float32", "int32") if (name,) in variants]
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
+    others = [each[0] for each in variants if len(each) == 1 and each[0] not in names]
+    yield from variations("broadcast", [pair(*_BROADCAST[0])], dtypes=others)
+    for narrow, wider in _SCALARS_OF_ANOTHER_DTYPE:
+        if (narrow, wider) in [tuple(each) for each in variants]:
+            two: dict[str, Any] = {"fill": "full", "value": 2}  # in either dtype the same
+            scalars = [
+                {**pair((3, 5), ()), "dtypes": [narrow, wider], "generator": {second: two}},
+                {**pair((), (3, 5)), "dtypes": [wider, narrow], "generator": {"input": two}},
+            ]
+            yield from variations("broadcast", scalars)
     for dtype, value in _WIDE_SCALARS:
         if (dtype,) in variants:
             wide = {"fill": "full", "value": value}

@@ -68,6 +68,20 @@ def _neighbours() -> Iterator[Sample]:
     yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int64",))
     unsigned = [0, 1, 127, 128, 200, 255]
     yield from variations("neighbours", [grid(unsigned, unsigned)], dtypes=("uint8",))
+    yield from _neighbours_of_two_types()
+
+
+def _neighbours_of_two_types() -> Iterator[Sample]:
+    """Numbers whose bits are alike in the narrower or the unsigned type of the two."""
+    wide, narrow = [2**32 + 1, 1, 2**32 - 1, -1, 2**32], [1, -1, 0]
+    signed, unsigned = [-1, 1, -128, 127, -2], [255, 1, 128, 127, 254]
+    for names, rows, columns in (
+        (("int64", "int32"), wide, narrow),
+        (("int32", "int64"), narrow, wide),
+        (("int8", "uint8"), signed, unsigned),
+        (("uint8", "int8"), unsigned, signed),
+    ):
+        yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})
 
 
 def logic_samples() -> Iterator[Sample]:

@@ -83,6 +83,14 @@ def _numbers(source: DType, target: DType) -> list[Any]:
 
 
 def _special() -> Iterator[Sample]:
+    odd_nans = {"generator": "optest.operators.every_value:OddNans"}
+    for source, target in (
+        ("float32", "bfloat16"),
+        ("float32", "float16"),
+        ("float64", "float32"),
+        ("float32", "bool"),
+    ):
+        yield _cast("special", source, target, input=(16,), **odd_nans)
     for source in ("float32", "float16", "bfloat16", "float64"):
         for target in ("float32", "float16", "bfloat16", "float64", "bool", *_FLOAT8):
             if target != source and not (source == "float64" and target in _FLOAT8):
@@ -92,6 +100,9 @@ def _special() -> Iterator[Sample]:
             attributes = {"dtype": target, "saturate": saturate}
             far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
             yield from variations("attributes", [far], dtypes=("float32", "int32"))
+            beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf"] if saturate else [])]
+            stated = call(attributes, input=(len(beyond),), generator={"input": {"fill": "data", "values": beyond}})
+            yield from variations("attributes", [stated], dtypes=("float32",))
     for source in ("int64", "int32", "int16"):
         yield from (
             _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")

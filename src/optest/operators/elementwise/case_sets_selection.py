@@ -39,6 +39,7 @@ def where_samples() -> Iterator[Sample]:
     for size in SIZES:
         yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
     yield _typed("sizes", _where(*[(LARGE_SIZE,)] * 3), "float32")
+    yield from (_typed("sizes", _where(*[(4_099,)] * 3), name) for name in ("float16", "int64", "bool"))
     for name in (*_FLOATS, "int8", "int64"):
         yield _typed("special", {**plain, "generator": "special"}, name)
     shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -49,9 +50,13 @@ def where_samples() -> Iterator[Sample]:
         ((4, 37), (4, 37), ()),
         ((), (4, 37), (4, 37)),
         ((2, 1, 3), (5, 1), (1,)),
+        ((4, 5, 6), (4, 1, 6), (4, 5, 1)),
         ((0,), (1,), ()),
     )
     yield from (_typed("broadcast", _where(*each), name) for each in shapes for name in ("float32", "int32"))
+    yield from (_typed("broadcast", _where(*shapes[0]), name) for name in ("float16", "bfloat16", "int64", "bool"))
+    for name, other in (("float16", "float32"), ("float32", "float64"), ("int32", "int64")):
+        yield _typed("broadcast", _where((3, 5), (3, 5), ()), name, other)  # a scalar does not widen
     for name, value in (("float64", 0.1), ("int64", 2**40 + 1)):
         scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
         yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)

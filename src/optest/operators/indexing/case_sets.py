@@ -19,7 +19,7 @@ from optest.operators.samples import (
     standard,
     variations,
 )
-from optest.spec import Sample, Tier
+from optest.spec import Sample, Tier, dtype
 
 __all__ = [
     "embedding_samples",
@@ -48,8 +48,8 @@ def _data(values: Any) -> Mapping[str, Any]:
 def _of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
     """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
     for each in calls:
-        for dtype in dtypes:
-            yield {**each, "dtypes": {source: dtype}}
+        for name in dtypes:
+            yield {**each, "dtypes": {source: name}}
 
 
 def _filled(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
@@ -105,6 +105,8 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
         yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3))
         yield call({"dim": dim}, input=(4, 5, 3), index=(2, 3, 1))
     yield call({"dim": -1}, input=(4, 5), index=(4, 64))
+    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3))
     yield call({"dim": 0}, input=(6,), index=(9,))
     yield call({"dim": 0}, input=(), index=())
     yield call({"dim": 0}, input=(), index=(3,))
@@ -177,6 +179,8 @@ def _scatter_attributes() -> Iterator[dict[str, Any]]:
     for dim in (0, 1, 2, -1, -2, -3):
         yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3), src=(4, 5, 3))
     yield call({"dim": 0}, input=(4, 5), index=(9, 3), src=(11, 4))
+    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3), src=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3), src=(2, 301, 3))
     yield call({"dim": 1}, input=(4, 5), index=(3, 9), src=(4, 9))
     yield call({"dim": 0}, input=(), index=(), src=())
     yield call({"dim": 0}, input=(), index=(3,), src=(3,))
@@ -251,9 +255,27 @@ def topk_samples() -> Iterator[Sample]:
     ]
     yield from refused(wrong)
     yield from _of_far_and_close({"k": 3})
+    for attributes in ({"k": 4, "largest": False}, {"k": 4}):
+        yield from _ends_of_integers(attributes)
+        yield from _negative_nan(attributes)
     yield from variations("sizes", [call({"k": 2}, input=(_BEYOND_16_BITS, 3))])
+    yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=_FLOATS[1:])
     large = call({"k": 100}, input=(2, 65537))
     yield from variations("sizes", [large], dtypes=_FLOATS, tier=Tier.FULL)
+
+
+def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """The least number of a type has no opposite: whoever turns keys to turn the order leaves it where it was."""
+    for name in ("int8", "int16", "int32", "int64", "uint8"):
+        low, high = dtype(name).min_int, dtype(name).max_int
+        row = [1, low, high, low + 1, high - 1, 0 if low else 2, 3]
+        yield from variations("ordinary", [call(attributes, input=(1, 7), generator=_data([row]))], dtypes=(name,))
+
+
+def _negative_nan(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """What 0/0 and infinity less infinity give on x86: keys made of bits take it for the least number of all."""
+    rows = [[1.0, "-nan", -2.0, "inf", "-inf", 0.5], ["nan", "-nan", 3.0, -1.0, 2.0, 0.25]]
+    yield from variations("special", [call(attributes, input=(2, 6), generator=_data(rows))], dtypes=_FLOATS)
 
 
 def _topk_attributes() -> Iterator[dict[str, Any]]:
@@ -265,16 +287,18 @@ def _topk_attributes() -> Iterator[dict[str, Any]]:
     yield call({"k": 1}, input=())
     yield call({"k": 17}, input=(2, 17))
     yield call({"k": 100}, input=(2, 257))
+    yield call({"k": 5, "dim": 0}, input=(1025, 3))
+    yield call({"k": 5, "dim": 1}, input=(2, 301, 3))
 
 
 def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
     """Places that 16 bits do not count, and keys that are alike in a narrower type."""
     climbing = {"fill": "arange", "start": -35_000.0, "step": 1.0}
     yield from variations("sizes", [call(attributes, input=(_BEYOND_16_BITS,), generator=climbing)])
-    for dtype, one, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
+    for name, one, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
         row = [one + place * step for place in (0, 3, 1, 5, 2, 4)]
         values = _data([row, [-value for value in row]])
-        yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(dtype,))
+        yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
 
 
 def sort_samples() -> Iterator[Sample]:
@@ -303,10 +327,14 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
     yield from _of_far_and_close({"descending": True})
+    for descending in (False, True):
+        yield from _ends_of_integers({"descending": descending})
+        yield from _negative_nan({"descending": descending})
     for name, top in (("uint16", 1 << 15), ("uint32", 1 << 31), ("uint64", 1 << 63)):  # largest, not negative
         fill = {"fill": "data", "values": [[1, top, 0, top - 1, 2 * top - 1, top + 1]]}
         yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
     yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
+    yield from variations("sizes", [call(input=(2, 16_411))], dtypes=_FLOATS[1:])
     large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
     yield from variations("stable", [large], dtypes=_FLOATS, tier=Tier.FULL)
 
@@ -318,3 +346,5 @@ def _sort_attributes() -> Iterator[dict[str, Any]]:
     yield call(input=())
     yield call({"dim": 0}, input=(0, 3))
     yield call({"descending": True}, input=(3, 1))
+    yield call({"dim": 0}, input=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3))

@@ -46,6 +46,12 @@ def random_sample_samples() -> Iterator[Sample]:
     tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
     yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=_HALVES)
     yield from variations("special", _masked(), dtypes=_HALVES)
+    for row in ([1.0, "nan", 2.0, 0.5], [1.0, 3.0, "inf", 0.5, 2.0], ["-inf", "nan", "inf", 1.0]):
+        stated = {**_drawn(len(row), 0.5), "generator": {"fill": "data", "values": row}}
+        yield from variations("special", [stated], dtypes=_HALVES)
+    # A number that 16 bits make 1: the last of many that hardly count is drawn then.
+    falling = {**_drawn(129, 1.0 - 2.0**-13), "generator": {"fill": "arange", "step": -0.25}}
+    yield from variations("special", [falling], dtypes=_HALVES)
     close = [1.0, 1.0 + 2.0**-52, 1.0 - 2.0**-53, 0.5]  # one number in float32
     beside = {**_drawn(4, 0.0), "generator": {"fill": "data", "values": close}}
     yield from variations("special", [beside], dtypes=("float64",))

@@ -11,6 +11,7 @@ from optest.operators.samples import (
     Call,
     call,
     in_every_layout,
+    in_layouts_at_once,
     of_every_size,
     of_one_element,
     refused,
@@ -50,7 +51,8 @@ def moved(
     yield from variations("special", [mostly_special], dtypes=_SPECIAL)
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
-    yield from variations("sizes", [sized(4099)], dtypes=("float32", "float16", "int8", "int64"), tier=Tier.FULL)
+    yield from variations("sizes", [sized(4099)], dtypes=("float16", "int64"))
+    yield from variations("sizes", [sized(4099)], dtypes=("float32", "int8"), tier=Tier.FULL)
 
 
 def clone_samples() -> Iterator[Sample]:
@@ -78,6 +80,7 @@ def transpose_samples() -> Iterator[Sample]:
             *(call({"dim0": 0, "dim1": 1}, input=(3, n)) for n in SIZES),
             *(call({"dim0": a, "dim1": b}, input=(2, 3, 5, 4)) for a in (0, 1, -1, -2) for b in (0, 2, 3, -3)),
             call({"dim0": 0, "dim1": -1}, input=(33, 65)),
+            *(call({"dim0": -2, "dim1": -1}, input=shape) for shape in ((5, 5), (33, 33), (2, 16, 16))),  # in place?
             call({"dim0": 0, "dim1": -1}, input=()),
             call({"dim0": 0, "dim1": 1}, input=(0, 3)),
         ],
@@ -94,6 +97,9 @@ def permute_samples() -> Iterator[Sample]:
             *(call({"dims": [2, 0, 1]}, input=(2, 3, n)) for n in SIZES),
             *(call({"dims": list(order)}, input=(2, 3, 4)) for order in orders),
             call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2)),
+            call({"dims": [0, 1, 3, 2, 4, 5]}, input=(2, 2, 3, 2, 3, 5)),  # windows of an image
+            call({"dims": [1, 0]}, input=(17, 17)),
+            call({"dims": [2, 0, 1]}, input=(5, 5, 5)),
             call({"dims": []}, input=()),
             call({"dims": [1, 0]}, input=(0, 3)),
             call({"dims": [1, 0]}, input=(33, 65)),
@@ -146,6 +152,9 @@ def broadcast_to_samples() -> Iterator[Sample]:
         ((1,), [0]),
         ((1, 3), [0, 3]),
         ((3, 1), [3, 1]),
+        ((5,), [5, 5]),  # rows, not columns
+        ((3, 3), [3, 3, 3]),
+        ((2, 1, 3, 1, 5), [2, 3, 3, 4, 5]),
     ]
     yield from moved(
         [call({"size": [4, 3, 37]}, input=(3, 37)), call({"size": [5, 17]}, input=(5, 1))],
@@ -229,6 +238,13 @@ def roll_samples() -> Iterator[Sample]:
             call({"shifts": []}, input=(3, 4)),
         ],
     )
+    yield from _flat_in_other_layouts()
+
+
+def _flat_in_other_layouts() -> Iterator[Sample]:
+    """Elements are counted in rows, however they lie in memory."""
+    yield from in_every_layout([call({"shifts": -5}, input=(3, 17))])
+    yield from in_layouts_at_once([call({"shifts": 4}, input=(3, 5, 7))])
 
 
 def tril_samples() -> Iterator[Sample]:

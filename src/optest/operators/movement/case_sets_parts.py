@@ -54,8 +54,12 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
         yield call({"dim": dim}, tensors0=(2, 3, 4), tensors1=(2, 3, 4))
     yield call({"dim": -2}, tensors0=(2, 3, 4), tensors1=(2, 1, 4), tensors2=(2, 5, 4))
     yield call({"dim": 1}, tensors0=(2, 3), tensors1=(2, 0), tensors2=(2, 4))
+    yield call({"dim": 1}, tensors0=(3, 4), tensors1=(3, 4), tensors2=(3, 4), tensors3=(3, 4))
     yield call({"dim": 1}, tensors0=(0,), tensors1=(2, 3), tensors2=(2, 4))
     yield call({"dim": 0}, tensors0=(0,), tensors1=(0,))
+    yield call({"dim": 0}, tensors0=(0, 3), tensors1=(0, 3))
+    yield call({"dim": 0}, tensors0=(1025, 3), tensors1=(7, 3))
+    yield call({"dim": 1}, tensors0=(2, 301, 3), tensors1=(2, 5, 3))
     yield call({"dim": 1}, tensors0=(4, 5))
     yield call({"dim": 2}, tensors0=(2, 3, 4, 2, 2), tensors1=(2, 3, 1, 2, 2))
     tall: dict[str, Any] = {f"tensors{index}": (index % 3 + 1, 5) for index in range(17)}
@@ -76,6 +80,7 @@ def split_samples() -> Iterator[Sample]:
         {"sections": [1, 0, 6], "dim": 1},
         {"sections": [7], "dim": -2},
         {"sections": [2, 1, 2], "dim": 2},
+        {"split_size": 1, "dim": 0},  # halves of one size, as of a fused gate
     ]
     yield from moved(
         [call({"split_size": 16, "dim": 1}, input=(5, 37)), call({"sections": [1, 4, 2]}, input=(7, 9))],
@@ -173,6 +178,8 @@ def pad_samples() -> Iterator[Sample]:
     values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]
     yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
     yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))
+    endless = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (float("-inf"), float("nan"))]
+    yield from variations("attributes", endless, dtypes=("float32", "float16", "bfloat16"))
     yield from variations(
         "attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64", "float32")
     )

@@ -49,6 +49,8 @@ def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> _C
 
 _RANGES = (_uniform(-110.0, -95.0), _uniform(-1.0, 1.0), _uniform(-200.0, 200.0), _uniform(900.0, 1000.0))
 """Where exp underflows without a shift, plain ones, shares that vanish, where exp overflows in every type."""
+_RISING = {"fill": "arange", "start": -200.0, "step": 0.5}
+"""So far that exp overflows unless it is shifted by the largest of all, which is the last."""
 _MASKED: tuple[tuple[Any, ...], ...] = (
     ("-inf", 1.0, "-inf", 2.0),
     ("-inf", "-inf", "-inf", -3.0),
@@ -86,10 +88,13 @@ def _softmaxes() -> Iterator[Sample]:
         each = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
         yield from variations("special", each, dtypes=_HALVES)
     yield from variations("special", [_written(_MASKED, {"dim": 1})], dtypes=_HALVES)
+    rising = [call({"dim": 1}, generator=_RISING, input=(1, 801)), call({"dim": 0}, generator=_RISING, input=(801, 1))]
+    yield from variations("long", rising, dtypes=_HALVES)
     yield from with_special_values([call({"dim": 1}, input=(16, 37)), call({"dim": 0}, input=(9, 35))])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=_HALVES)
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 3))], dtypes=("float32",))
+    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from zero_mean([call({"dim": 1}, input=(3, 4097)), call({"dim": 1}, input=(64, 33))])
     nothing = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
@@ -107,6 +112,7 @@ def causal_softmax_samples() -> Iterator[Sample]:
     yield from with_special_values([call(input=(33, 37))])
     low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
     yield from variations("special", [_written(low, {})], dtypes=_HALVES)  # a mask that is finite outweighs these
+    yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=_HALVES)
     lower = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
     yield from variations("special", [_written(lower, {})], dtypes=("float32", "bfloat16"))
     yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
@@ -211,13 +217,15 @@ def _filled(case: _Call, fill: _Call) -> _Call:
 
 def _of_rows(call_of: Callable[..., _Call], *, has_mean: bool = True) -> Iterator[Sample]:
     """What every normalisation of rows is asked: eps against the variance, large means, long rows, special values."""
-    for std, eps in ((1e-3, 1e-5), (1e-3, 1e-6), (0.5, 0.1), (1e-2, 1e-3)):
+    for std, eps in ((1e-3, 1e-5), (1e-3, 1e-6), (0.5, 0.1)):
         yield from variations("epsilon", [_filled(call_of((4,), 65, eps=eps), _normal(0.0, std))], dtypes=_HALVES)
     constant = {"fill": "full", "value": 7.25}
     zeros = [_filled(call_of((3,), 33, eps=1e-5), fill) for fill in (constant, {"fill": "zeros"})]
     yield from variations("epsilon", zeros, dtypes=_HALVES)
     less = _filled(call_of((3,), 33, eps=1e-8), constant)  # than a float16 holds
-    yield from variations("epsilon", [less], dtypes=_HALVES)
+    yield from variations("epsilon", [less], dtypes=_HALVES[1:])
+    none = _filled(call_of((4,), 65, eps=0.0), _normal(0.0, 1e-3))  # which is not the default
+    yield from variations("epsilon", [none], dtypes=("float32",))
     if has_mean:
         yield from variations(
             "mean beside std", [_filled(call_of((4,), 257), _normal(1000.0, 1.0))], dtypes=("float32",)
@@ -301,7 +309,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", some, dtypes=_HALVES)
     yield from in_every_layout([calls[1]], names=("input",))
     # eps far above, beside and far below the running variance; a variance of 0.
-    for largest, eps in ((1e-4, 1e-5), (1e-6, 1e-3), (1e-2, 0.5), (1e-3, 1e-6)):
+    for largest, eps in ((1e-4, 1e-5), (1e-6, 1e-3), (1e-2, 0.5), (1e-3, 1e-6), (1e-3, 0.0)):
         fills = {"running_var": _uniform(0.0, largest)}
         each = {**_channelwise(2, 9, 5, eps=eps), "generator": fills}
         yield from variations("epsilon", [each], dtypes=_HALVES)

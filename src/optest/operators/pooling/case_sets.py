@@ -124,8 +124,10 @@ def _forms() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 2}, input=(3, 6, 7))
     yield call({"kernel_size": 2}, input=(0, 3, 6, 7))
     yield call({"kernel_size": 3, "ceil_mode": True}, input=(1, 2, 2, 7))
+    yield call({"kernel_size": (3, 4), "stride": (2, 1), "padding": (2, 1, 0, 3)}, input=(1, 2, 7, 8))  # before, after
     yield call({"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}, input=(1, 1, 3, 5))
     yield call({"kernel_size": 3, "stride": 1, "padding": 1}, input=(2, 17, 5, 5))
+    yield call({"kernel_size": 2}, input=(2, 67, 4, 5))
 
 
 def _divisors() -> Iterator[dict[str, Any]]:
@@ -160,6 +162,7 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
         call({"output_size": size}, input=(1, 2, 7, 10))
         for size in ((1, 1), (7, 10), (5, 3), (3, 5), (1, 10), (7, 1), (9, 13), (6, 9), (0, 2))
     ]
+    attributes += [call({"output_size": 2}, input=(2, 67, 5, 4))]
     attributes += [call({"output_size": (2, 3)}, input=(3, 5, 7)), call({"output_size": (2, 3)}, input=(0, 3, 5, 7))]
     yield from variations("attributes", attributes, dtypes=("float32", "bfloat16"))
     yield from variations("long", [call({"output_size": (1, 2)}, input=(1, 3, 64, 129))], dtypes=("float32", "float16"))

@@ -124,7 +124,15 @@ def _saturating() -> Iterator[dict[str, Any]]:
         yield call(dtypes=names, generator=fills, input=(8,), scale=(), zero_point=())
 
 
+def _small_results() -> Iterator[dict[str, Any]]:
+    """Products below the smallest normal number, which are not 0."""
+    for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
+        fills = {"scale": _full(scale), "zero_point": _full(3)}
+        yield call(dtypes=("int8", name, "int8"), generator=fills, input=(5, 37), scale=(), zero_point=())
+
+
 def dequantize_samples() -> Iterator[Sample]:
+    yield from variations("special", _small_results())
     whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
     yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
     for name in ("int8", "uint8", "int32"):

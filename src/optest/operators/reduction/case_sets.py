@@ -105,6 +105,8 @@ def _long(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterator[S
     columns = call({**attributes, "dim": 0}, generator=generator, input=(4097, 3))
     yield from variations("long", [rows], dtypes=_HALVES)
     yield from variations("long", [columns], dtypes=("float32", "float16"))
+    middle = call({**attributes, "dim": 1}, generator=generator, input=(2, 1025, 3))
+    yield from variations("long", [middle], dtypes=("float32",))
     yield from many_rows(attributes, generator=generator)
     longest = call({**attributes, "dim": 0}, generator=generator, input=(65537, 3))
     yield from variations("long", [longest], dtypes=("float32",), tier=Tier.FULL)
@@ -173,6 +175,9 @@ def sum_samples() -> Iterator[Sample]:
     for name, value in (("int8", 127), ("uint8", 255), ("int16", -(2**15)), ("int32", 2**31 - 1)):
         full = {"fill": "full", "value": value}  # beyond twice their bits
         yield from variations("long", [call({"dim": 1}, generator=full, input=(2, 65_541))], dtypes=(name,))
+    yield from variations("long", [call({"dim": 1}, generator="ones", input=(2, 65_541))], dtypes=("bool",))
+    tiny = [[1.5 * 2.0**-126, -1.25 * 2.0**-126], [2.0**-126, -(2.0**-130)]]  # their sums are subnormal
+    yield from variations("special", [data(tiny, {"dim": 1})], dtypes=("float32", "bfloat16"))
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=(5,)), call({"dim": 1}, input=(1, 5))])
     yield from _into_other_dtypes()
     yield from _of_nothing()
@@ -218,6 +223,7 @@ def prod_samples() -> Iterator[Sample]:
     ]
     yield from variations("special", [data(rows, {"dim": 1})], dtypes=_HALVES)
     powers = [[1 << 31, 2, 1], [1 << 32, 1 << 31, 1], [1 << 32, 1 << 32, 3], [-(1 << 31), 1 << 32, 3], [3, 5, 7]]
+    powers.append([(1 << 31) + 1, (1 << 29) - 1, 3])  # what float64 rounds
     yield from variations("special", [data(powers, {"dim": 1}, dtype="int64")])
     yield from variations("special", [data([[100, 100, 100], [-128, 2, 127]], {"dim": 1}, dtype="int8")])
     yield from variations("special", [data([[255, 255, 255, 255], [255, 0, 1, 2]], {"dim": 1}, dtype="uint8")])
@@ -227,7 +233,8 @@ def prod_samples() -> Iterator[Sample]:
     yield from variations("special", [data([[1, 1], [1, 0]], {}, dtype="bool"), data([[1, 1]], {}, dtype="bool")])
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
     yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=_HALVES)
-    yield from variations("long", [call({"dim": -1}, generator=near_one, input=(3, 4097))], dtypes=("float32",))
+    longer = [call({"dim": -1}, generator=near_one, input=(3, 4097)), call({"dim": 1}, input=(2, 1025, 3))]
+    yield from variations("long", [{**each, "generator": near_one} for each in longer], dtypes=("float32",))
     nearer = {"fill": "uniform", "low": 0.995, "high": 1.005}
     yield from variations("long", [call({"dim": -1}, generator=nearer, input=(2, 65536))], dtypes=("float32",))
     yield from many_rows({})
@@ -256,6 +263,7 @@ def cumsum_samples() -> Iterator[Sample]:
     for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
         full = {"fill": "full", "value": dtype(name).max_int}
         yield from variations("long", [call({"dim": 1}, generator=full, input=(3, 5))], dtypes=(name,))
+    yield from variations("long", [call({"dim": 1}, generator="ones", input=(2, 65_541))], dtypes=("bool",))
     yield from _specials({})
     yield from _long({})
     yield from variations("long", [call({"dim": -1}, input=(65536,))], dtypes=("float32",))
@@ -332,6 +340,7 @@ def norm_samples() -> Iterator[Sample]:
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
         yield from variations("special", [data(zeros, {"p": p, "dim": 1})])
         yield from variations("special", [data(_rows_with_specials(), {"p": p, "dim": 1})])
+    yield from variations("special", [data(_rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
     for p in (0.0, 1.0, 2.0, 3.0):
         yield from _of_nothing({"p": p})
     for p in (1.0, 2.0):
@@ -363,6 +372,8 @@ def logsumexp_samples() -> Iterator[Sample]:
         fill = {"fill": "uniform", "low": low, "high": high}
         calls = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 3))]
         yield from variations("special", calls, dtypes=_HALVES)
+    rising = {"fill": "arange", "start": -200.0, "step": 0.5}
+    yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=_HALVES)
     cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
     yield from variations("special", [data(cancelling, {"dim": 1})])
     masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]

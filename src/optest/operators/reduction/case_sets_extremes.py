@@ -74,6 +74,8 @@ def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) 
     yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())])
     if keeps_all:
         yield from variations("attributes", [call({"keepdim": True}, input=(2, 3, 5))])
+        yield from in_every_layout([call(input=(4, 37))])  # places are counted in rows, however they lie in memory
+        yield from in_layouts_at_once([call(input=(3, 5, 7))])
     yield from _values(calls)
     yield from refused(
         [
@@ -136,6 +138,8 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
         yield from variations("ties", [_beside_each_other(dtype, bits)])
     yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
     yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32",))
+    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 1}, input=(3, 4099))], dtypes=("int32", "int64", "uint8"))
     yield from many_rows({})
     climbing = [{"fill": "arange", "start": -sign * 35_000.0, "step": sign} for sign in (1.0, -1.0)]
     far = [call({"dim": 0}, generator=fill, input=(70_001,)) for fill in climbing]
@@ -197,6 +201,8 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=_HALVES)  # sum or product may be 0
     wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
     yield from variations("special", [data(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
+    bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]  # the answer is 1, not one of them
+    yield from variations("special", [data(bytes_of_any_size, {"dim": 1})], dtypes=("uint8",))
     yield from variations("special", [data([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtype="int64")])
     yield from many_rows({}, generator=_MIXED)
     for dim in DIMS_OF_THREE:
@@ -231,6 +237,8 @@ def _truth_of_many() -> Iterator[Sample]:
     yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
     for fill in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
         yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
+        tall = [call({"dim": 0}, input=(4097, 3), generator=fill), call({"dim": 1}, input=(2, 1025, 3), generator=fill)]
+        yield from variations("long", tall, dtypes=("bool", "float32"))
 
 
 def _odd_truths() -> dict[str, Any]:
