@@ -111,7 +111,7 @@ def test_a_standard_set_begins_with_smoke_and_goes_beyond_16_bits() -> None:
     sizes = Counter(sample.case["shapes"]["input"][0] for sample in made if sample.case_set == "sizes")
     assert sizes == {**dict.fromkeys(SIZES, 2), LARGE_SIZE: 1}
     deep = [sample for sample in made if sample.case_set == "layouts" and "[2, 3, 4]" in str(sample.case["shapes"])]
-    assert len(deep) == 4
+    assert len(deep) == 5
     calm = standard(calls, [("float32",)], sized=lambda n: call(input=(n,)), sizes=(1, 2))
     assert LARGE_SIZE not in {sample.case["shapes"]["input"][0] for sample in calm if sample.case_set == "sizes"}
 

@@ -132,7 +132,7 @@ def _small_results() -> Iterator[dict[str, Any]]:
 
 
 def dequantize_samples() -> Iterator[Sample]:
-    yield from variations("special", _small_results())
+    yield from variations("attributes", _small_results())
     whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
     yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
     for name in ("int8", "uint8", "int32"):
