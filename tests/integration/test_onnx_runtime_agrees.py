@@ -19,8 +19,9 @@ from optest.errors import PlanError
 from optest.numerics import round_to
 from optest.operators import operators
 from optest.operators.onnx import SPELLINGS
+from optest.operators.onnx.tensors import ALIASES
 from optest.registry import load_object
-from optest.spec import TestCase
+from optest.spec import Signature, TestCase
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -301,3 +302,20 @@ def test_windows_go_where_they_go_there(node: Node, tmp_path: Path) -> None:
 
 def test_every_name_is_asked() -> None:
     assert {node.op for node in NODES} == set(SPELLINGS)
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_the_tensors_of_an_alias_have_onnxs_names(name: str) -> None:
+    """The same names in the same order; of any number of tensors, and of inputs that are attributes here, the first."""
+    schema, signature = onnx.defs.get_schema(name), Signature.parse(ALIASES[name].signature)
+    formal = [each.name for each in schema.inputs]
+    own = [each.name for each in signature.inputs]
+    assert own == (["data_0", "data_1"] if formal == ["data_0"] else formal[: len(own)])
+    assert list(signature.outputs) == [each.name for each in schema.outputs][: len(signature.outputs)]
+
+
+def test_every_alias_that_is_one_of_onnxs_operators_has_its_tensors() -> None:
+    ours = {each.name for each in onnx.defs.get_all_schemas() if each.domain == ""} & {
+        alias for descriptor in operators for alias in descriptor.aliases
+    }
+    assert ours == set(ALIASES)

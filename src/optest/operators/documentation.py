@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from optest.operators.catalogue import DESCRIPTORS
 from optest.operators.onnx import SPELLINGS
+from optest.operators.onnx.tensors import ALIASES
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
@@ -18,7 +19,8 @@ _HEAD = """\
 <!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
 
 What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
-PyTorch's; aliases are those of earlier plans, and of ONNX where they mean the same. Where ONNX means something else
+PyTorch's; aliases are those of earlier plans, and of ONNX where they mean the same; ONNX's stand with its names of the
+tensors, which a plan may use where it uses the alias. Where ONNX means something else
 under its name (other defaults, other forms, another order of inputs), a case under that name is
 [read as ONNX means it](#onnxs-names) and becomes one of the operator here. An attribute that is true or false takes 1
 and 0 too, as ONNX has them.
@@ -130,7 +132,11 @@ def _section(descriptor: OperatorDescriptor) -> str:
 
 
 def _aliases(descriptor: OperatorDescriptor) -> str:
-    return ", ".join(f"`{alias}`" for alias in descriptor.aliases)
+    return ", ".join(_alias(alias) for alias in descriptor.aliases)
+
+
+def _alias(name: str) -> str:
+    return f"`{name}` (`{ALIASES[name].signature}`)" if name in ALIASES else f"`{name}`"
 
 
 def _spelling(spelling: Spelling) -> str:

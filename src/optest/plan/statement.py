@@ -14,7 +14,7 @@ from optest.plan.request import COMMAND_LINE, CaseRequest
 from optest.plan.source import Path, Source, all_at_once, format_path
 from optest.plan.spelled import SpelledOperator
 from optest.registry import load_object
-from optest.spec import OperatorDescriptor, Spelling, TensorSpec
+from optest.spec import OperatorDescriptor, Signature, Spelling, TensorSpec
 
 __all__ = [
     "COMMAND_LINE",
@@ -109,16 +109,24 @@ class KnownOperator:
     meanings: frozenset[str]
     """The operators that its cases are of: itself, or those that a spelling may stand for."""
     spelled: SpelledOperator | None = None
+    alias_tensors: Signature | None = None
+    """Its tensors as they are called where it is called by an alias."""
     _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
     _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, descriptor: OperatorDescriptor, spelled: SpelledOperator | None = None) -> KnownOperator:
+    def of(
+        cls,
+        descriptor: OperatorDescriptor,
+        spelled: SpelledOperator | None = None,
+        alias_tensors: Signature | None = None,
+    ) -> KnownOperator:
         infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
         names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
         generator = read_generator(descriptor.generator or DEFAULT_FILL)
         meanings = frozenset((descriptor.name,) if spelled is None else spelled.spelling.operators)
-        return cls(descriptor, infer, names, generator, descriptor.tensors.required_inputs, meanings, spelled)
+        required = descriptor.tensors.required_inputs
+        return cls(descriptor, infer, names, generator, required, meanings, spelled, alias_tensors)
 
     @property
     def name(self) -> str:
@@ -128,9 +136,18 @@ class KnownOperator:
         """As :meth:`Signature.locate`, remembered."""
         found = self._tensors.get(name)
         if found is None:
-            owner = self.descriptor.tensors if self.spelled is None else self.spelled
-            found = self._tensors[name] = owner.locate(name)
+            found = self._tensors[name] = self._located(name)
         return found
+
+    def _located(self, name: str) -> tuple[str, int]:
+        if self.spelled is not None:
+            return self.spelled.locate(name)
+        try:
+            return self.descriptor.tensors.locate(name)
+        except UnknownName:
+            if self.alias_tensors is None:
+                raise
+        return self.alias_tensors.locate(name)
 
     def knows(self, name: str) -> bool:
         """Whether the operator has a tensor of this name."""
@@ -193,6 +210,8 @@ class Operators(Protocol):
 
     def spelling(self, name: str) -> Spelling | None: ...
 
+    def tensors_under(self, name: str) -> Signature | None: ...
+
     def names(self) -> tuple[str, ...]: ...
 
 
@@ -220,7 +239,7 @@ class KnownOperators:
     def _known(self, name: str) -> KnownOperator:
         spelling = self._operators.spelling(name)
         if spelling is None:
-            return KnownOperator.of(self._operators.get(name))
+            return KnownOperator.of(self._operators.get(name), alias_tensors=self._operators.tensors_under(name))
         spelled = SpelledOperator(spelling, self._operators.get)
         return KnownOperator.of(spelled.descriptor(), spelled)
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from optest.api import cases
+from optest.core.inputs import make_inputs
 from optest.errors import PlanError, UsageError
 from optest.operators import OperatorRegistry, operators
+from optest.operators.onnx.tensors import ALIASES
 from optest.plan.expectations import read_expectations
 from optest.plan.explain import explain_case
 from optest.spec import OperatorDescriptor, TestCase
@@ -305,3 +307,53 @@ def test_an_own_operator_may_have_one_of_the_names() -> None:
 def test_an_attribute_under_both_of_its_names_is_told_by_the_other(pair: tuple[str, str]) -> None:
     with pytest.raises(PlanError, match=r"stated twice, also as stride$"):
         case("Conv", {"X": "1x2x8x8", "W": "3x2x3x3"}, *pair)
+
+
+@pytest.mark.parametrize("name", sorted(ALIASES))
+def test_an_alias_takes_onnxs_names_of_the_tensors(name: str) -> None:
+    """And those of the operator: each tensor has the same place under both, and as many there are."""
+    own, other = operators.get(name).tensors, operators.tensors_under(name)
+    assert other is not None
+    assert name in operators.get(name).aliases
+    assert [(each.optional, each.variadic) for each in other.inputs] == [
+        (each.optional, each.variadic) for each in own.inputs
+    ]
+    assert len(other.outputs) == len(own.outputs)
+    for tensor in {*own.tensor_names()} & {*other.tensor_names()}:
+        assert own.locate(tensor) == other.locate(tensor)
+
+
+def test_tensors_of_an_alias_in_a_plan(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        """
+version: 1
+cases:
+  - op: Gemm
+    dtypes: {B: float64, A: float64, c: float64}
+    shapes: {B: [5, 3], A: [4, 5], C: [3]}
+    attributes: {transB: 0}
+    generator: {A: {fill: full, value: 2}, input1: {fill: full, value: 3}, C: {fill: full, value: 1}}
+    tolerance: {Y: {atol: 0.5}}
+""",
+        encoding="utf-8",
+    )
+    (made,) = cases(plan=str(plan))
+    assert [each.spec.shape for each in made.inputs] == [(4, 5), (5, 3), (3,)]
+    inputs, _ = make_inputs(made)
+    assert [float(each.flat[0]) for each in inputs] == [2.0, 3.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "known"), [("Z", "known: A, B, C, "), ("a", "did you mean A")])
+def test_an_unknown_tensor_of_an_alias_is_told_onnxs_names(name: str, known: str) -> None:
+    with pytest.raises(PlanError, match=known):
+        case("Add", {name: "2x3", "B": "3"})
+
+
+def test_an_own_operator_of_such_a_name_keeps_its_tensors() -> None:
+    registry = OperatorRegistry(
+        "optest.operators.catalogue:DESCRIPTORS", alias_tensors="optest.operators.onnx.tensors:ALIASES"
+    )
+    assert str(registry.tensors_under("Add")) == "A, B -> C"
+    registry.register(OperatorDescriptor(name="Add", signature="x, y -> z"), replace=True)
+    assert registry.tensors_under("Add") is None
