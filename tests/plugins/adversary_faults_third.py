@@ -477,3 +477,19 @@ for _op in ("matmul", "bmm", "gemm", "linear"):
     fault(f"{_op}-of-float8-gives-float8", _op)(_small_floats)
 for _op in ("matmul", "bmm", "gemm", "linear", "conv1d", "conv2d", "conv3d"):
     fault(f"{_op}-adds-pairs-in-16-bits", _op)(_pairs_of_lowest)
+
+
+@fault("floor-divide-floors-the-quotient-by-infinity", "floor_divide")
+def _(call: Call) -> Array | None:
+    if not call.is_float:
+        return None
+    a, b = wide(call[0]), wide(call[1])
+    return np.where(np.isfinite(a) & np.isinf(b), np.floor(a / b), wide(call.right[0]))
+
+
+@fault("remainder-by-infinity-keeps-the-dividend", "remainder")
+def _(call: Call) -> Array | None:
+    if not call.is_float:
+        return None
+    a, b = np.broadcast_arrays(wide(call[0]), wide(call[1]))
+    return np.where(np.isfinite(a) & np.isinf(b), a, wide(call.right[0]))

@@ -28,7 +28,10 @@ def _arithmetic(result: DType) -> DType:
 
 
 class _Step(NamedTuple):
-    """The whole number next to a quotient, and whether the quotient lies within its own bound of it but not on it."""
+    """The whole number next to a quotient, and whether the quotient lies within its own bound of it but not on it.
+
+    Beside an infinite divisor there is no step to miss: -5 is divided by infinity into -1 as PyTorch defines it.
+    """
 
     nearest: Array
     is_near: Array
@@ -40,7 +43,7 @@ def _step(result: DType, a: Array, b: Array) -> _Step:
     sign = np.sign(a) * np.sign(b)
     nearest = np.rint((a - left) / b) + np.where(share > 0.5, sign, 0.0)
     bound = _DIVISION_ULP * ulp(np.abs(a / b).astype(np.float64), _arithmetic(result))
-    return _Step(nearest, (left != 0) & (np.minimum(share, 1 - share) <= bound))
+    return _Step(nearest, (left != 0) & np.isfinite(b) & (np.minimum(share, 1 - share) <= bound))
 
 
 def _operands(inputs: Inputs) -> tuple[DType, Array, Array] | None:
