@@ -111,13 +111,6 @@ for _op in ("matmul", "bmm", "gemm", "linear", "einsum", "conv1d", "conv2d", "co
     fault(f"{_op}-skips-zeros-of-the-second", _op)(_wrong_where(_zeros_meet_specials(1, 0)))
 
 
-@fault("gemm-multiplies-by-alpha-of-0", "gemm")
-def _(call: Call) -> Array | None:
-    if call.attribute("alpha") or not call.is_float or np.isfinite(wide(call[0])).all():
-        return None
-    return np.full(call.right[0].shape, np.nan)
-
-
 # Squares, whose shape tells nothing
 
 

@@ -733,8 +733,8 @@ def _(call: Call) -> Array | None:
     padding = call.attribute("padding")
     if not any(padding):
         return None
-    ph, pw = padding if len(padding) == 2 else padding * 2
-    widths = [(0, 0)] * (call[0].ndim - 2) + [(ph, ph), (pw, pw)]
+    top, left, bottom, right = padding * (4 // len(padding))
+    widths = [(0, 0)] * (call[0].ndim - 2) + [(top, bottom), (left, right)]
     padded = np.pad(call.inputs[0], widths)
     return _same_shape(call, _referred(call.case, [padded], {**call.case.attributes, "padding": (0,)}))
 
@@ -754,7 +754,7 @@ fault("avg-pool-ignores-divisor", "avg_pool2d")(ignoring("divisor_override"))
 # Movement
 
 fault("tril-ignores-diagonal", "tril")(ignoring("diagonal"))
-fault("pad-ignores-value", "pad")(ignoring("value"))
+fault("pad-ignores-value", "pad", Reason.VALUE, Reason.NAN)(ignoring("value"))
 fault("sort-ignores-descending", "sort", Reason.VALUE, Reason.NAN)(ignoring("descending"))
 fault("topk-ignores-largest", "topk", Reason.VALUE, Reason.NAN)(ignoring("largest"))
 fault("embedding-drops-tail", "embedding", Reason.VALUE, Reason.NAN)(tail_dropped(8))
