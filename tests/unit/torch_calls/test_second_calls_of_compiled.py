@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
+from optest.backends.torch_calls.other_values import other_values
 from optest.backends.torch_eager import TorchBackend
 from optest.spec import Reason, Status, Verdict
 
@@ -280,3 +282,12 @@ def test_numbers_that_torch_has_few_functions_for_are_judged(kind: str) -> None:
 )
 def test_integers_in_an_order_of_their_own_pass(text: str, inputs: Any) -> None:
     assert verdict(case(text, *inputs), by("aot_eager")).status is Status.PASSED
+
+
+@pytest.mark.parametrize("function", ["torch._grouped_mm", "torch.tensor_split", "torch.ops.aten._jagged_to_padded"])
+def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
+    """A group would begin after its end, and nobody says what a kernel does then."""
+    call: Any = SimpleNamespace(call=SimpleNamespace(function=function))
+    offsets = torch.tensor([3, 8], dtype=torch.int32)
+    assert other_values(call, 0, offsets) is None
+    assert other_values(call, 0, offsets.float()) is not None

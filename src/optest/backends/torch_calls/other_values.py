@@ -45,8 +45,9 @@ def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValu
 
 
 _ORDERED = (
-    *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "gru", "ldl", "linalg_lu", "lstm", "lu_solve"),
-    *("lu_unpack", "nested", "packed", "rnn", "searchsorted", "segment_reduce", "sparse"),
+    *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "grouped_mm", "gru", "jagged", "ldl", "linalg_lu"),
+    *("lstm", "lu_solve", "lu_unpack", "nested", "packed", "rnn", "searchsorted", "segment_reduce", "sparse"),
+    *("tensor_split", "varlen"),
 )
 """Calls, by a part of their names, of integers that have to stay in their order: offsets, lengths, pivots, edges."""
 
