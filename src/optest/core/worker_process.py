@@ -275,15 +275,15 @@ class WorkerProcess:
             env=self._options.environment,
             stderr_path=self._options.scratch / f"{self._name}-{self._started}.log",
         )
-        try:
-            self._greet(child)
-            self._require_open()  # whoever closed it meanwhile saw no child that could be closed
-        except BaseException:
-            child.close()
-            page.close()
-            raise
         self._running = child, page
-        return self._running
+        try:
+            self._require_open()  # whoever closed it before this saw no child that could be closed
+            self._greet(child)
+        except BaseException:
+            self._give_up(child, page)
+            self._require_open()  # else the child's end is what is wrong
+            raise
+        return child, page
 
     def _require_open(self) -> None:
         if self._closed:

@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -64,6 +65,7 @@ class Guard:
         assert self._process.stdout is not None
         self._to = self._process.stdin.fileno()
         self._from = self._process.stdout.fileno()
+        self._closing = threading.Lock()
         _GUARDS.add(self)
 
     @property
@@ -140,17 +142,25 @@ class Guard:
     def kill(self) -> None:
         """Ask the guard to end the command with all its descendants; :meth:`end` says when that is done.
 
-        Nothing happens if the guard itself is dead, which :meth:`end` says too.
+        Nothing happens if the guard itself is dead, which :meth:`end` says too, or if it was closed, which another
+        thread may do at any time: by then the number of the pipe may be that of another file.
         """
-        with suppress(BrokenPipeError):
-            write_all(self._to, b"k")
+        with self._closing, suppress(BrokenPipeError):
+            if not self._is_closed:
+                write_all(self._to, b"k")
 
     def close(self) -> None:
         """End the guard and whatever is left below it. Harmless when repeated, and in a forked copy."""
         _GUARDS.discard(self)
-        self.let_go()
+        with self._closing:
+            self.let_go()
         if self.is_ours:
             self._process.wait()
+
+    @property
+    def _is_closed(self) -> bool:
+        assert self._process.stdin is not None
+        return self._process.stdin.closed
 
     def let_go(self) -> None:
         """Close this process's ends of the pipes."""
@@ -171,6 +181,7 @@ _GUARDS: weakref.WeakSet[Guard] = weakref.WeakSet()
 def _let_go_of_all() -> None:
     """A forked child must not hold the pipes: a guard ends when its owner's end closes."""
     for guard in list(_GUARDS):
+        guard._closing = threading.Lock()  # another thread may have held it when this process was forked
         guard.let_go()
         guard._process.returncode = 0  # it is not this process's child: neither wait for it nor warn
     _GUARDS.clear()

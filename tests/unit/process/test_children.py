@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from survivors import ENVIRONMENT, alive, gone, runaway, wait_until_alive
 
 from optest.process import Channel, Child, adopt_orphans, end_children, fork_and_run, guard_program, start_child
+from optest.process import guard as guard_module
 
 WORKER = """
 import os, signal, subprocess, sys, time
@@ -177,6 +178,69 @@ def test_every_thread_that_waits_is_told_of_the_end(child: Child, monkeypatch: p
     for each in waiting:
         each.join(timeout=60)
     assert ends == [(-signal.SIGKILL, signal.SIGKILL)] * 3
+
+
+def test_a_child_that_ends_while_another_thread_kills_it_is_only_dead(
+    child: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at the child and the order to its guard its pipe is closed, and its number given away."""
+    order = child._guard.kill
+    files = []
+
+    def late() -> None:
+        assert child.wait(200) == (-signal.SIGKILL, signal.SIGKILL)
+        files.extend(tmp_path.joinpath(f"file{number}").open("wb") for number in range(8))
+        order()
+
+    monkeypatch.setattr(child._guard, "kill", late)
+    os.kill(child.pid, signal.SIGKILL)
+    try:
+        assert child.kill() == (-signal.SIGKILL, signal.SIGKILL)
+    finally:
+        for file in files:
+            file.close()
+    assert [Path(file.name).read_bytes() for file in files] == [b""] * 8
+
+
+def test_a_guard_is_not_closed_in_the_middle_of_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = guard_module.Guard()
+    is_told, goes_on = threading.Event(), threading.Event()
+
+    def slowly(fd: int, message: bytes) -> None:
+        is_told.set()
+        assert goes_on.wait(200)
+        os.write(fd, message)
+
+    monkeypatch.setattr(guard_module, "write_all", slowly)
+    errors: list[BaseException] = []
+
+    def order() -> None:
+        try:
+            guard.kill()
+        except OSError as error:
+            errors.append(error)
+
+    killer = threading.Thread(target=order, daemon=True)
+    closer = threading.Thread(target=guard.close, daemon=True)
+    killer.start()
+    assert is_told.wait(200)
+    closer.start()
+    closer.join(0.2)
+    goes_on.set()
+    killer.join(200)
+    closer.join(200)
+    assert not closer.is_alive()
+    assert errors == []
+
+
+def test_a_forked_copy_lets_go_of_a_guard_that_is_just_being_asked() -> None:
+    guard = guard_module.Guard()
+    with guard._closing:
+        fork = fork_and_run(lambda: guard.close() or b"let go")
+    assert fork.read(200) == b"let go"
+    assert fork.end() == (0, None)
+    assert guard.is_alive
+    guard.close()
 
 
 def test_a_traceback_that_comes_late_is_waited_for(tmp_path: Path) -> None:

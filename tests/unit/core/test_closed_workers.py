@@ -1,0 +1,91 @@
+"""A worker may be closed at any time by a thread that did not ask it anything: a run that stops early does so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from optest.core import worker_process
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.errors import InternalError
+from optest.process import Child, start_child
+from optest.settings import environment
+
+_LOADS_SLOWLY = "import time\ntime.sleep(600)\n"
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerProcess:
+    """A worker whose backend does not finish loading."""
+    tmp_path.joinpath("loads_slowly.py").write_text(_LOADS_SLOWLY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = WorkerOptions(driver="numpy", scratch=tmp_path, environment=environment(), plugins=("loads_slowly",))
+    return WorkerProcess(options, "worker")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
+    """Every child that is started while a test runs."""
+    children: list[Child] = []
+
+    def remembered(*args: object, **keywords: object) -> Child:
+        children.append(start_child(*args, **keywords))  # type: ignore[arg-type]
+        return children[-1]
+
+    monkeypatch.setattr(worker_process, "start_child", remembered)
+    yield children
+    for each in children:
+        each.close()
+
+
+def asked_for(worker: WorkerProcess) -> tuple[threading.Thread, list[BaseException]]:
+    """A thread that wants the worker, and what it was told instead."""
+    told: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            worker.start()
+        except BaseException as error:
+            told.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    return thread, told
+
+
+def until(is_so: Callable[[], object]) -> None:
+    ends = time.monotonic() + 200
+    while not is_so() and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert is_so()
+
+
+def test_a_worker_that_still_loads_ends_at_once(slow: WorkerProcess, started: list[Child]) -> None:
+    thread, told = asked_for(slow)
+    until(lambda: slow._running)
+    slow.close()
+    thread.join(timeout=200)
+    assert [str(error) for error in told] == ["worker worker was closed while a case was waiting for it"]
+    assert isinstance(told[0], InternalError)
+    assert [each.wait(0)[1] for each in started] == [9]
+
+
+def test_a_worker_that_is_closed_while_its_process_starts_does_not_stay(
+    slow: WorkerProcess, started: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes it then sees no process yet."""
+
+    def closed_meanwhile(*args: object, **keywords: object) -> Child:
+        started.append(start_child(*args, **keywords))  # type: ignore[arg-type]
+        slow.close()
+        return started[-1]
+
+    monkeypatch.setattr(worker_process, "start_child", closed_meanwhile)
+    with pytest.raises(InternalError, match="was closed"):
+        slow.start()
+    assert [each.wait(0)[1] for each in started] == [9]
+    slow.close()
