@@ -21,6 +21,7 @@ from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.backends.torch_calls.memory import why_too_large
 from optest.backends.torch_calls.mixed_dtypes import mixture_told
 from optest.backends.torch_calls.scripted import scripted
+from optest.backends.torch_calls.settings_kept import settings_kept
 from optest.backends.torch_calls.timed import ReadyCall, ready_call
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.backends.torch_operators import TORCH_OPERATORS
@@ -127,9 +128,11 @@ class TorchBackend(BackendDriver):
             return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
         self._asked = self._under_test(case)
+        who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
         if case.expects_error is not None:
-            return answer(case, inputs, place, self._asked)
-        with mixture_told(case, inputs), _faults_of_torch():
+            with settings_kept(who):
+                return answer(case, inputs, place, self._asked)
+        with mixture_told(case, inputs), _faults_of_torch(), settings_kept(who):
             return answer(case, inputs, place, self._asked)
 
     def _under_test(self, case: TestCase) -> UnderTest:

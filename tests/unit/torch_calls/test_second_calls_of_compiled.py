@@ -291,3 +291,52 @@ def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
     offsets = torch.tensor([3, 8], dtype=torch.int32)
     assert other_values(call, 0, offsets) is None
     assert other_values(call, 0, offsets.float()) is not None
+
+
+def test_one_of_several_results_that_a_compiler_keeps_is_found() -> None:
+    kept: list[torch.Tensor] = []
+
+    def largest_of_first(_: Sequence[Any], results: Any) -> Any:
+        kept[:] = kept or [results[1].clone()]
+        return (results[0], kept[0].clone())
+
+    found = verdict(case("torch.aminmax(input0)", ROWS), compiler_that("optest_keeps_largest", largest_of_first))
+    assert found.reason is Reason.STATE, found
+    assert "with half the values of input0" in found.message
+
+
+@pytest.mark.parametrize("kept_on_the_way", ["there", "back"])
+def test_gradients_of_values_that_a_compiler_keeps_are_found(kept_on_the_way: str) -> None:
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    kept: list[Any] = []
+
+    def keeping(graph: Any, _: Any) -> Any:
+        def made(*given: Any) -> Any:
+            kept[:] = kept or [each.clone() for each in graph(*given)]
+            return [each.clone() for each in kept]
+
+        return make_boxed_func(made)
+
+    def honest(graph: Any, _: Any) -> Any:
+        return make_boxed_func(graph.forward)
+
+    there, back = (keeping, honest) if kept_on_the_way == "there" else (honest, keeping)
+    name = f"optest_keeps_{kept_on_the_way}"
+    torch._dynamo.register_backend(aot_autograd(fw_compiler=there, bw_compiler=back), name=name)
+    found = verdict(case("torch.sin(input0)", ROWS, grad=True), by(name))
+    assert found.reason is Reason.STATE, found
+    assert "with half the values of input0" in found.message
+
+
+def test_results_of_two_calls_may_be_parts_of_one_block() -> None:
+    block = torch.zeros(16, 3, 40)
+    calls: list[None] = []
+
+    def from_block(_: Sequence[Any], results: Any) -> Any:
+        calls.append(None)
+        return (block[len(calls)].copy_(results[0]),)
+
+    found = verdict(case("torch.exp(input0)", ROWS), compiler_that("optest_one_block", from_block))
+    assert found.status is Status.PASSED, found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import Reason, Status
@@ -71,3 +72,10 @@ def test_the_sign_of_a_zero_is_what_copysign_is_about() -> None:
     assert verdict(case("torch.copysign(input0, -1)", tensor(9, "int64", "randint", low=-5, high=5))).status is (
         Status.PASSED
     )
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_results_may_be_parts_of_one_block(dim: int) -> None:
+    """One behind the other, or one among the other: what is written into one of them changes no other."""
+    together = compiler_that(f"optest_block_{dim + 1}", lambda _, results: torch.stack(results, dim).unbind(dim))
+    assert verdict(case("torch.var_mean(input0, 1)", ROWS), together).status is Status.PASSED

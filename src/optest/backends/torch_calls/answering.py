@@ -75,11 +75,12 @@ def answer(
     call = call_of(case)
     eager = None if case.expects_error is None else refused_on_cpu(call, inputs, case.expects_error)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
+    upstream: Draw | None = None
     with kept_on_device(asked):
         if eager is not None:
             leaves = _asked_to_refuse(call, inputs, tensors, asked, eager)
         elif case.attributes.get("grad"):
-            leaves = _with_gradients_if_any(call, inputs, tensors, asked)
+            leaves, upstream = _with_gradients_if_any(call, inputs, tensors, asked)
             require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
             given = changeable(call, tensors)
@@ -98,8 +99,7 @@ def answer(
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
     if asked.compiled is not None and eager is None:
         call_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
-        if not case.attributes.get("grad"):
-            call_with_other_values(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked)
+        call_with_other_values(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked, upstream)
     return found
 
 
@@ -127,16 +127,17 @@ def _asked_to_refuse(
 
 def _with_gradients_if_any(
     call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
-) -> list[Any]:
-    """What the call yields, and its gradients unless torch on the CPU cannot differentiate it, either."""
+) -> tuple[list[Any], Draw | None]:
+    """What the call yields, and its gradients for what comes from above, unless torch on the CPU has none, either."""
     if not has_floating_input(call, inputs):
-        return _results(call, changeable(call, tensors), asked, refuses=False)
+        return _results(call, changeable(call, tensors), asked, refuses=False), None
     try:
-        return with_gradients(call, tensors, gradients_from_above(call, inputs), asked)
+        upstream = gradients_from_above(call, inputs)
+        return with_gradients(call, tensors, upstream, asked), upstream
     except (RuntimeError, NotImplementedError, TypeError, ValueError, Fault):
         if can_be_differentiated(call, inputs):
             raise
-    return _results(call, changeable(call, tensors), asked, refuses=False)
+    return _results(call, changeable(call, tensors), asked, refuses=False), None
 
 
 def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, asked: UnderTest) -> list[Any]:

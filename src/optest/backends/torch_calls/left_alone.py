@@ -10,6 +10,7 @@ import torch
 from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import on_cpu, to_read
 from optest.backends.torch_calls.descriptors import descriptor_of
+from optest.backends.torch_calls.overlap import have_common_memory
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 from optest.spec.calls import TensorRef
@@ -182,14 +183,16 @@ def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
 
 
 def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
-    """Pairs of results that lie in one memory, the first of them with every other one."""
-    first: dict[int, int] = {}
+    """Pairs of results that lie in one memory, the first of them with every other one; parts of one block are none."""
+    first: list[int] = []
     found = set()
     for number, each in enumerate(returned):
         if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and _storage(each):
-            if _storage(each) in first:
-                found.add((first[_storage(each)], number))
-            first.setdefault(_storage(each), number)
+            owner = next((one for one in first if have_common_memory(returned[one], each)), None)
+            if owner is None:
+                first.append(number)
+            else:
+                found.add((owner, number))
     return found
 
 

@@ -17,9 +17,11 @@ import torch
 from optest.backends.torch_calls.arrays import as_array
 from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import copied
-from optest.backends.torch_calls.gradients import changeable
+from optest.backends.torch_calls.gradients import Draw, changeable
 from optest.backends.torch_calls.left_alone import require_left_alone
 from optest.backends.torch_calls.other_values import are_of_other_values, is_taken_by_torch, other_values
+from optest.backends.torch_calls.overlap import have_common_memory
+from optest.backends.torch_calls.settings_kept import random_numbers_kept
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
@@ -51,14 +53,15 @@ def call_once_more(
     ``again`` puts an input on the device once more; ``leaves`` and ``first`` are the first answer.
 
     Raises:
-        Fault: RAISED if the second call raises, STATE if it writes into the results of the first one, INPUT_MUTATED
-            and OUT_OF_BOUNDS if it writes into its inputs.
+        Fault: RAISED if the second call raises, STATE if it writes into the results of the first one or draws random
+            numbers, INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
     """
     if asked.compiled is None:
         return
     others = _in_other_memory(tensors, again, asked)
     given = changeable(call, others)
-    other = _called(given, _SECOND, asked)
+    with random_numbers_kept(f"what {asked.compiler} compiled"):
+        other = _called(given, _SECOND, asked)
     _require_left_alone(call, others, given, again, _SECOND)
     if _REPLAYS not in str(asked.compiler):
         _require_results_kept(leaves, other, [*tensors, *given], asked)
@@ -74,11 +77,13 @@ def call_with_other_values(
     again: Callable[[int], torch.Tensor],
     first: Sequence[Array],
     asked: UnderTest,
+    upstream: Draw | None = None,
 ) -> None:
-    """Call what was compiled with other values of each input in turn: its results have to follow them.
+    """Call what was compiled with other values of each input in turn: each of its results has to follow them.
 
-    Torch on the CPU is asked only where they do not. Nothing is known of inputs that are large, empty or zero. Then it
-    is called with the first values; ``asked`` keeps what it yields where that has other bits than ``first``.
+    With ``upstream`` its gradients have to, too. Torch on the CPU is asked only where one does not. Nothing is known of
+    inputs that are large, empty or zero. Then it is called with the first values; ``asked`` keeps what it yields where
+    that has other bits than ``first``.
 
     Raises:
         Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw, and
@@ -89,7 +94,7 @@ def call_with_other_values(
         return
     kept = [np.array(array) for array in first]  # the calls below might write into the memory of the first results
     for index in dict.fromkeys(call.call.tensors()):
-        _require_followed(index, call, inputs, tensors, again, kept, asked)
+        _require_followed(index, call, inputs, tensors, again, kept, asked, upstream)
         _require_results_as_they_were(kept, first, asked)
     others = _in_other_memory(tensors, again, asked)
     given = changeable(call, others)
@@ -108,6 +113,7 @@ def _require_followed(
     again: Callable[[int], torch.Tensor],
     first: Sequence[Array],
     asked: UnderTest,
+    upstream: Draw | None,
 ) -> None:
     other = other_values(call, index, tensors[index])
     if other is None or asked.compiled is None:
@@ -119,7 +125,7 @@ def _require_followed(
     try:
         found = [as_array(leaf) for leaf in asked.compiled(given)]
     except Exception as error:
-        if not is_taken_by_torch(call, inputs, index, other):
+        if not is_taken_by_torch(call, inputs, index, other, upstream):
             return
         raise Fault(
             Reason.RAISED,
@@ -127,7 +133,12 @@ def _require_followed(
             details={"input": index},
         ) from error
     _require_left_alone(call, others, given, lambda number: before[number], f"with {other.how}")
-    if _are_same(first, found) and are_of_other_values(first, call, inputs, index, other):
+    unchanged = {
+        number: one
+        for number, (one, two) in enumerate(zip(first, found, strict=False))
+        if _is_same(one, two) and not (upstream is not None and one.dtype == np.bool_)  # which gradients there are
+    }
+    if unchanged and are_of_other_values(unchanged, call, inputs, index, other, upstream):
         raise Fault(
             Reason.STATE,
             f"with {other.how}, what {asked.compiler} compiled yields what it yielded before: it kept the values that "
@@ -189,14 +200,16 @@ def _require_results_kept(
     leaves: Sequence[Any], other: Sequence[Any], inputs: Sequence[torch.Tensor], asked: UnderTest
 ) -> None:
     owned = {_storage(each) for each in inputs} | {0}
-    kept = {_storage(each): number for number, each in enumerate(leaves) if _has_memory(each)}
     for each in other:
-        if _has_memory(each) and _storage(each) not in owned and _storage(each) in kept:
-            raise Fault(
-                Reason.STATE,
-                f"output{kept[_storage(each)]} of the first call is written by the second call of what "
-                f"{asked.compiler} compiled: both results are the same memory",
-            )
+        if not _has_memory(each) or _storage(each) in owned:
+            continue
+        for number, kept in enumerate(leaves):
+            if _has_memory(kept) and have_common_memory(kept, each):
+                raise Fault(
+                    Reason.STATE,
+                    f"output{number} of the first call is written by the second call of what {asked.compiler} "
+                    "compiled: both results are the same memory",
+                )
 
 
 def _has_memory(leaf: Any) -> bool:
@@ -208,7 +221,8 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:
-    return len(first) == len(second) and all(
-        one.dtype == two.dtype and one.shape == two.shape and np.array_equal(bits(one), bits(two))
-        for one, two in zip(first, second, strict=True)
-    )
+    return len(first) == len(second) and all(_is_same(one, two) for one, two in zip(first, second, strict=True))
+
+
+def _is_same(one: Array, two: Array) -> bool:
+    return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(bits(one), bits(two))

@@ -6,7 +6,7 @@ get their elements in the reverse order: positions stay within what they index, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 
 from optest.backends.torch_calls.calling import TorchCall
 from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.gradients import Draw, changeable, differentiated
 from optest.numerics import Array
 
 __all__ = ["OtherValues", "are_of_other_values", "is_taken_by_torch", "other_values"]
@@ -75,34 +76,57 @@ def _memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((1 + reach,), (1,))
 
 
-def is_taken_by_torch(call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues) -> bool:
-    """Whether torch on the CPU takes the other values."""
+def is_taken_by_torch(
+    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues, upstream: Draw | None
+) -> bool:
+    """Whether torch on the CPU takes the other values, and differentiates the call where there is ``upstream``."""
     try:
-        _by_torch(call, inputs, index, other)
+        _by_torch(call, inputs, index, other, upstream)
     except Exception:  # noqa: BLE001 - whatever torch raises, it does not take them
         return False
     return True
 
 
 def are_of_other_values(
-    first: Sequence[Array], call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues
+    results: Mapping[int, Array],
+    call: TorchCall,
+    inputs: Sequence[Array],
+    index: int,
+    other: OtherValues,
+    upstream: Draw | None,
 ) -> bool:
     """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
 
-    What is wrong for the first values, too, is no matter of what was kept: the comparison says so.
+    ``results`` are they, by their numbers. What is wrong for the first values, too, is no matter of what was kept: the
+    comparison says so. Nothing is known where torch on the CPU has no such kernel.
     """
-    with torch.no_grad():
-        plain, changed = call.on(on_cpu(inputs), _CPU)(), _by_torch(call, inputs, index, other)
-    found = zip(first, plain, changed, strict=False)
-    return any(_differ(one, two) and _is_nearly(array, one) for array, one, two in found)
+    try:
+        plain = _by_torch(call, inputs, index, None, upstream)
+        changed = _by_torch(call, inputs, index, other, upstream)
+    except _HAS_NOT:
+        return False
+    return any(
+        _differ(plain[number], changed[number]) and _is_nearly(array, plain[number])
+        for number, array in results.items()
+        if number < min(len(plain), len(changed))
+    )
 
 
-def _by_torch(call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues) -> list[Any]:
-    """What torch on the CPU yields with other values of one input."""
-    changed = on_cpu(inputs)
-    other.put(changed[index])
-    with torch.no_grad():
-        return call.on(changed, _CPU)()
+_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
+
+
+def _by_torch(
+    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues | None, upstream: Draw | None
+) -> list[Any]:
+    """What torch on the CPU yields, with other values of one input; its gradients stand behind that."""
+    tensors = on_cpu(inputs)
+    if other is not None:
+        other.put(tensors[index])
+    if upstream is None:
+        with torch.no_grad():
+            return call.on(tensors, _CPU)()
+    found = differentiated(call, lambda *given: call.on(changeable(call, given), _CPU)(), tensors, upstream)
+    return [*found.leaves, None, *found.dense(tensors)]
 
 
 def _is_nearly(array: Array, wanted: torch.Tensor) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
+import torch
 
 from optest.backends.torch_calls.calling import TorchCall
 from optest.spec import TensorSpec, TestCase
 from optest.spec.calls import TensorRef
 
-__all__ = ["UNWRITTEN", "has_overlap", "why_no_one_result"]
+__all__ = ["UNWRITTEN", "has_overlap", "have_common_memory", "why_no_one_result"]
 
 UNWRITTEN = frozenset(["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"])
 """Calls, by their last word, that return memory which nobody has written."""
@@ -74,3 +76,26 @@ def has_overlap(spec: TensorSpec) -> bool:
     for stride, size in steps:
         places = np.add.outer(places, np.arange(size) * stride).ravel()
     return len(np.unique(places)) < prod(size for _, size in steps)
+
+
+def have_common_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a byte belongs to both; large tensors that lie among each other are taken for such."""
+    first, last, another, last_of_other = *_bytes_from_to(one), *_bytes_from_to(other)
+    if last <= another or last_of_other <= first:
+        return False
+    if one.nbytes + other.nbytes > _MOST_LOOKED_AT:
+        return True
+    return bool(np.isin(_addresses(one), _addresses(other)).any())
+
+
+def _bytes_from_to(tensor: torch.Tensor) -> tuple[int, int]:
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def _addresses(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    width = tensor.element_size()
+    places: np.ndarray[Any, Any] = tensor.data_ptr() + np.arange(width)
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        places = np.add.outer(places, np.arange(size) * stride * width).ravel()
+    return places

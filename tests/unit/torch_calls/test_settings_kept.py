@@ -1,0 +1,87 @@
+"""What is set for all of torch stays as it is: a call that changes it decides what others compute."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch_kit import case, compiler_that, tensor, verdict
+
+from optest.backends.torch_calls.settings_kept import settings_kept
+from optest.spec import Fault, Reason, Status
+
+pytestmark = pytest.mark.torch
+
+ROWS = tensor((3, 40))
+NAMES = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda: torch.set_default_dtype(torch.float64),
+            "torch.get_default_dtype() was torch.float32, is torch.float64",
+        ),
+        (lambda: torch.set_default_device("meta"), "torch.get_default_device() was cpu, is meta"),
+        (lambda: torch.use_deterministic_algorithms(True), "torch.get_deterministic_debug_mode() was 0, is 2"),
+        (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "torch.get_num_threads() was "),
+    ],
+)
+def test_settings_that_a_compiled_call_changes_are_told_and_put_back(change: Callable[[], Any], told: str) -> None:
+    def changing(_: Any, results: Any) -> Any:
+        change()
+        return results
+
+    found = verdict(case("torch.exp(input0)", ROWS), compiler_that(f"optest_changes_{next(NAMES)}", changing))
+    assert found.reason is Reason.STATE, found
+    assert told in found.message
+
+
+def test_coarser_products_that_a_compiler_allows_itself_are_no_pass() -> None:
+    """Torch's switch widens the rule of products, and is the user's."""
+
+    def coarse(given: Any, _: Any) -> Any:
+        torch.set_float32_matmul_precision("medium")
+        return ((given[0].bfloat16() @ given[1].bfloat16()).float(),)
+
+    product = case("torch.matmul(input0, input1)", ROWS, tensor((40, 5)))
+    found = verdict(product, compiler_that("optest_coarse", coarse))
+    assert found.reason is Reason.STATE, found
+    assert "torch.get_float32_matmul_precision() was highest, is medium" in found.message
+
+
+@pytest.mark.parametrize("draw", [lambda: torch.rand(1), lambda: torch.manual_seed(0)])
+def test_random_numbers_that_a_compiled_call_draws_are_found(draw: Callable[[], Any]) -> None:
+    def drawing(_: Any, results: Any) -> Any:
+        draw()
+        return results
+
+    before = torch.get_rng_state()
+    found = verdict(case("torch.exp(input0)", ROWS), compiler_that(f"optest_draws_{next(NAMES)}", drawing))
+    torch.set_rng_state(before)
+    assert found.reason is Reason.STATE, found
+    assert "drew random numbers of torch, or seeded them" in found.message
+
+
+def test_a_refusal_is_told_though_settings_were_changed() -> None:
+    def refused() -> None:
+        with settings_kept("the call"):
+            torch.set_default_dtype(torch.float64)
+            raise Fault(Reason.UNSUPPORTED, "no kernel")
+
+    with pytest.raises(Fault, match="no kernel"):
+        refused()
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_settings_of_the_user_are_no_fault() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = verdict(case("torch.exp(input0)", ROWS), compiler_that("optest_leaves", lambda _, results: results))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found.status is Status.PASSED, found
