@@ -120,6 +120,8 @@ def _indexed(name: str) -> Calls:
     def calls(n: int, dtype: str) -> list[dict[str, Any]]:
         if name == "embedding":
             return [call(dtypes=[dtype, "int64"], weight=(n, 3), indices=(7,))]
+        if name == "index_select":
+            return [call({"dim": 1}, dtypes=[dtype, "int64"], input=(2, n), index=(n,))]
         if name == "gather":
             return [call({"dim": 1}, dtypes=[dtype, "int64"], input=(2, n), index=(2, n))]
         few = call({"dim": 1}, dtypes=[dtype, "int64", dtype], input=(2, n), index=(2, n), src=(2, n))
@@ -152,7 +154,7 @@ def _same(names: str, calls: Calls) -> dict[str, Calls]:
 CALLS: dict[str, Calls] = {
     **_same("logical_not neg abs sign exp log log1p expm1 sqrt rsqrt reciprocal sin cos tanh erf", _unary),
     **_same("floor ceil trunc relu leaky_relu sigmoid silu softplus elu hardswish", _unary),
-    **_same("add sub mul floor_divide remainder eq ne lt le gt ge maximum minimum", _binary),
+    **_same("add sub mul floor_divide remainder fmod eq ne lt le gt ge maximum minimum", _binary),
     **_same("logical_and logical_or logical_xor", _binary),
     **_same("sum mean prod logsumexp cumsum softmax log_softmax", _along_dim),
     **_same("max min amax amin argmax argmin all any", _along_dim),
@@ -200,6 +202,7 @@ CALLS: dict[str, Calls] = {
     "slice": _with({"dim": [1], "start": [0], "end": [-1], "step": [2]}, input=lambda n: (2, n + 1)),
     "pad": _with({"pad": [2, 3], "value": 0.5}, input=lambda n: (2, n)),
     "gather": _indexed("gather"),
+    "index_select": _indexed("index_select"),
     "scatter_add": _indexed("scatter_add"),
     "embedding": _indexed("embedding"),
     "topk": lambda n, dtype: [_alike(dtype, {"k": min(n, 5)}, input=(2, n))],

@@ -89,7 +89,8 @@ kernel("slice", "begins one later")(
 kernel("reshape", "column-major")(lambda call: np.reshape(call[0], call.right[0].shape, order="F"))
 kernel("permute", "not moved")(lambda call: np.reshape(call[0], call.right[0].shape))
 kernel("tile", "repeats elements")(lambda call: np.repeat(np.repeat(call[0], 2, 0), 2, 1))
-kernel("gather", "indices from 1")(lambda call: call.with_inputs(call[0], np.maximum(call[1] - 1, 0)))
+for _name in ("gather", "index_select"):
+    kernel(_name, "indices from 1")(lambda call: call.with_inputs(call[0], np.maximum(call[1] - 1, 0)))
 kernel("concat", "swaps operands")(lambda call: np.concatenate([call.inputs[1], call.inputs[0]], 1))
 kernel("where", "takes the first operand alone")(lambda call: np.broadcast_to(call[1], call.right[0].shape))
 
@@ -444,6 +445,7 @@ kernel("div", "floor is a ceiling")(
 )
 kernel("div", "floor is exact")(lambda call: _quotients(call) if call.attribute("rounding_mode") else None)
 kernel("remainder", "has the sign of C")(lambda call: np.fmod(wide(call[0]), wide(call[1])))
+kernel("fmod", "has the sign of the divisor")(lambda call: np.mod(wide(call[0]), wide(call[1])))
 kernel("remainder", "a divisor too much")(lambda call: wide(call.right[0]) + wide(call[1]))
 
 

@@ -133,6 +133,7 @@ def _of_movement() -> Iterator[Variant]:
     yield _new(kind, "permute", "not moved")
     yield _new(kind, "tile", "repeats elements")
     yield _new(kind, "gather", "indices from 1")
+    yield _new(kind, "index_select", "indices from 1")
     yield _new(kind, "concat", "swaps operands")
     yield _new(kind, "where", "takes the first operand alone")
     for op in ("flip", "broadcast_to", "embedding"):

@@ -75,6 +75,11 @@ def reductions() -> list[Node]:
         Node("ArgMin", DATA, {"axis": -2}),
         Node("CumSum", {"x": (3, 4)}, {"axis": 1}, later={"axis": 1}),
         Node("CumSum", {"x": (3, 4)}, {"axis": 0}, later={"axis": 1}, dtypes="int32"),
+        Node("CumSum", {"x": (3, 4)}, {"axis": 1, "exclusive": 1}, later={"axis": 1}),
+        Node("CumSum", {"x": (3, 4, 2)}, {"axis": -2, "reverse": 1}, later={"axis": 1}),
+        Node("CumSum", {"x": (3, 4)}, {"axis": 1, "exclusive": 1, "reverse": 1}, later={"axis": 1}, dtypes="int32"),
+        Node("ReduceProd", DATA, {"axes": (-1, 0)}, later={"axes": 1}),
+        Node("ReduceProd", DATA, {"axes": (1, 2), "keepdims": 0}, later={"axes": 1}, dtypes="int32"),
     ]
 
 
@@ -166,6 +171,9 @@ def movements() -> list[Node]:
         Node("Trilu", {"input": (4, 5)}),
         Node("Trilu", {"input": (4, 5)}, {"upper": 0, "k": -1}, later={"k": 1}),
         Node("Gather", {"data": (5, 3), "indices": (2, 4)}, dtypes="float32,int64"),
+        Node("Gather", {"data": (5, 3), "indices": (4,)}, {"axis": 1}, dtypes="float32,int32"),
+        Node("Gather", {"data": (2, 5, 3), "indices": (2, 4)}, {"axis": -2}, dtypes="int8,int64"),
+        Node("Gather", {"data": (5,), "indices": (2, 4)}, dtypes="float32,int64"),
         Node("GatherElements", elements, dtypes="float32,int64", generator=indices),
         Node("GatherElements", {"data": (3, 4), "indices": (3, 2)}, {"axis": 1}, dtypes="float32,int64"),
         Node("ScatterElements", {**elements, "updates": (2, 4)}, {"reduction": "add"}, dtypes="float32,int64,float32"),
@@ -188,6 +196,8 @@ def elementwise() -> list[Node]:
         Node("Clip", {"input": (3, 4)}, {"min": -3, "max": 5}, later={"min": 1, "max": 2}, dtypes="int64"),
         Node("Softplus", {"X": (3, 4)}, generator={"X": {"fill": "uniform", "low": -60.0, "high": 60.0}}),
         Node("Mod", {"A": (3, 4), "B": (4,)}, dtypes="int32", generator={"A": "randint", "B": whole}),
+        Node("Mod", {"A": (3, 4), "B": (4,)}, {"fmod": 1}, dtypes="int32", generator={"A": "randint", "B": whole}),
+        Node("Mod", {"A": (3, 4), "B": (4,)}, {"fmod": 1}),
         Node("Cast", {"input": (3, 4)}, {"to": "float16"}),
         Node("Swish", {"X": (3, 4)}, opset=24),
     ]

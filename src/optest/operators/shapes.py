@@ -69,13 +69,14 @@ def normalize_dim(dim: int, rank: int, name: str = "dim") -> int:
     return dim % size
 
 
-def reduced_dims(dims: Sequence[int] | None, rank: int) -> frozenset[int]:
+def reduced_dims(dims: int | Sequence[int] | None, rank: int) -> frozenset[int]:
     """Which dimensions a reduction removes; None and no dimension at all mean every one, as in torch.sum."""
-    if not dims:
+    if dims is None or dims == () or dims == []:
         return frozenset(range(rank))
-    normalized = [normalize_dim(dim, rank) for dim in dims]
+    stated = (dims,) if isinstance(dims, int) else dims
+    normalized = [normalize_dim(dim, rank) for dim in stated]
     if len(set(normalized)) < len(normalized):
-        raise UnfitArguments(f"dim is {list(dims)}, but should name each dimension once")
+        raise UnfitArguments(f"dim is {list(stated)}, but should name each dimension once")
     return frozenset(normalized)
 
 

@@ -89,6 +89,7 @@ _BINARY = (
     "mul",
     "floor_divide",
     "remainder",
+    "fmod",
     "pow",
     "maximum",
     "minimum",

@@ -53,8 +53,19 @@ def _random_sample(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
     return order[place].to(index)
 
 
+def _index_select(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """torch takes an index of one dimension: several are made one, and put in its place afterwards."""
+    source, index = tensors
+    if index.dim() < 2:
+        return torch.index_select(source, attributes["dim"], index)
+    dim = attributes["dim"] % max(source.dim(), 1)
+    found = torch.index_select(source, dim, index.flatten())
+    return found.reshape((*source.shape[:dim], *index.shape, *source.shape[dim + 1 :]))
+
+
 CALLS: dict[str, TorchCall] = {
     "gather": lambda tensors, attributes: torch.gather(tensors[0], attributes["dim"], tensors[1]),
+    "index_select": _index_select,
     "scatter_add": lambda tensors, attributes: torch.scatter_add(tensors[0], attributes["dim"], tensors[1], tensors[2]),
     "embedding": lambda tensors, attributes: functional.embedding(
         tensors[1], tensors[0], padding_idx=attributes.get("padding_idx")

@@ -58,15 +58,35 @@ def _dtype(attributes: Attributes) -> torch.dtype | None:
 
 
 def _prod(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    """torch takes one dimension or none: several are put into one, in front."""
     source, dim, keepdim = tensors[0], attributes.get("dim"), attributes.get("keepdim", False)
-    if dim is not None:
+    if isinstance(dim, tuple) and len(dim) == 1:
+        (dim,) = dim
+    if isinstance(dim, int):
         return torch.prod(source, dim=dim, keepdim=keepdim, dtype=_dtype(attributes))
-    product = torch.prod(source, dtype=_dtype(attributes))
-    return product.reshape((1,) * source.ndim) if keepdim else product
+    if not dim:
+        product = torch.prod(source, dtype=_dtype(attributes))
+        return product.reshape((1,) * source.ndim) if keepdim else product
+    rows = source.movedim(dim, tuple(range(len(dim)))).flatten(0, len(dim) - 1)
+    product = torch.prod(rows, dim=0, dtype=_dtype(attributes))
+    for place in sorted(each % source.ndim for each in dim) if keepdim else ():
+        product = product.unsqueeze(place)
+    return product
 
 
 def _cumsum(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
-    return torch.cumsum(tensors[0], dim=attributes["dim"], dtype=_dtype(attributes))
+    """ONNX's ways are put together: flipped for ``reverse``, one element late for ``exclusive``."""
+    source, dim = tensors[0], attributes["dim"]
+    if not (attributes.get("reverse") or attributes.get("exclusive")):
+        return torch.cumsum(source, dim=dim, dtype=_dtype(attributes))
+    row = source.reshape(source.shape or (1,))
+    if attributes.get("reverse"):
+        row = row.flip(dim)
+    if attributes.get("exclusive"):
+        size = row.shape[dim]
+        row = torch.cat([torch.zeros_like(row.narrow(dim, 0, min(size, 1))), row], dim).narrow(dim, 0, size)
+    total = torch.cumsum(row, dim=dim, dtype=_dtype(attributes))
+    return (total.flip(dim) if attributes.get("reverse") else total).reshape(source.shape)
 
 
 def _var(tensors: Tensors, attributes: Attributes) -> torch.Tensor:

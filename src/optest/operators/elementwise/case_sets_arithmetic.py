@@ -14,6 +14,7 @@ __all__ = [
     "add_samples",
     "div_samples",
     "floor_divide_samples",
+    "fmod_samples",
     "mul_samples",
     "pow_samples",
     "remainder_samples",
@@ -138,6 +139,12 @@ def floor_divide_samples() -> Iterator[Sample]:
 
 
 def remainder_samples() -> Iterator[Sample]:
+    yield from binary(_NUMBERS)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+
+
+def fmod_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)

@@ -7,7 +7,7 @@ import numpy as np
 from optest.operators.arrays import Array
 from optest.spec import Fault, Reason
 
-__all__ = ["floor_quotient", "floor_remainder", "trunc_quotient"]
+__all__ = ["floor_quotient", "floor_remainder", "trunc_quotient", "trunc_remainder"]
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
@@ -35,6 +35,13 @@ def floor_remainder(a: Array, b: Array) -> Array:
         return np.asarray(np.remainder(a, b))
     left = np.fmod(a, b)
     return np.where(_crosses(left, b), left + b, left)
+
+
+def trunc_remainder(a: Array, b: Array) -> Array:
+    """a - b·trunc(a / b), of the sign of a."""
+    if a.dtype.kind in "iu":
+        _require_divisor(b)
+    return np.asarray(np.fmod(a, b))
 
 
 def _crosses(left: Array, b: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, spec_of
 from optest.operators.elementwise.inference import infer_add, infer_number, infer_sub
 from optest.operators.elementwise.operands import meet
-from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, trunc_quotient
+from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, trunc_quotient, trunc_remainder
 from optest.operators.real_functions import spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import DType, Kind
@@ -18,6 +18,7 @@ __all__ = [
     "add_reference",
     "div_reference",
     "floor_divide_reference",
+    "fmod_reference",
     "mul_reference",
     "pow_reference",
     "remainder_reference",
@@ -105,6 +106,18 @@ def remainder_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
     infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
     _, a, b = meet(inputs)
     return (_with_room(floor_remainder, inputs, a, b),)
+
+
+@quiet
+def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """What the division towards zero leaves, with the sign of the dividend.
+
+    Raises:
+        Fault: BAD_CASE for an integer that is divided by 0.
+    """
+    infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
+    _, a, b = meet(inputs)
+    return (_with_room(trunc_remainder, inputs, a, b),)
 
 
 def _with_room(function: Callable[[Array, Array], Array], inputs: Inputs, a: Array, b: Array) -> Array:

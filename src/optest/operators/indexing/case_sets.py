@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from optest.operators.indexing.descriptors import INDEXED, SCATTERED, SORTED, TOPK
@@ -24,6 +25,7 @@ from optest.spec import Sample, Tier, dtype
 __all__ = [
     "embedding_samples",
     "gather_samples",
+    "index_select_samples",
     "scatter_add_samples",
     "sort_samples",
     "topk_samples",
@@ -98,6 +100,66 @@ def gather_samples() -> Iterator[Sample]:
     ]
     yield from refused(wrong)
     yield from _outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
+
+
+_IN_PLACE_OF_DIM = [
+    call({"dim": 0}, input=(5, 3), index=(2, 4)),
+    call({"dim": 1}, input=(4, 5), index=(2, 3)),
+    call({"dim": -1}, input=(2, 3, 4), index=(2, 1, 2)),
+    call({"dim": 1}, input=(2, 3, 4), index=(0, 2)),
+]
+"""In full checks alone: torch's operator does not take them."""
+
+
+def index_select_samples() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(5, 37), index=(9,)),
+        call({"dim": 0}, input=(7, 6), index=(11,)),
+        call({"dim": 1}, input=(2, 9, 5), index=(13,)),
+    ]
+    yield from _indexed(
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": _MOSTLY_SPECIAL}
+    )
+    inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
+    yield from variations("sizes", _of("input", ("float32",), inner))
+    yield from variations("attributes", _index_select_attributes())
+    yield from variations("attributes", _of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
+    yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
+    yield from variations("indices", [call({"dim": 0}, input=(_BEYOND_16_BITS, 2), index=(64,))])
+    yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(_BEYOND_16_BITS,))])
+    wrong = [
+        call({"dim": 2}, input=(3, 4), index=(3,)),
+        call({"dim": -3}, input=(3, 4), index=(3,)),
+        call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "float32")),
+        call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "int16")),
+    ]
+    yield from refused(wrong)
+    for each in _outside(call({"dim": 1}, input=(2, 5), index=(6,)), "index", [[0, 1, 2, 3, 4, 4]], 5):
+        yield replace(each, case={**each.case, "generator": {"index": _first_row(each.case["generator"]["index"])}})
+
+
+def _first_row(fill: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _data(fill["values"][0])
+
+
+def _index_select_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield call({"dim": dim}, input=(4, 5, 3), index=(2,))
+        yield call({"dim": dim}, input=(4, 5, 3), index=(17,))
+    for shape, dim, index in (
+        ((6,), 0, (9,)),
+        ((6,), 0, ()),
+        ((), 0, (1,)),
+        ((), -1, ()),
+        ((4, 5), 1, (0,)),
+        ((4, 5), 0, ()),
+        ((4, 0), 0, (3,)),
+        ((0, 5), 1, (3,)),
+        ((2, 7, 3, 2), 1, (5,)),
+        ((2, 3, 2, 4, 3), 3, (9,)),
+        ((1, 1), 0, (1,)),
+    ):
+        yield call({"dim": dim}, input=shape, index=index)
 
 
 def _gather_attributes() -> Iterator[dict[str, Any]]:

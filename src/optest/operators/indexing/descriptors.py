@@ -42,6 +42,22 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
     ),
     OperatorDescriptor(
+        name="index_select",
+        category="indexing",
+        signature="input, index -> out",
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=INDEXED,
+        infer=_INFER + "index_select",
+        reference=_REFERENCE + "index_select_reference",
+        samples=_SAMPLES + "index_select_samples",
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "special", "attributes", "indices", "refused", "outside"),
+        domain=_DOMAIN + "index_domain",
+        generator={"index": "randint"},
+        rule=_MOVED,
+        description="The slices of input along dim that index names, in its order; an index of several dimensions, "
+        "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
+    ),
+    OperatorDescriptor(
         name="scatter_add",
         category="indexing",
         signature="input, index, src -> out",

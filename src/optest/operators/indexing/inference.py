@@ -13,6 +13,7 @@ __all__ = [
     "index_domain",
     "infer_embedding",
     "infer_gather",
+    "infer_index_select",
     "infer_random_sample",
     "infer_scatter_add",
     "infer_sort",
@@ -36,6 +37,18 @@ def infer_gather(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
                     f"index is {format_shape(index.shape)}, but should be at most {most} at dimension {each}, as input"
                 )
     return (dense(source.dtype, index.shape),)
+
+
+def infer_index_select(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    _require_index(index, "index")
+    if not source.rank:
+        if index.elements != 1:
+            raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 element, as input has")
+        return (dense(source.dtype, ()),)
+    return (dense(source.dtype, (*source.shape[:dim], *_sizes(index.shape), *source.shape[dim + 1 :])),)
 
 
 def infer_scatter_add(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:

@@ -7,12 +7,18 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet, spec_of, widen
-from optest.operators.indexing.inference import infer_embedding, infer_gather, infer_scatter_add
+from optest.operators.indexing.inference import (
+    infer_embedding,
+    infer_gather,
+    infer_index_select,
+    infer_scatter_add,
+)
 from optest.spec import UnfitArguments
 
 __all__ = [
     "embedding_reference",
     "gather_reference",
+    "index_select_reference",
     "scatter_add_reference",
     "scatter_places",
 ]
@@ -26,6 +32,14 @@ def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
     rows = np.atleast_1d(array)
     places = scatter_places(rows.shape, np.atleast_1d(index), attributes["dim"])
     return (rows[places].reshape(index.shape),)
+
+
+def index_select_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array, index = np.asarray(inputs[0]), np.asarray(inputs[1])
+    (out,) = infer_index_select((spec_of(array), spec_of(index)), attributes)
+    rows, dim = np.atleast_1d(array), attributes["dim"]
+    _require_range(index, rows.shape[dim], "index")
+    return (rows.take(index.astype(np.int64), dim).reshape(out.shape),)
 
 
 def embedding_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:

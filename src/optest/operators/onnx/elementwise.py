@@ -47,11 +47,11 @@ def _softplus(_: Specs, __: Attributes) -> Call:
 
 def _mod(specs: Specs, attributes: Attributes) -> Call:
     if attributes["fmod"]:
-        raise UnfitArguments("fmod is 1, which is `op: torch.fmod`: remainder has the sign of the divisor")
+        return Call(operator="fmod")
     if input_of(specs, "A").dtype.kind is Kind.FLOAT:
         raise UnfitArguments(
-            "fmod is 0, but ONNX takes it of integers alone; of floats state `op: remainder`, or `op: torch.fmod`, "
-            "which is fmod 1"
+            "fmod is 0, but should be 1: ONNX takes 0 of integers alone; what has the sign of a float divisor is "
+            "`op: remainder`"
         )
     return Call(operator="remainder")
 
@@ -102,10 +102,10 @@ SPELLINGS = (
     ),
     Spelling(
         name="Mod",
-        operators=("remainder",),
+        operators=("remainder", "fmod"),
         signature="A, B -> C",
         meaning=_mod,
-        attributes=(flag("fmod", 0, "1 is refused: it is `torch.fmod`. With 0 ONNX takes integers alone."),),
+        attributes=(flag("fmod", 0, "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),),
     ),
     Spelling(
         name="Cast",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_exact, require_rank
-from optest.operators.shapes import Attributes, Specs, broadcast_shapes
+from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_exact
+from optest.operators.shapes import Attributes, Specs, broadcast_shapes, given
 from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
 
 __all__ = ["SPELLINGS"]
@@ -112,11 +112,16 @@ def _trilu(_: Specs, attributes: Attributes) -> Call:
 
 
 def _gather(specs: Specs, attributes: Attributes) -> Call:
-    """Rows of a matrix: embedding. Along other axes the catalogue has gather alone, whose index has all dimensions."""
-    require_rank(input_of(specs, "data"), "data", 2)
-    axis = axis_of(attributes["axis"], 2)
-    refuse("axis", axis, 0, "embedding takes rows; of elements along an axis it is `op: GatherElements`")
-    return Call(operator="embedding")
+    """Rows of a matrix are embedding's."""
+    rank = input_of(specs, "data").rank
+    axis = axis_of(attributes["axis"], rank)
+    if (rank, axis) == (2, 0):
+        return Call(operator="embedding")
+    if not given(specs, 1, "indices").rank:
+        raise UnfitArguments(
+            "indices is a scalar, which takes axis away; index_select keeps it, so give indices one dimension of 1"
+        )
+    return Call(operator="index_select", attributes={"dim": axis})
 
 
 def _gather_elements(_: Specs, attributes: Attributes) -> Call:
@@ -233,11 +238,11 @@ SPELLINGS = (
     ),
     Spelling(
         name="Gather",
-        operators=("embedding",),
+        operators=("embedding", "index_select"),
         signature="data, indices -> output",
         meaning=_gather,
         attributes=(_AXIS,),
-        description="Of rows of a matrix (axis 0 of two dimensions); negative indices are none of embedding's.",
+        description="Rows of a matrix (axis 0 of two dimensions) are embedding's; negative indices are refused.",
     ),
     Spelling(
         name="GatherElements",

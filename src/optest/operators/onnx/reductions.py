@@ -42,7 +42,7 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
         return Call(
             operator=operator,
             attributes={
-                "dim": _one_of(axes) if operator == "prod" else axes or None,
+                "dim": axes or None,
                 "keepdim": attributes["keepdims"],
                 **fixed,
                 **kept,
@@ -64,14 +64,6 @@ def _reduced(shape: Shape, axes: tuple[int, ...] | None) -> Shape:
     return tuple(shape[axis] for axis in axes if -rank <= axis < rank) if axes else shape
 
 
-def _one_of(axes: tuple[int, ...] | None) -> int | None:
-    if not axes:
-        return None
-    if len(axes) > 1:
-        raise UnfitArguments(f"axes is {list(axes)}, but should be one axis or none: prod takes no more, as torch's")
-    return axes[0]
-
-
 def _index_of(name: str, operator: str) -> Spelling:
     def meaning(_: Specs, attributes: Attributes) -> Call:
         refuse("select_last_index", attributes["select_last_index"], False, "any of several equal elements is right")
@@ -91,14 +83,13 @@ def _index_of(name: str, operator: str) -> Spelling:
 
 
 def _cumsum(specs: Specs, attributes: Attributes) -> Call:
-    for name in ("exclusive", "reverse"):
-        refuse(name, attributes[name], False, "cumsum adds up to each element and with it, from the front")
     x = input_of(specs, "x")
     require_dimensions(x, "x", 1)
     refuse_bool(x, "CumSum", "cumsum")
     dtype = x.dtype
     kept = {"dtype": dtype.name} if dtype.is_integer else {}
-    return Call(operator="cumsum", attributes={"dim": attributes["axis"], **kept})
+    ways = {name: attributes[name] for name in ("exclusive", "reverse")}
+    return Call(operator="cumsum", attributes={"dim": attributes["axis"], **ways, **kept})
 
 
 SPELLINGS = (
@@ -119,8 +110,8 @@ SPELLINGS = (
         meaning=_cumsum,
         attributes=(
             Attribute(name="axis", type="int", aliases=("dim",), description="Dimension along which it adds up."),
-            flag("exclusive", 0, "1 is refused."),
-            flag("reverse", 0, "1 is refused."),
+            flag("exclusive", 0, "Add up to each element without it."),
+            flag("reverse", 0, "Add up from the end."),
         ),
     ),
 )

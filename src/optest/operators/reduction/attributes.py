@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.spec import Attribute
 
-__all__ = ["DIMS", "EVERY_SET", "EXACT_SETS", "KEEPDIM", "ONE_DIM", "TOTAL_DTYPE"]
+__all__ = ["DIMS", "EVERY_SET", "EXACT_SETS", "KEEPDIM", "ONE_DIM", "ONE_OR_MORE_DIMS", "TOTAL_DTYPE"]
 
 DIMS = Attribute(
     name="dim",
@@ -12,6 +12,13 @@ DIMS = Attribute(
     default=None,
     aliases=("axis", "axes"),
     description="Dimensions to reduce; none means all.",
+)
+ONE_OR_MORE_DIMS = Attribute(
+    name="dim",
+    type="int|ints",
+    default=None,
+    aliases=("axis", "axes"),
+    description="Dimension to reduce, or several, which torch's own function does not take; none means all.",
 )
 ONE_DIM = Attribute(
     name="dim",

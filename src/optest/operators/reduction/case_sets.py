@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 _HALVES = ("float32", "float16", "bfloat16")
+_SEVERAL = ([0, 1], [-1, 0], [2, 1], [0, 1, 2])
 DIMS_OF_THREE = (0, 1, -1, -2, -3, [0, 1], [-1, 0], [2, 1], [0, 1, 2], None)
 
 
@@ -238,6 +239,8 @@ def prod_samples() -> Iterator[Sample]:
     nearer = {"fill": "uniform", "low": 0.995, "high": 1.005}
     yield from variations("long", [call({"dim": -1}, generator=nearer, input=(2, 65536))], dtypes=("float32",))
     yield from many_rows({})
+    several = [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5)) for dim in _SEVERAL for keepdim in (False, True)]
+    yield from variations("attributes", several, dtypes=("float32", "int32"), tier=Tier.FULL)  # not in torch's words
     yield from _of_nothing_by_one_dim()
     yield from variations("empty", [call({"dim": 1}, input=(3, 0))], dtypes=("int32",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4))])
@@ -259,6 +262,7 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from standard(calls, variants, sized=_sized({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]
     yield from variations("attributes", [*dims, call({"dim": 0}, input=()), call({"dim": -1}, input=())])
+    yield from _ways_of_onnx()
     yield from _into_other_dtypes()
     for name in ("int8", "int16", "int32", "uint8", "int64"):  # beyond what they hold, and of int64 it wraps
         full = {"fill": "full", "value": dtype(name).max_int}
@@ -271,6 +275,17 @@ def cumsum_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call({"dim": 0}, input=(3, 0))])
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4))])
+
+
+def _ways_of_onnx() -> Iterator[Sample]:
+    """Full checks alone: who makes torch's operator has no such attributes."""
+    shapes = ((0, (33, 5)), (1, (3, 37)), (-1, (2, 3, 5)), (1, (2, 1025, 3)), (0, ()), (1, (3, 0)))
+    for exclusive, reverse in ((True, False), (False, True), (True, True)):
+        ways = {"exclusive": exclusive, "reverse": reverse}
+        calls = [call({"dim": dim, **ways}, input=shape) for dim, shape in shapes]
+        yield from variations("attributes", calls, dtypes=(*_HALVES, "int32"), tier=Tier.FULL)
+        specials = data(_rows_with_specials(), {"dim": 1, **ways})
+        yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 
 def dot_samples() -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_DIM, TOTAL_DTYPE
+from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_OR_MORE_DIMS, TOTAL_DTYPE
 from optest.operators.reduction.descriptors_extremes import EXTREMES
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
@@ -59,7 +59,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         category="reduction",
         signature="input -> out",
         aliases=("reduce_prod",),
-        attributes=(ONE_DIM, KEEPDIM, TOTAL_DTYPE),
+        attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "prod",
         reference=_REFERENCE + "prod_reference",
@@ -69,7 +69,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="optest.operators.reduction.inference:factors",
         rule=Rule(kind=RuleClass.COMPOSED, source="docs/operators.md#prod", formula="(n − 1)·|y|"),
-        description="Product over a dimension or all; integers and bool multiply in int64 and wrap there.",
+        description="Product over dimensions; integers and bool multiply in int64 and wrap there.",
     ),
     OperatorDescriptor(
         name="cumsum",
@@ -79,6 +79,18 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         attributes=(
             Attribute(name="dim", type="int", aliases=("axis",), description="Dimension along which it adds up."),
             TOTAL_DTYPE,
+            Attribute(
+                name="exclusive",
+                type="bool",
+                default=False,
+                description="Add up to each element without it, as ONNX can; torch has no such attribute.",
+            ),
+            Attribute(
+                name="reverse",
+                type="bool",
+                default=False,
+                description="Add up from the end, as ONNX can; torch has no such attribute.",
+            ),
         ),
         dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
         infer=_INFER + "cumsum",
@@ -90,7 +102,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         rule=Rule(
             kind=RuleClass.ACCUMULATE,
             source=SUMS,
-            formula="terms of element k are the first k elements; 4k of them",
+            formula="terms of element k are the k elements that it adds up; 4k of them",
         ),
         description="Sum of the elements up to each one along a dimension; integers and bool add up in int64 and wrap.",
     ),

@@ -17,7 +17,7 @@ from optest.operators.arrays import (
     sum_over,
 )
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
-from optest.operators.reduction.references import Rows, as_asked, rows_of
+from optest.operators.reduction.references import Rows, as_asked, rows_of, scanned
 from optest.operators.shapes import (
     normalize_dim,
     reduced_dims,
@@ -68,11 +68,10 @@ def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
     x = magnitudes(inputs[0]) if np.iscomplexobj(inputs[0]) else as_float64(inputs[0])
     row = x.reshape(x.shape or (1,))
     dim = normalize_dim(attributes["dim"], x.ndim)
-    places = np.arange(1.0, row.shape[dim] + 1.0)
-    k = np.expand_dims(places, tuple(range(1, row.ndim - dim)))
+    k = scanned(np.ones_like(row), dim, attributes)
     repeats = growth_of_sum(row, float(row.shape[dim]), (dim,))[1] > row.shape[dim]
-    count = np.broadcast_to(np.where(repeats, np.maximum(k * k, 4.0 * k), 4.0 * k), row.shape)
-    absolute, squared = np.abs(row).cumsum(dim), (row * row).cumsum(dim)
+    count = np.where(repeats, np.maximum(k * k, 4.0 * k), 4.0 * k)
+    absolute, squared = scanned(np.abs(row), dim, attributes), scanned(row * row, dim, attributes)
     return (Terms(absolute.reshape(x.shape), squared.reshape(x.shape), count.reshape(x.shape)),)
 
 

@@ -45,9 +45,9 @@ def infer_sum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
 
 
 def infer_prod(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool are multiplied in int64, or the dtype that is asked for; one dimension, or all of them."""
+    """Integers and bool are multiplied in int64, or the dtype that is asked for."""
     spec = given(specs, 0, "input")
-    return (dense(_total_dtype(spec, attributes), _reduced_by_one(spec, attributes)),)
+    return (dense(_total_dtype(spec, attributes), _reduced(spec, attributes)),)
 
 
 def infer_mean(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
@@ -89,7 +89,7 @@ def infer_max(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
         return (dense(spec.dtype, ()),)
     dim = normalize_dim(attributes["dim"], spec.rank)
     _refuse_nothing(spec, range(spec.rank)[dim : dim + 1])
-    shape = _reduced_by_one(spec, attributes)
+    shape = _reduced(spec, attributes)
     return (dense(spec.dtype, shape), dense(_INT64, shape))
 
 
@@ -101,7 +101,7 @@ def infer_argmax(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     dim = attributes.get("dim")
     removed = range(spec.rank) if dim is None else range(spec.rank)[(at := normalize_dim(dim, spec.rank)) : at + 1]
     _refuse_nothing(spec, removed)
-    return (dense(_INT64, _reduced_by_one(spec, attributes)),)
+    return (dense(_INT64, _reduced(spec, attributes)),)
 
 
 def infer_truth(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
@@ -156,9 +156,7 @@ _SMALL = Interval(low=-9, high=9, avoid=1)
 def terms_of_reduction(specs: Specs, attributes: Attributes) -> int:
     """How many elements one result is made of."""
     spec = given(specs, 0, "input")
-    dim = attributes.get("dim")
-    dims = (dim,) if isinstance(dim, int) else dim
-    return prod(spec.shape[each] for each in reduced_dims(dims, spec.rank) if spec.rank)
+    return prod(spec.shape[each] for each in reduced_dims(attributes.get("dim"), spec.rank) if spec.rank)
 
 
 def terms_of_scan(specs: Specs, attributes: Attributes) -> int:
@@ -172,16 +170,7 @@ def terms_of_dot(specs: Specs, _attributes: Attributes) -> int:
 
 
 def _reduced(spec: TensorSpec, attributes: Attributes) -> Shape:
-    return _without(spec, reduced_dims(attributes.get("dim"), spec.rank), attributes)
-
-
-def _reduced_by_one(spec: TensorSpec, attributes: Attributes) -> Shape:
-    """For a ``dim`` that is one integer; None is all of them."""
-    dim = attributes.get("dim")
-    return _without(spec, reduced_dims(None if dim is None else (dim,), spec.rank), attributes)
-
-
-def _without(spec: TensorSpec, dims: Collection[int], attributes: Attributes) -> Shape:
+    dims = reduced_dims(attributes.get("dim"), spec.rank)
     if attributes.get("keepdim"):
         return tuple(1 if i in dims else size for i, size in enumerate(spec.shape))
     return tuple(size for i, size in enumerate(spec.shape) if i not in dims)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -35,6 +34,7 @@ __all__ = [
     "norm_reference",
     "prod_reference",
     "rows_of",
+    "scanned",
     "sum_reference",
     "var_reference",
 ]
@@ -59,9 +59,7 @@ class Rows(NamedTuple):
 
 def rows_of(array: Array, attributes: Attributes) -> Rows:
     """Rows along ``dim``, which is None, one dimension or several; a scalar is a row of one."""
-    dim = attributes.get("dim")
-    stated: Sequence[int] | None = (dim,) if isinstance(dim, int) else dim
-    dims = tuple(sorted(reduced_dims(stated, array.ndim)))
+    dims = tuple(sorted(reduced_dims(attributes.get("dim"), array.ndim)))
     if not array.ndim:
         return Rows(array.reshape(1), (), False)
     kept = tuple(i for i in range(array.ndim) if i not in dims)
@@ -109,8 +107,20 @@ def cumsum_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...
     row = values if values.ndim else values.reshape(1)
     dim = normalize_dim(attributes["dim"], values.ndim)
     if values.dtype.kind in "biu":
-        return (in_asked_dtype(row.cumsum(dim, dtype=np.int64), attributes).reshape(values.shape),)
-    return (_float64(row.cumsum(dim)).reshape(values.shape),)
+        total = in_asked_dtype(scanned(row.astype(np.int64), dim, attributes), attributes)
+    else:
+        total = _float64(scanned(row, dim, attributes))
+    return (total.reshape(values.shape),)
+
+
+def scanned(row: Array, dim: int, attributes: Attributes) -> Array:
+    """Cumulative sums from the front, or with ``reverse`` from the end; with ``exclusive`` of what is before each."""
+    ordered = np.flip(row, dim) if attributes.get("reverse") else row
+    if attributes.get("exclusive"):
+        nothing = np.zeros_like(ordered.take([0], dim)) if ordered.shape[dim] else ordered
+        ordered = np.concatenate([nothing, ordered], dim).take(range(ordered.shape[dim]), dim)
+    total = ordered.cumsum(dim)
+    return np.flip(total, dim) if attributes.get("reverse") else total
 
 
 def as_asked(source: Any, attributes: Attributes) -> Array:

@@ -440,6 +440,15 @@ TABLE: dict[str, dict[str, Fault]] = {
             lambda a, b: np.where(np.remainder(a, b) == 0, b, np.remainder(a, b))
         ),
     },
+    "fmod": {
+        "sign of the divisor": asked(np.remainder),
+        "integers with the sign of the divisor": on_integers(lambda _, a, b: np.remainder(a, b)),
+        "by the quotient": asked(lambda a, b: a - np.trunc(a / b) * b),
+        "operands swapped": asked(lambda a, b: np.fmod(b, a)),
+        "NaN for an infinite divisor": asked(lambda a, b: np.where(np.isinf(b), np.nan, np.fmod(a, b))),
+        "0 for a zero divisor": asked(lambda a, b: np.where(b == 0, 0, np.fmod(a, b))),
+        "uint8 as int8": _unsigned_reinterpreted("fmod"),
+    },
     "pow": {
         "exp and log": asked(lambda a, b: np.exp(b * np.log(a))),
         "of the magnitude": asked(lambda a, b: np.exp2(b * np.log2(np.abs(a)))),

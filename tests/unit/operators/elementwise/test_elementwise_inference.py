@@ -16,7 +16,7 @@ from optest.spec import TensorSpec, UnfitArguments, dtype
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
 SHAPES: tuple[tuple[int, ...], ...] = ((3, 1), (4,), (), (3, 4), (0,), (2, 1, 4))
 BINARY = (
-    *("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "lt", "ge"),
+    *("add", "sub", "mul", "div", "floor_divide", "remainder", "fmod", "pow", "maximum", "minimum", "eq", "lt", "ge"),
     *("logical_and", "logical_xor", "bitwise_and", "bitwise_or"),
 )
 UNARY = (

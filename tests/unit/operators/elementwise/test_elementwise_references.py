@@ -82,6 +82,7 @@ def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
 
 CALLS: list[tuple[str, int, dict[str, Any]]] = [
     *((name, 2, {}) for name in ("add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum")),
+    ("fmod", 2, {}),
     *((name, 2, {}) for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")),
     *((name, 1, {}) for name in ("neg", "abs", "sign", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal")),
     *((name, 1, {}) for name in ("sin", "cos", "tanh", "erf", "floor", "ceil", "round", "trunc", "logical_not")),
@@ -121,14 +122,14 @@ def test_special_values_as_torch(operator: str, count: int, attributes: dict[str
     if operator in ("silu", "gelu", "hardswish", "softplus", "elu", "erf"):  # torch loses what cancels in the tail
         with np.errstate(invalid="ignore"):
             close |= np.abs(got - want) <= 1e-14
-    if operator == "remainder":  # fmod of 1e30 and 1e-30 is not exact in torch's vectors
+    if operator in ("remainder", "fmod"):  # fmod of 1e30 and 1e-30 is not exact in torch's vectors
         close |= np.abs(np.broadcast_arrays(*inputs)[0]) > 1e15
     assert close.all(), [(index, got[tuple(index)], want[tuple(index)]) for index in np.argwhere(~close)]
 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", INTEGERS)
-@pytest.mark.parametrize("operator", [call[0] for call in CALLS[:18]] + ["bitwise_and", "bitwise_or", "bitwise_xor"])
+@pytest.mark.parametrize("operator", [call[0] for call in CALLS[:19]] + ["bitwise_and", "bitwise_or", "bitwise_xor"])
 def test_integers_as_torch(operator: str, name: str) -> None:
     entry = dtype(name)
     rng = np.random.default_rng(5)

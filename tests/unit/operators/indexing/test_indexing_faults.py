@@ -272,6 +272,17 @@ SPECIFIC: dict[tuple[str, str], Fault] = {
     ("gather", "first row's indices for all"): with_index(
         "gather", lambda index, size: np.broadcast_to(index[:1], index.shape)
     ),
+    ("index_select", "first dim"): with_attributes("index_select", dim=0),
+    ("index_select", "negative dim is 0"): with_attributes("index_select", dim=lambda dim: max(dim, 0)),
+    ("index_select", "off by one"): with_index("index_select", lambda index, size: (index + 1) % size),
+    ("index_select", "last index clamped"): with_index(
+        "index_select", lambda index, size: np.minimum(index, max(size - 2, 0))
+    ),
+    ("index_select", "sorted"): with_index("index_select", lambda index, size: np.sort(index, axis=None)),
+    ("index_select", "8-bit indices"): with_index("index_select", lambda index, size: index & 0xFF),
+    ("index_select", "16-bit indices"): with_index("index_select", lambda index, size: index & 0xFFFF),
+    ("index_select", "indices not checked"): wrapped_indices,
+    ("index_select", "-0 lost"): negative_zero_lost,
     ("embedding", "off by one"): with_index("embedding", lambda index, size: (index + 1) % size),
     ("embedding", "last row never"): with_index("embedding", lambda index, size: np.minimum(index, max(size - 2, 0))),
     ("embedding", "indices not checked"): wrapped_indices,
@@ -332,7 +343,7 @@ SPECIFIC: dict[tuple[str, str], Fault] = {
 }
 
 
-OPERATORS = ("gather", "scatter_add", "embedding", "topk", "sort")
+OPERATORS = ("gather", "index_select", "scatter_add", "embedding", "topk", "sort")
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
@@ -394,7 +405,7 @@ def test_a_sum_in_another_order_is_right() -> None:
     assert unexpected("scatter_add", backwards) == []
 
 
-@pytest.mark.parametrize("operator", ["gather", "scatter_add", "embedding"])
+@pytest.mark.parametrize("operator", ["gather", "index_select", "scatter_add", "embedding"])
 def test_indices_outside_have_to_be_refused(operator: str) -> None:
     found = found_by(operator, wrapped_indices)
     assert sum("/outside/" in name for name in found) == 4

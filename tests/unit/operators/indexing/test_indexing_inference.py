@@ -65,6 +65,19 @@ def test_gather(shape: Shape, index: Shape, name: str, dim: int) -> None:
     )
 
 
+@given(SHAPES, SHAPES, INDEX_NAMES, DIMS)
+@example((), (1,), "int64", 0)
+@example((), (), "int32", -1)
+@example((3, 4), (), "int64", 1)
+@many
+def test_index_select(shape: Shape, index: Shape, name: str, dim: int) -> None:
+    filled = tuple(max(size, 1) for size in shape)
+    kept = index[:1]  # torch takes one dimension
+    assert inferred("index_select", spec(filled), spec(kept, name), dim=dim) == asked(
+        lambda: torch.index_select(zeros(filled), dim, zeros(kept, name))
+    )
+
+
 @given(SHAPES, st.data())
 @many
 def test_gather_of_what_fits(shape: Shape, data: st.DataObject) -> None:

@@ -98,6 +98,24 @@ def test_gather_and_scatter_add_as_torch(sizes: list[int], data: st.DataObject) 
         same(found, wanted)
 
 
+@pytest.mark.torch
+@given(SIZES, st.data())
+@many
+def test_index_select_as_torch(sizes: list[int], data: st.DataObject) -> None:
+    dim = data.draw(st.integers(-len(sizes), len(sizes) - 1))
+    index = np.array(data.draw(st.lists(st.integers(0, sizes[dim] - 1), max_size=6)), np.int64)
+    index = index.astype(data.draw(st.sampled_from((np.int64, np.int32))))
+    array = strided(drawn(tuple(sizes), data.draw(st.sampled_from(TORCH))))
+    same(expected("index_select", array, index, dim=dim), by_torch("index_select", array, index, dim=dim))
+
+
+def test_an_index_of_several_dimensions_puts_them_in_place_of_dim() -> None:
+    array, index = drawn((4, 5, 3), "float16"), np.array([[0, 4, 4], [1, 0, 2]])
+    same(expected("index_select", array, index, dim=1), [array[:, index]])
+    same(expected("index_select", array, index[:, :2] % 3, dim=-1), [array[..., index[:, :2] % 3]])
+    same(expected("index_select", array, np.array(2), dim=0), [array[2:3]])
+
+
 def test_scatter_add_is_the_definition() -> None:
     array, src = drawn((4, 5), "float64"), drawn((6, 7), "float64", 1)
     index = np.random.default_rng(2).integers(0, 4, (6, 3))
@@ -125,7 +143,7 @@ def test_embedding_is_rows() -> None:
     same(expected("embedding", weight, np.array(3)), [weight[3]])
 
 
-@pytest.mark.parametrize("operator", ["gather", "scatter_add", "embedding"])
+@pytest.mark.parametrize("operator", ["gather", "index_select", "scatter_add", "embedding"])
 @pytest.mark.parametrize("value", [-1, 3, 2**31])
 def test_indices_outside_are_refused_with_their_place(operator: str, value: int) -> None:
     array, index = np.zeros((3, 2)), np.array([[0, 1], [2, value]])

@@ -21,7 +21,7 @@ NAN, INF = math.nan, math.inf
 
 FLOATING = ("sum", "mean", "prod", "var", "norm", "logsumexp", "amax", "amin", "max", "min")
 EVERY = (*FLOATING, "argmax", "argmin", "all", "any")
-ONE_DIM = ("prod", "max", "min", "argmax", "argmin")
+ONE_DIM = ("max", "min", "argmax", "argmin")
 
 
 def reference(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
@@ -85,6 +85,25 @@ def test_integers_against_torch(name: str, kind: str) -> None:
         x[0] = 0
         x[1, :3] = info.max if info else 1
         same(reference(name, x, dim=0), by_torch(name, x, dim=0))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_running_sums_that_torch_has_no_name_for(exclusive: bool, reverse: bool) -> None:
+    x = np.arange(1.0, 5.0)
+    wanted = {
+        (False, False): [1.0, 3.0, 6.0, 10.0],
+        (True, False): [0.0, 1.0, 3.0, 6.0],
+        (False, True): [10.0, 9.0, 7.0, 4.0],
+        (True, True): [9.0, 7.0, 4.0, 0.0],
+    }
+    ways = {"exclusive": exclusive, "reverse": reverse}
+    assert reference("cumsum", x, dim=0, **ways)[0].tolist() == wanted[exclusive, reverse]
+    for shape, dim in (((3, 5), 0), ((2, 3, 4), -1), ((), 0), ((3, 0), 1), ((0, 3), 1)):
+        drawn = np.random.default_rng(4).standard_normal(shape)
+        for each in (np.asarray(drawn), np.asarray(drawn * 9).astype(np.int8), np.asarray(drawn > 0)):
+            same(reference("cumsum", each, dim=dim, **ways), by_torch("cumsum", each, dim=dim, **ways))
 
 
 @pytest.mark.torch
