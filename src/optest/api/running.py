@@ -286,6 +286,7 @@ class _Lanes:
             answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
         )
         first = WorkerProcess(options, "worker-0")
+        interruption.ends(first)  # who loads a framework for minutes, too
         try:
             first.start()
         except NotInWorker as error:

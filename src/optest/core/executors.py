@@ -12,10 +12,15 @@ from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.groups import brings_code, is_small
 from optest.core.keeping import execute_and_keep
+from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
 from optest.spec import TestCase
 
-__all__ = ["Executor", "InProcess"]
+__all__ = ["Closed", "Executor", "InProcess"]
+
+
+class Closed(InternalError):
+    """An executor that another thread has closed, which is how a run is ended from there."""
 
 
 class Executor(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import signal
 import threading
@@ -12,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from types import FrameType
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.border import UserInterrupt
-from optest.core.executors import Executor
+from optest.core.executors import Closed, Executor
 from optest.core.expectations import after_attempts
 from optest.core.results import result_of
 from optest.core.runner import why_not_run
@@ -42,6 +43,9 @@ _TOGETHER_S = 0.02
 
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
+_SAME_WISH_S = 1.0
+"""Signals that follow each other so fast mean one thing: the second would strike while the first is obeyed."""
+
 
 class Listener(Protocol):
     """Hears what happens; whatever it raises is its own business and never ends a run."""
@@ -50,7 +54,8 @@ class Listener(Protocol):
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None: ...
 
-    def on_complete(self, summary: RunSummary) -> None: ...
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
+        """``results`` are all that were journaled; a run that was interrupted may not have told the last of them."""
 
 
 class Journaling(Protocol):
@@ -92,9 +97,18 @@ class Interruption:
     happened: bool = False
     running: list[Executor] = field(default_factory=list)
     """What :meth:`now` ends."""
+    _is_put_off: bool = False
+    _waits: bool = False
+    _raised_at: float = -math.inf
 
     def __call__(self) -> bool:
         return self.happened
+
+    def ends(self, executor: Executor) -> None:
+        """Let :meth:`now` end it, at once if that was asked already."""
+        self.running.append(executor)
+        if self.happened:
+            executor.close()
 
     def now(self) -> None:
         """End a run in another thread: its workers are killed, and what they were doing has no result."""
@@ -111,7 +125,10 @@ class Interruption:
 
         def remember(_number: int, _frame: FrameType | None) -> None:
             self.happened = True
-            raise UserInterrupt
+            if self._is_put_off:
+                self._waits = True
+            elif time.monotonic() > self._raised_at + _SAME_WISH_S:
+                self._raise()
 
         before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -119,6 +136,31 @@ class Interruption:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    @contextmanager
+    def after_this(self) -> Iterator[None]:
+        """A signal that comes while inside is raised afterwards: for steps that only make sense together."""
+        with self.put_off():
+            yield
+        if self._waits:
+            self._raise()
+
+    def _raise(self) -> NoReturn:
+        self._waits = False
+        self._raised_at = time.monotonic()
+        raise UserInterrupt
+
+    @contextmanager
+    def put_off(self) -> Iterator[None]:
+        """While inside, signals are only remembered: for ending what runs, which takes no longer than killing it.
+
+        Somebody who presses Ctrl-C twice would otherwise wait for the cases of all the workers that were left alive.
+        """
+        self._is_put_off = True
+        try:
+            yield
+        finally:
+            self._is_put_off = False
 
 
 class _Group(NamedTuple):
@@ -165,10 +207,10 @@ class Session:
                 self.journal.start(self.info)
                 self.listener.on_start(self.info)
                 for result in self.earlier.values():
-                    self._tell(result)
-                self.bad = 0  # --maxfail counts what this sitting finds
+                    self.results.append(result)
+                    self._tell(result, len(self.results))
                 self._run_all(self._remaining())
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Closed):
             interrupted = True
         except OptestError as error:
             self.failure = error
@@ -185,7 +227,7 @@ class Session:
             self.journal.end(summary)
         except OptestError as error:
             self.failure = self.failure or error
-        self.listener.on_complete(summary)
+        self.listener.on_complete(summary, self.results)
         return summary
 
     def _remaining(self) -> list[Execution]:
@@ -206,7 +248,7 @@ class Session:
             self._run_side_by_side(remaining)
             return
         executor = self.make_executor(0)
-        self.interruption.running.append(executor)
+        self.interruption.ends(executor)
         try:
             if self.choose is not None:
                 self._run_in_turn(self.choose(remaining), executor)
@@ -215,7 +257,8 @@ class Session:
             else:
                 self._run_in_turn(_one_by_one(remaining), executor)
         finally:
-            executor.close()
+            with self.interruption.put_off():
+                executor.close()
 
     def _run_in_turn(self, turns: Iterable[Turn], executor: Executor) -> None:
         """One execution after the other; a worker goes on with the next ones while this process records the outcome.
@@ -329,11 +372,12 @@ class Session:
                 if self._is_over():
                     return
         finally:
-            for future in futures:
-                future.cancel()
-            for executor in executors:
-                executor.close()
-            pool.shutdown(wait=True)
+            with self.interruption.put_off():
+                for future in futures:
+                    future.cancel()
+                for executor in executors:
+                    executor.close()
+                pool.shutdown(wait=True)
 
     def _run_one(
         self,
@@ -364,18 +408,30 @@ class Session:
     def _report_together(self, outcomes: Sequence[tuple[Execution, runner.Execution, int]]) -> None:
         """:meth:`_report` for each; a journal that takes several results at once gets them so."""
         results = [result for outcome in outcomes for result in self._results_of(*outcome)]
-        if isinstance(self.journal, JournalsSeveral):
-            self.journal.results_at_once(results)
-        else:
-            for result in results:
-                self.journal.result(result)
-        for result in results:
-            self._tell(result)
+        with self.interruption.after_this():
+            if isinstance(self.journal, JournalsSeveral):
+                self.journal.results_at_once(results)
+                self._count(results)
+            else:
+                for result in results:
+                    self._keep(result)
+        for count, result in enumerate(results, len(self.results) - len(results) + 1):
+            self._tell(result, count)
 
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
         for result in self._results_of(execution, outcome, attempts):
-            self.journal.result(result)
-            self._tell(result)
+            with self.interruption.after_this():
+                self._keep(result)
+            self._tell(result, len(self.results))
+
+    def _keep(self, result: CaseResult) -> None:
+        """What the journal holds counts, and nothing else."""
+        self.journal.result(result)
+        self._count([result])
+
+    def _count(self, results: Sequence[CaseResult]) -> None:
+        self.results.extend(results)
+        self.bad += sum(result.status in BAD_STATUSES for result in results)
 
     def _results_of(self, execution: Execution, outcome: runner.Execution, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
@@ -394,10 +450,8 @@ class Session:
                 repro=self.repro(case) if verdict.status is not Status.PASSED else "",
             )
 
-    def _tell(self, result: CaseResult) -> None:
-        self.results.append(result)
-        self.bad += result.status in BAD_STATUSES
-        self.listener.on_case_result(result, len(self.results) - 1, len(self.cases) * self.policy.rounds)
+    def _tell(self, result: CaseResult, count: int) -> None:
+        self.listener.on_case_result(result, count - 1, len(self.cases) * self.policy.rounds)
 
     def _is_over(self) -> bool:
         return bool(self.policy.maxfail) and self.bad >= self.policy.maxfail

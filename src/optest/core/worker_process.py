@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.endings import death, overtime
+from optest.core.executors import Closed
 from optest.core.expectations import excused
 from optest.core.groups import Groups, brings_code, is_small, split
 from optest.core.last_words import last_words
@@ -49,6 +50,9 @@ _REPORT_BYTES = 1 << 16
 _MOST_BYTES_AHEAD = 1 << 15
 """Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
 
+_DYING_S = 5.0
+"""How long a worker whose pipes are gone may take to end: the system may have much to take back."""
+
 _CATCH_UP_S = 2.0
 """How long an answer that nobody wants any more is waited for; a new worker takes longer to begin."""
 
@@ -80,6 +84,14 @@ class _Question(NamedTuple):
     groups: Groups
     nbytes: int = 0
     """Of the message, once it was sent."""
+
+
+class _Late(NamedTuple):
+    """A phase that took longer than it may."""
+
+    phase: Phase
+    allowed_s: float
+    took_s: float
 
 
 class WorkerProcess:
@@ -139,7 +151,7 @@ class WorkerProcess:
 
     def _execute(self, question: _Question, following: Sequence[_Question]) -> list[runner.Execution]:
         self._catch_up(question)
-        child, page = self.start()
+        child, page = self._started_now()
         began = time.monotonic()
         if self._ahead:
             self._ahead.popleft()
@@ -148,7 +160,7 @@ class WorkerProcess:
             try:
                 child.send(self._encoded(question.groups))
             except BrokenPipeError:
-                return self._died(child, page, question.groups, began)
+                return self._without_pipes(child, page, question.groups, began)
         self._ask_ahead(child, following)
         return self._outcomes(child, page, question.groups, began)
 
@@ -159,13 +171,11 @@ class WorkerProcess:
             try:
                 answer = child.receive(_until_next_look(page, groups, self._options.patience))
             except TimeoutError:
-                phase, since = page.read()
-                case = groups[_place(page, groups)][0]
-                if time.monotonic() < since + self._options.patience.allowance_s(phase, case):
-                    continue
-                return self._ended_by_deadline(child, page, groups)
+                if (late := self._late(page, groups)) is not None:
+                    return self._ended_by_deadline(child, page, groups, late)
+                continue
             if answer is None:
-                return self._died(child, page, groups, began)
+                return self._without_pipes(child, page, groups, began)
             try:
                 message = self._answer_to_this(answer)
                 executions = as_executions(message, groups)
@@ -258,12 +268,18 @@ class WorkerProcess:
         )
         return self._gone(child, page, groups, verdict, Phase.IDLE, 0.0)
 
-    def start(self) -> tuple[Child, PhasePage]:
-        """Return the running worker and its phase page, started if need be.
+    def start(self) -> None:
+        """Start the worker, unless it runs.
 
         Raises:
             NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver.
+            Closed: if that happened before, or happens meanwhile.
         """
+        with self._busy:
+            self._started_now()
+
+    def _started_now(self) -> tuple[Child, PhasePage]:
+        """The running worker and its phase page, started if need be."""
         if self._running is not None:
             return self._running
         self._require_open()
@@ -287,7 +303,7 @@ class WorkerProcess:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise InternalError(f"worker {self._name} was closed while a case was waiting for it")
+            raise Closed(f"worker {self._name} was closed while a case was waiting for it")
 
     def close(self) -> None:
         self._closed = True
@@ -304,10 +320,10 @@ class WorkerProcess:
         child.send(encode(self._hello()))
         try:
             answer = child.receive(_START_S)
+            returncode, signal = child.wait(_START_S) if answer is None else (0, None)
         except TimeoutError:
             raise UsageError(f"backend {self._options.driver} did not load in {_START_S:.0f} s") from None
         if answer is None:
-            returncode, signal = child.wait()
             how = f"with signal {signal_name(signal)}" if signal else f"with exit status {returncode}"
             raise UsageError(
                 f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.stderr_tail()}"
@@ -331,14 +347,28 @@ class WorkerProcess:
             bench=self._options.bench,
         )
 
-    def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups) -> list[runner.Execution]:
+    def _late(self, page: PhasePage, groups: Groups) -> _Late | None:
+        """What takes longer than it may, if anything does; the worker may go on while this is told."""
         phase, since = page.read()
-        ran_s = time.monotonic() - since
+        allowed_s = self._options.patience.allowance_s(phase, groups[_place(page, groups)][0])
+        took_s = time.monotonic() - since
+        return _Late(phase, allowed_s, took_s) if took_s >= allowed_s else None
+
+    def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups, late: _Late) -> list[runner.Execution]:
         child.write_traceback()
         child.kill()
-        allowed_s = self._options.patience.allowance_s(phase, groups[_place(page, groups)][0])
-        verdict = overtime(phase, allowed_s, child.stderr_tail())
-        return self._gone(child, page, groups, verdict, phase, ran_s)
+        verdict = overtime(late.phase, late.allowed_s, child.stderr_tail())
+        return self._gone(child, page, groups, verdict, late.phase, late.took_s)
+
+    def _without_pipes(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
+        """Its ends of the pipes are closed: it is dead, or foreign code closed them and may go on for ever."""
+        late = None
+        has_ended = _ends_in(child, _DYING_S)
+        while not has_ended and (late := self._late(page, groups)) is None:
+            has_ended = _ends_in(child, _until_next_look(page, groups, self._options.patience))
+        if late is not None:
+            return self._ended_by_deadline(child, page, groups, late)
+        return self._died(child, page, groups, began)
 
     def _died(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
         returncode, signal = child.wait()
@@ -368,6 +398,14 @@ class WorkerProcess:
             else self._alone(cases)
             for place, cases in enumerate(groups)
         ]
+
+
+def _ends_in(child: Child, timeout_s: float) -> bool:
+    try:
+        child.wait(timeout_s)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _place(page: PhasePage, groups: Groups) -> int:

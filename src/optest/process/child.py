@@ -77,10 +77,16 @@ class Child:
             if self._ended is None:
                 try:
                     self._ended = self._guard.end(timeout_s)
+                except TimeoutError:
+                    raise
                 except InternalError:  # the guard was killed, so nobody else ends the child
                     with suppress(ProcessLookupError):
                         os.kill(self.pid, signal.SIGKILL)
                     self._ended = _WITHOUT_ITS_GUARD
+                except BaseException:  # Ctrl-C: half of what the guard said may be lost, and it says it once
+                    self._ended = _WITHOUT_ITS_GUARD
+                    self._guard.close()
+                    raise
                 self._guard.close()
             return self._ended.returncode, self._ended.signal
 

@@ -87,12 +87,19 @@ _idle: list[Guard] = []
 
 def _take_guard() -> Guard:
     """An idle guard, else a new one; starting one takes 10 ms."""
-    while _idle:
-        guard = _idle.pop()
+    while (guard := _popped()) is not None:
         if guard.is_ours and guard.is_alive:
             return guard
         guard.close()
     return Guard()
+
+
+def _popped() -> Guard | None:
+    """Another thread may take the last one at any time."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return None
 
 
 def _give_back(guard: Guard) -> None:

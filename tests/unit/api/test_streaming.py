@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from optest.api import streaming
 from optest.api.collecting import collected
 from optest.api.streaming import CaseStream
 from optest.backends import BackendDriver, backend_manager
+from optest.errors import OptestError
 from optest.spec import RunSummary, Status, TestCase
 from optest.store import read_journal
 
@@ -128,3 +130,50 @@ def test_a_run_that_was_over_before_ctrl_c_was_not_interrupted(stream: CaseStrea
         stream.result(case)
     stream.close(at_once=True)
     assert not summary_of(stream).interrupted
+
+
+LOADS_SLOWLY = """\
+import sys, time
+from pathlib import Path
+from optest.backends import BackendDriver, backend_manager
+
+if "optest.core.worker" in sys.orig_argv:
+    Path(__file__).with_name("loading").touch()
+    time.sleep(600)
+
+class Slow(BackendDriver):
+    name = kind = "loads_slowly"
+
+    def run(self, case, inputs):
+        return [abs(inputs[0])]
+
+backend_manager.register(Slow(), replace=True)
+"""
+
+
+def test_ctrl_c_does_not_wait_for_a_framework_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "loads_slowly.py").write_text(LOADS_SLOWLY)
+    (tmp_path / "plan.yaml").write_text("cases:\n  - {op: abs, shapes: {input0: [3]}}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("OPTEST_PLUGINS", "loads_slowly")
+    options = {"runs_dir": str(tmp_path / "runs"), "backend": "loads_slowly"}
+    stream = CaseStream(collected(tmp_path / "plan.yaml", options))
+    told: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            stream.result(cases_of(stream)[0])
+        except OptestError as error:
+            told.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    ends = time.monotonic() + 200
+    while not (tmp_path / "loading").exists() and time.monotonic() < ends:
+        time.sleep(0.01)
+    closing = threading.Thread(target=lambda: stream.close(at_once=True), daemon=True)
+    closing.start()
+    for thread in (closing, asking):
+        thread.join(200)
+        assert not thread.is_alive()
+    assert "was closed" in str(told[0])

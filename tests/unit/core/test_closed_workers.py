@@ -74,6 +74,30 @@ def test_a_worker_that_still_loads_ends_at_once(slow: WorkerProcess, started: li
     assert [each.wait(0)[1] for each in started] == [9]
 
 
+def test_its_pipes_are_closed_by_one_thread_at_a_time(
+    slow: WorkerProcess, started: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who closes the number of a pipe once more closes another's file."""
+    thread, _ = asked_for(slow)
+    until(lambda: slow._running)
+    [child] = started
+    inside: list[int] = []
+    at_once: list[int] = []
+    close = child.close
+
+    def slowly() -> None:
+        inside.append(1)
+        at_once.append(len(inside))
+        time.sleep(0.1)
+        close()
+        inside.pop()
+
+    monkeypatch.setattr(child, "close", slowly)
+    slow.close()
+    thread.join(timeout=200)
+    assert at_once == [1] * len(at_once)
+
+
 def test_a_worker_that_is_closed_while_its_process_starts_does_not_stay(
     slow: WorkerProcess, started: list[Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:

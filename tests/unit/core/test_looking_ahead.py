@@ -44,7 +44,9 @@ class Diary(BackendDriver):
             os.kill(os.getpid(), 9)
         if what == "exits":
             os._exit(7)
-        if what == "hangs":
+        if what == "closes":
+            os.closerange(3, 1000)
+        if what in ("hangs", "closes"):
             time.sleep(600)
         if what == "lost":
             raise Fault(Reason.DEVICE_LOST, "gone")
@@ -175,15 +177,18 @@ def test_every_death_is_blamed_on_the_case_that_died_and_every_case_runs_once(
     assert seen(results) == seen(alone)
 
 
+@pytest.mark.parametrize("hangs", ["hangs1", "closes1"])
 def test_a_hang_is_the_fault_of_the_case_that_hangs_and_the_next_one_runs_once(
-    tmp_path: Path, worker: WorkerProcess
+    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
+    """Also where the backend closed the worker's pipes before, as daemons do: that is not the worker's end."""
+    monkeypatch.setattr(worker_process, "_DYING_S", 0.1)
     diary = tmp_path / "diary"
-    cases = cases_of(diary, ["right0", "hangs1", "right2", "right3"])
-    cases[1] = replace(cases[1], timeout_s=0.5)
+    cases = cases_of(diary, ["right0", hangs, "right2", "right3"])
+    cases[1] = replace(cases[1], timeout_s=1.0)
     results = run(worker, cases)
     assert [result.reason for result in results] == [None, Reason.DEADLINE, None, None]
-    assert diary.read_text().split() == ["right0", "hangs1", "right2", "right3"]
+    assert diary.read_text().split() == ["right0", hangs, "right2", "right3"]
 
 
 def test_a_thread_that_kills_the_worker_later_is_blamed_on_whoever_runs_then(
@@ -239,7 +244,10 @@ def test_another_case_than_the_one_that_was_promised_gets_its_own_answer(tmp_pat
     assert worker.execute(right).verdicts[0].status is Status.PASSED
 
 
-def test_what_was_promised_and_is_not_asked_for_is_passed_over(tmp_path: Path, worker: WorkerProcess) -> None:
+def test_what_was_promised_and_is_not_asked_for_is_passed_over(
+    tmp_path: Path, worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "_CATCH_UP_S", 200.0)  # a busy machine keeps a worker waiting
     cases = cases_of(tmp_path / "diary", ["right0", "right1", "wrong2", "right3", "wrong4"])
     first, *promised = [(case,) for case in cases]
     worker.execute(first, promised)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 
 from optest.backends import BackendDriver
 from optest.core import runner
+from optest.core.executors import Closed
 from optest.core.schedule import executions
-from optest.core.session import Policy, Session, resume_key
+from optest.core.session import Interruption, Policy, Session, resume_key
 from optest.core.wire import case_from_wire, case_to_wire
 from optest.errors import OptestError
 from optest.spec import (
@@ -99,7 +101,7 @@ class Heard:
         if index + 1 >= self.interrupt_after:
             raise KeyboardInterrupt
 
-    def on_complete(self, summary: RunSummary) -> None:
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
         self.lines.append("on_complete")
 
 
@@ -196,6 +198,71 @@ def test_interruption_leaves_a_whole_journal_and_reports() -> None:
     assert summary.exit_status == 130
     assert heard.lines[-2:] == ["end", "on_complete"]
     assert len(heard.results) == 2
+
+
+class Struck(Heard):
+    """Somebody presses Ctrl-C while the second result is written."""
+
+    completed: Sequence[CaseResult] = ()
+
+    def result(self, result: CaseResult) -> None:
+        super().result(result)
+        if len(self.results) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    def on_complete(self, summary: RunSummary, results: Sequence[CaseResult]) -> None:
+        self.completed = tuple(results)
+
+
+def test_what_is_journaled_when_ctrl_c_strikes_is_counted_and_reported() -> None:
+    cases = [case_named(name, size) for size, name in enumerate("abc", 1)]
+    session, heard = session_of(cases, Scripted({}), Struck())
+    summary = session.run()
+    assert (summary.finished, summary.interrupted) == (2, True)
+    assert isinstance(heard, Struck)
+    assert [each.id for each in heard.completed] == [each.id for each in heard.results] == ["a", "b"]
+
+
+def test_a_second_ctrl_c_leaves_no_executor_open() -> None:
+    """Who presses it twice would wait for the cases of the others."""
+
+    class Pressed(Scripted):
+        def close(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().close()
+
+    executors = [Pressed({}), Pressed({})]
+    session, heard = session_of([case_named("a"), case_named("b", 1)], executors[0], Heard(interrupt_after=1), jobs=2)
+    session.make_executor = lambda lane: executors[lane]
+    assert session.run().interrupted
+    assert [each.closed for each in executors] == [1, 1]
+    assert heard.lines[-2:] == ["end", "on_complete"]
+
+
+def test_signals_that_come_together_are_one_wish() -> None:
+    interruption = Interruption()
+    with interruption.watched():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert interruption.happened
+
+
+def test_an_executor_that_another_thread_closed_ends_the_run_as_ctrl_c_does() -> None:
+    class Ended(Scripted):
+        def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+            raise Closed("closed while a case was waiting")
+
+    session, _ = session_of([case_named("a")], Ended({}))
+    assert session.run().exit_status == 130
+    assert session.failure is None
+
+
+def test_an_executor_that_comes_after_the_end_was_asked_is_closed() -> None:
+    executor, interruption = Scripted({}), Interruption()
+    interruption.now()
+    interruption.ends(executor)
+    assert executor.closed == 1
 
 
 def test_a_full_disk_ends_the_run_and_keeps_what_was_written() -> None:

@@ -202,6 +202,27 @@ def test_a_child_that_ends_while_another_thread_kills_it_is_only_dead(
     assert [Path(file.name).read_bytes() for file in files] == [b""] * 8
 
 
+def test_ctrl_c_in_the_middle_of_what_a_guard_says_leaves_no_child(
+    child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is lost, and nobody can make sense of the rest."""
+
+    def broken_off(fd: int) -> None:
+        assert os.read(fd, 4)
+        raise KeyboardInterrupt
+
+    os.kill(child.pid, signal.SIGKILL)
+    with monkeypatch.context() as patch:
+        patch.setattr(guard_module, "read_fields", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            child.wait(200)
+    closer = threading.Thread(target=child.close, daemon=True)
+    closer.start()
+    closer.join(200)
+    assert not closer.is_alive()
+    assert child.wait(0) == (-signal.SIGKILL, signal.SIGKILL)
+
+
 def test_a_guard_is_not_closed_in_the_middle_of_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
     guard = guard_module.Guard()
     is_told, goes_on = threading.Event(), threading.Event()

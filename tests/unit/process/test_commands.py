@@ -215,6 +215,18 @@ def test_a_command_that_kills_its_guard_is_reported_and_the_next_runs(tmp_path: 
     assert quick(sh("echo on"), tmp_path).stdout_tail == "on\n"
 
 
+def test_the_last_idle_guard_is_taken_by_one_thread_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class JustTaken(list[object]):
+        """Another thread takes what is there between the look and the taking."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    monkeypatch.setattr(command, "_idle", JustTaken())
+    assert quick(sh("echo on"), tmp_path).stdout_tail == "on\n"
+    command._idle.pop().close()
+
+
 def test_a_guard_is_used_again(tmp_path: Path) -> None:
     quick(sh("true"), tmp_path)
     before = command._idle[-1].pid
