@@ -95,6 +95,8 @@ def calls(kind: str) -> list[TestCase]:
             heads,
             heads,
         ),
+        case("torch.addmm_(input0, input1, input2)", rows, tensor(kind, 12, 5), tensor(kind, 5, 16)),
+        case("torch.addmv_(input0, input1, input2, alpha=2)", row, tensor(kind, 16, 5), tensor(kind, 5)),
         case("torch.max(input0, dim=1)", rows),
         case("torch.cumsum(input0, dim=0)", rows),
         case("torch.sum(input0)", rows),

@@ -307,6 +307,39 @@ def test_random_results_are_not_compared() -> None:
     assert (found.reason, "random numbers" in found.message) == (Reason.UNSUPPORTED, True)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.result_type(input0, 1.0)",
+        "torch.promote_types(torch.float16, torch.float32)",
+        "torch.Tensor.element_size(input0)",
+        "torch.Tensor.type(input0)",
+        "torch.Tensor.__repr__(input0)",
+    ],
+)
+def test_what_is_said_of_dtypes_is_of_the_dtypes_as_they_are(text: str) -> None:
+    assert verdict(case(text, HALF)).status is Status.PASSED
+
+
+def test_objects_are_left_out() -> None:
+    found = verdict(case("torch.Tensor.__iter__(input0)", HALF))
+    assert (found.status, found.reason) == (Status.SKIPPED, Reason.UNSUPPORTED), found
+    assert "returns a tuple_iterator, which is nothing that can be compared" in found.message
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("torch.Tensor.data_ptr", "another place each time"),
+        ("torch.Tensor.__hash__", "another place each time"),
+        ("torch.Tensor.numpy", "hands out the memory of a tensor"),
+        ("torch.Tensor.untyped_storage", "hands out the memory of a tensor"),
+    ],
+)
+def test_addresses_and_memory_are_no_results(name: str, told: str) -> None:
+    assert told in (TorchBackend().unsupported(case(f"{name}(input0)", HALF)) or "")
+
+
 def test_an_unknown_name_is_an_error_of_its_case() -> None:
     with pytest.raises(Fault, match=r"did you mean torch\.softmax"):
         TorchBackend().unsupported(case("torch.softmaxx(input0)", HALF))

@@ -169,7 +169,8 @@ def _terms(
         found_for = in_float64(with_power_of_factors(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
-    absolute, squared, counts = made(torch.abs, 1), made(_squared, 2), made(_ones, 0)
+    absolute, squared = made(torch.abs, 1), made(_squared, 2)
+    counts = made(_own_ones if call.changes else _ones, 0)
     return [
         Terms(one, two, int(np.max(count, initial=0.0)))
         for one, two, count in zip(absolute, squared, counts, strict=True)
@@ -182,6 +183,11 @@ def _squared(tensor: torch.Tensor) -> torch.Tensor:
 
 def _ones(tensor: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=torch.float64).expand(tensor.shape)
+
+
+def _own_ones(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a call in place: torch writes into no repeated element."""
+    return _ones(tensor).clone(memory_format=torch.contiguous_format)
 
 
 def _drawn_as(

@@ -32,6 +32,9 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 _SETTINGS = ("_log_api_usage_once", "set_grad_enabled", "_set_grad_enabled", "manual_seed", "is_grad_enabled")
 """Calls that a trace of a model sweeps up beside its operators."""
 
+_ADDRESSES = ("__hash__", "_cdata", "const_data_ptr", "data_ptr")
+_MEMORY = ("__array__", "_typed_storage", "numpy", "storage", "typed_storage", "untyped_storage")
+
 
 class NoSuchCallable(LookupError):
     """A name that is nothing of torch's; the message proposes another one."""
@@ -52,6 +55,10 @@ def find(name: str) -> Callable[..., Any]:
     last = name.rpartition(".")[2]
     if last in _SETTINGS:
         raise NotAnOperator(f"{name} computes nothing")
+    if last in _ADDRESSES:
+        raise NotAnOperator(f"{name} says where something lies, which is another place each time")
+    if last in _MEMORY:
+        raise NotAnOperator(f"{name} hands out the memory of a tensor and computes nothing")
     found = _walk(name)
     if found is not None:
         if inspect.isclass(found):

@@ -80,7 +80,7 @@ def _results(call: TorchCall, rule: Rule | None, inputs: Sequence[Any], in_own_d
     notes: list[Any] = []
     if not in_own_dtype:
         results, notes = _in_float64(call, inputs, tensors, [shape for shape, _ in kinds])
-    if results is None:
+    if results is None or not any(_is_rounded(leaf) for leaf in results):
         with _refusal_told(call):
             results = _made(call, on_cpu(inputs))
         kinds = [(_shape(leaf), _dtype_of(leaf)) for leaf in results]
@@ -221,11 +221,28 @@ def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | 
     return None
 
 
+def _is_rounded(leaf: Any) -> bool:
+    """Whether float64 is nearer to the truth: words, truth values and integers say what a tensor is, its dtype, too."""
+    return isinstance(leaf, (torch.Tensor, float, complex))
+
+
 def _made(
     call: TorchCall, tensors: Sequence[torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype] | None = None
 ) -> list[Any]:
     with torch.no_grad():
-        return call.on(tensors, _CPU, dtypes=dtypes)()
+        leaves = call.on(tensors, _CPU, dtypes=dtypes)()
+    strange = next((leaf for leaf in leaves if not isinstance(leaf, _RESULTS)), None)
+    if strange is not None:
+        kind = type(strange)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        raise Fault(Reason.UNSUPPORTED, f"{call.call.function} returns a {name}, which is nothing that can be compared")
+    return leaves
+
+
+_RESULTS = (
+    torch.Tensor, bool, int, float, complex, str,
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme,
+)  # fmt: skip
 
 
 @contextmanager
