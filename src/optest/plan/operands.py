@@ -9,9 +9,19 @@ from typing import Any, TypeAlias
 from optest.errors import UnknownName
 from optest.plan.forms import Layout
 from optest.plan.statement import KnownOperator, Place, Statement, below
+from optest.plan.variants_in_words import variants_in_words
 from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
 
-__all__ = ["Indexed", "Layouts", "input_dtypes", "input_specs", "output_specs", "places_for", "read_layouts"]
+__all__ = [
+    "Indexed",
+    "Layouts",
+    "input_dtypes",
+    "input_specs",
+    "no_such_output",
+    "output_specs",
+    "places_for",
+    "read_layouts",
+]
 
 Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
 """By side and index: ``("input", 0)``."""
@@ -110,6 +120,17 @@ def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:
     return not signature.inputs[index].optional
 
 
+def _defined_for(operator: KnownOperator, names: Sequence[str]) -> str:
+    """What fits, and where one dtype was given to all inputs, how each is given its own."""
+    variants = [each for each in operator.descriptor.dtype_variants if len(each) == len(names)]
+    listed = f"defined for: {variants_in_words(variants or operator.descriptor.dtype_variants)}"
+    others = [each for each in variants if names[0] in each and len(set(each)) > 1]
+    if len(set(names)) > 1 or not others:
+        return listed
+    nearest = max(others, key=lambda each: each.count(names[0]))
+    return f"one for each input fits: {', '.join(nearest)}; {listed}"
+
+
 def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """A dtype for each input that is there, None if something is wrong."""
     operator = statement.operator
@@ -137,9 +158,8 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
         return None
     names = tuple(each.name for each in found)
     if not operator.admits(names) and "expects_error" not in statement.entry:
-        listed = "; ".join(", ".join(variant) for variant in operator.descriptor.dtype_variants)
         message = f"{operator.name} is not defined for ({', '.join(names)})"
-        statement.ledger.problem(place, message, f"defined for: {listed}")
+        statement.ledger.problem(place, message, _defined_for(operator, names))
         return None
     return found
 
@@ -267,16 +287,28 @@ def _misfit(statement: Statement, message: str) -> None:
 def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[TensorSpec]) -> None:
     name = statement.operator.name
     for (side, index), layout in layouts.items():
-        if side == "output" and index < len(inferred) and layout.shape != inferred[index].shape:
+        if side != "output":
+            continue
+        place = _shape_place(statement, (side, index))
+        if index >= len(inferred):
+            statement.ledger.problem(place, no_such_output(statement, index, len(inferred)))
+        elif layout.shape != inferred[index].shape:
             got, want = format_shape(layout.shape), format_shape(inferred[index].shape)
-            place = _shape_place(statement, (side, index))
             statement.ledger.problem(place, f"the shape of output{index} is {got}, but {name} makes {want}")
     if "dtypes" in statement.doubtful:
         return
     for index, (declared, place) in _output_dtypes(statement).items():
-        if index < len(inferred) and declared != inferred[index].dtype:
+        if index >= len(inferred):
+            statement.ledger.problem(place, no_such_output(statement, index, len(inferred)))
+        elif declared != inferred[index].dtype:
             want = inferred[index].dtype.name
             statement.ledger.problem(place, f"the dtype of output{index} is {declared}, but {name} makes {want}")
+
+
+def no_such_output(statement: Statement, index: int, count: int) -> str:
+    """What is wrong with a statement about an output that this case has not, though the operator may have it."""
+    outputs = "1 output" if count == 1 else f"{count} outputs"
+    return f"there is no output{index}: {statement.operator.name} makes {outputs} here"
 
 
 def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -> tuple[TensorSpec, ...]:
