@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = [
     "InternalError",
@@ -103,6 +104,11 @@ class PlanError(UsageError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that a person most likely meant, or None."""
+    return _nearest(name, tuple(known))
+
+
+@lru_cache(maxsize=1024)  # a plan may have the same slip in every case
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None

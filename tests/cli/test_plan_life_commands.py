@@ -62,6 +62,20 @@ def test_a_listing_has_priority_tags_and_key(optest: Shell, plan: Write) -> None
     assert optest("list", "operators", "--format", "plain").out.count("matmul") >= 1
 
 
+def test_operators_are_listed_by_name_and_word_and_other_flags_are_refused(optest: Shell) -> None:
+    listed = optest("list", "operators", "--op", "MatMul", "--op", "relu", "--json")
+    assert [row["name"] for row in json.loads(listed.out)] == ["relu", "matmul"]
+    listed = optest("list", "-k", "SoftMax and not log")
+    assert [line.split()[0] for line in listed.out.splitlines()] == ["softmax", "causal_softmax"]
+    assert optest("list", "operators", "-k", "nonsense").status == 5
+    for what, flag in (("operators", "--tag"), ("backends", "--op"), ("fills", "-k")):
+        refused = optest("list", what, flag, "x")
+        assert (refused.status, refused.err) == (
+            2,
+            f"optest: {flag} is not for a list of {what}; drop it, or list cases\n",
+        )
+
+
 def test_faults_of_included_products_name_file_and_line(optest: Shell, plan: Write, tmp_path: Path) -> None:
     (tmp_path / "inner.yaml").write_text(
         "cases:\n  - op: matmul\n    product:\n      m: [1, 2]\n      dtypes:\n        - float16\n        - int3\n"

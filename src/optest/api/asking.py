@@ -230,14 +230,9 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     """Hand the driver its options.
 
     Raises:
-        UsageError: for one that it does not take, which would be ignored without a word, and for an empty name of a
-            device or a compiler, as of a shell's variable that is not set: the CPU would answer for it.
+        UsageError: for one that it does not take, which would be ignored without a word.
     """
     options = driver_options(settings)
-    for name, default in (("torch_device", "cpu"), ("compile_backend", "eager")):
-        if settings[name] == "":
-            flag = f"--{name.replace('_', '-')} (OPTEST_{name.upper()})"
-            raise UsageError(f"{flag} is empty; state one, or leave it out, which asks {default}")
     for name in options:
         if name not in driver.options:
             flag = f"--{name.replace('_', '-')}"

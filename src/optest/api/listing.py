@@ -9,15 +9,17 @@ from typing import Any
 from optest.api import bootstrap
 from optest.backends import backend_manager
 from optest.backends.torch_calls.descriptors import CATEGORY
-from optest.errors import UnknownName, UsageError, nearest
+from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
-from optest.plan.select import glob_pattern
+from optest.plan.select import glob_pattern, parse_keyword
+from optest.settings import OPTIONS
 from optest.spec import OperatorDescriptor, TestCase
 
 __all__ = ["columns_of", "explain", "listing", "unknown_among"]
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
+_SELECT_NOTHING = ("runs_dir", "untrusted")
 _LISTED = 12
 """As many names are shown in an error."""
 
@@ -31,7 +33,10 @@ def listing(what: str | None, given: Mapping[str, Any], *, as_json: bool = False
     """
     bootstrap()
     what = what or ("cases" if any(given.get(name) for name in _NAME_CASES) else "operators")
+    _refuse_what_selects_cases(what, given)
     rows = list(_ROWS[what](given))
+    if not rows:
+        raise NothingSelected(f"no operator matches -k {given['keyword']!r}")
     if as_json:
         yield json.dumps(rows, indent=2)
         return
@@ -42,8 +47,24 @@ def _in_a_column(value: Any) -> Any:
     return ", ".join(value) if isinstance(value, list) else value
 
 
-def _operators(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _refuse_what_selects_cases(what: str, given: Mapping[str, Any]) -> None:
+    """A list that looks selected and is not would tell something wrong."""
+    if what == "cases":
+        return
+    taken = ("op", "keyword", *_SELECT_NOTHING) if what == "operators" else _SELECT_NOTHING
+    for option in OPTIONS:
+        if given.get(option.name) and option.name not in taken:
+            raise UsageError(f"{option.flags[-1]} is not for a list of {what}; drop it, or list cases")
+
+
+def _operators(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All operators, or those that ``--op`` or ``-k`` name, by an alias too."""
+    named = {name for each in given.get("op") or () for name in operators.meanings(each)}
+    is_wanted = parse_keyword(given["keyword"]) if given.get("keyword") else None
     for descriptor in operators:
+        words = " ".join((descriptor.name, *operators.other_names(descriptor), descriptor.category))
+        if (named and descriptor.name not in named) or (is_wanted and not is_wanted(words.casefold())):
+            continue
         yield {
             "name": descriptor.name,
             "signature": str(descriptor.tensors),

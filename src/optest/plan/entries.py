@@ -123,7 +123,8 @@ IncludeForm = Annotated[
         {"anyOf": [_FILE, _RENAMED, {"type": "array", "items": {"anyOf": [_FILE, _RENAMED]}, "minItems": 1}]}
     ),
 ]
-Name = Annotated[str, Field(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+_CONTROLS = r"\x00-\x1f\x7f-\x9f"
+Name = Annotated[str, Field(min_length=1, pattern=rf"^[^{_CONTROLS}]*[^\s{_CONTROLS}][^{_CONTROLS}]*$")]
 Version = Annotated[int, PlainValidator(forms.read_version), WithJsonSchema({"const": 1})]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 

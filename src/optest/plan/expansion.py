@@ -81,32 +81,35 @@ class _Names:
     """How the cases of a product are told apart: by what they compute, and by the axes that do not show in that."""
 
     product: Product
-    axes: tuple[int, ...]
-    """The axes that are named after the case's own name or identifier."""
-    is_named: bool
+    hidden: frozenset[int]
+    """The axes that are named after every case's own name or identifier."""
+    strided: tuple[Unit, ...] = ()
+    """Shapes of which some have strides, which an identifier does not show: named for the cases that have them."""
+    is_named: bool = False
 
     @classmethod
     def of(cls, product: Product) -> _Names:
         """A case with a ``name`` is told apart by all axes that its name does not hold."""
-        every = range(len(product.axes))
         own = next((unit.axes for unit in product.units if unit.target == ("name",)), ())
         if own or "name" in product.fixed:
-            return cls(product, tuple(axis for axis in every if axis not in own), is_named=True)
-        hidden = {axis for unit in product.units if not _shows(unit) for axis in unit.axes}
-        return cls(product, tuple(axis for axis in every if axis in hidden), is_named=False)
+            return cls(product, frozenset(range(len(product.axes))).difference(own), is_named=True)
+        hidden = frozenset(axis for unit in product.units if unit.target[0] not in SEEN for axis in unit.axes)
+        strided = (unit for unit in product.units if unit.target[0] == "shapes" and not hidden.issuperset(unit.axes))
+        return cls(product, hidden, tuple(unit for unit in strided if any(map(_has_strides, unit.values.values()))))
+
+    @property
+    def axes(self) -> frozenset[int]:
+        """The axes that a mark may name."""
+        return self.hidden.union(*[unit.axes for unit in self.strided])
 
     def mark(self, rows: Rows) -> str:
         """What is put after a name: ``square[m=64]`` or ``add[float32](2x3, 2x3) {seed=1}``."""
-        words = self.product.words(rows, self.axes)
+        strided = [unit.axes for unit in self.strided if _has_strides(unit.values[unit.rows_of(rows)])]
+        axes = sorted(self.hidden.union(*strided))
+        if not axes:
+            return ""
+        words = self.product.words(rows, axes)
         return f"[{words}]" if self.is_named else f" {{{words}}}"
-
-
-def _shows(unit: Unit) -> bool:
-    """Whether the identifier of a case tells the unit's values apart; it has shapes, but no strides."""
-    if unit.target[0] not in SEEN:
-        return False
-    layouts = unit.values.values() if unit.target[0] == "shapes" else ()
-    return not any(_has_strides(layout) for layout in layouts)
 
 
 def _has_strides(value: Layout | Mapping[str, Layout]) -> bool:

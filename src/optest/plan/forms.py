@@ -32,6 +32,7 @@ __all__ = [
     "read_xfail",
     "shown",
     "unknown_key",
+    "whole_number",
 ]
 
 _T = TypeVar("_T")
@@ -179,7 +180,8 @@ def read_shape(value: Any) -> Layout:
         return Layout(_sizes_of_text(value))
     if isinstance(value, dict):
         return _read_layout(value)
-    raise _wanted("shape", value, _SHAPE_FORM, hint="sizes stand in brackets" if value is None else "")
+    hint = "sizes stand in brackets" if value is None else whole_number(value)
+    raise _wanted("shape", value, _SHAPE_FORM, hint=hint)
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
@@ -189,13 +191,20 @@ def _sizes(value: list[Any]) -> tuple[int, ...]:
     return tuple(value)
 
 
+def whole_number(value: Any) -> str:
+    """The hint for ``1e5`` where an integer is wanted: YAML and Python read it as a float."""
+    is_whole = isinstance(value, float) and value.is_integer() and 0 <= value <= 2**53
+    return f"write {int(value)}" if is_whole else ""
+
+
 _NO_AXIS = "a word after $ is an axis of `product`, which the case does not have"
 
 
 def _size(value: Any, path: tuple[str | int, ...]) -> int:
     if type(value) is not int or not 0 <= value <= MAX_SIZE:
-        hint = _NO_AXIS if isinstance(value, str) and "$" in value else ""
-        raise _wanted(f"size {path[-1]} of the shape", value, "an integer of 0 or more", path=path, hint=hint)
+        hint = _NO_AXIS if isinstance(value, str) and "$" in value else whole_number(value)
+        should_be = "below 2^63" if type(value) is int and value > MAX_SIZE else "an integer of 0 or more"
+        raise _wanted(f"size {path[-1]} of the shape", value, should_be, path=path, hint=hint)
     return value
 
 

@@ -15,7 +15,7 @@ from optest.plan.request import CaseRequest
 from optest.plan.shared import Shared
 from optest.plan.source import Path
 from optest.plan.statement import Entry, KnownOperator, Ledger, Statement
-from optest.plan.tolerances import tolerance_layers
+from optest.plan.tolerances import check_outputs_of_tolerances, tolerance_layers
 from optest.spec import DEFAULT_PRIORITY, TestCase, UnfitArguments
 
 __all__ = ["Maker", "first_stated"]
@@ -68,6 +68,7 @@ class Maker:
         outputs = output_specs(statement, layouts, inputs, attributes)
         generator, arguments = arguments_of(statement, self.fills, inputs, outputs, attributes)
         rest = self.rest(statement)
+        check_outputs_of_tolerances(statement, len(outputs))
         if statement.operator.descriptor.rule is None:
             require_tolerance(statement, outputs, rest["tolerances"])
         if "backend_config" in statement.doubtful:

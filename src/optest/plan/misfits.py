@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.forms import Misfit, shown
+from optest.plan.forms import Misfit, shown, whole_number
 from optest.plan.source import Path, Source, format_path
 
 __all__ = ["nearest_key", "problem_at", "problems_at", "problems_of"]
@@ -117,7 +117,7 @@ _SHOULD_BE = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "string_too_short": "a word",
-    "string_pattern_mismatch": "text without control characters",
+    "string_pattern_mismatch": "text that is not blank, without control characters",
 }
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
@@ -160,6 +160,8 @@ def _hint(kind: str, path: Path, got: Any, source: Source) -> str:
         if text and "$" in text:
             return "put the values of the axis in quotes, or more text beside it"
         return f'write "{text}" in quotes if it is text' if text else ""
+    if kind in ("int_type", "int_from_float"):
+        return whole_number(got)
     if kind not in ("dict_type", "list_type", "typed_dict_type"):
         return ""
     last = path[-1] if path else ""

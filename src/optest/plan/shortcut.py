@@ -102,6 +102,7 @@ class Shortcut:
         if maker.make(first) is None or ledger.said > before:
             return None
         names = {f"{side}{index}" for side, index in read_layouts(first)} | _names_of_dtypes(product, first)
+        names |= _outputs_that_may_be_absent(operator, product)
         states_outputs = any(operator.knows(name) and operator.locate(name)[0] == "output" for name in names)
         return None if states_outputs else cls(operator, product, maker, first)
 
@@ -244,6 +245,16 @@ class Shortcut:
 def _input_of(argument: Argument) -> _Input:
     spec = argument.spec
     return argument, argument_text(argument), spec.dtype.name, format_shape(spec.shape)
+
+
+def _outputs_that_may_be_absent(operator: KnownOperator, product: Product) -> set[str]:
+    """The outputs that tolerances name, if some combinations may have fewer than others."""
+    tensors = operator.descriptor.tensors
+    if not tensors.optional_outputs and not tensors.variadic_output:
+        return set()
+    choices = [value for unit in product.units if unit.target == ("tolerance",) for value in unit.values.values()]
+    choices += [product.fixed["tolerance"]] if "tolerance" in product.fixed else []
+    return {name for choice in choices for name in choice.by_output}
 
 
 def _names_of_dtypes(product: Product, first: Statement) -> set[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.plan.forms import ToleranceChoice
+from optest.plan.operands import no_such_output
 from optest.plan.origins import where_key
 from optest.plan.shared import Shared
 from optest.plan.statement import Statement
 from optest.spec import Layer, ToleranceLayer
 
-__all__ = ["tolerance_layers"]
+__all__ = ["check_outputs_of_tolerances", "tolerance_layers"]
 
 
 def tolerance_layers(statement: Statement, shared: Shared) -> tuple[ToleranceLayer, ...]:
@@ -51,3 +52,18 @@ def _layers_of(
         else:
             seen.add(index)
             yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
+
+
+def check_outputs_of_tolerances(statement: Statement, count: int) -> None:
+    """A tolerance that the case states for an output has to have one: an operator may make fewer than it can.
+
+    ``count`` is the number of outputs, 0 if it is not known.
+    """
+    own: ToleranceChoice | None = statement.entry.get("tolerance")
+    if own is None or not count:
+        return
+    for name in own.by_output:
+        side, index = statement.operator.locate(name) if statement.operator.knows(name) else ("", 0)
+        if side == "output" and index >= count:
+            place = (*statement.path, "tolerance", name)
+            statement.ledger.problem(place, no_such_output(statement, index, count))

@@ -14,6 +14,8 @@ from optest.settings.variables import environment
 __all__ = ["Origin", "Settings", "Value", "resolve"]
 
 _OTHER_VARIABLES = ("OPTEST_PLUGINS",)
+_MAY_BE_EMPTY = ("keyword",)
+"""``-k ''`` selects everything, as it does for pytest."""
 
 
 class Origin(IntEnum):
@@ -64,7 +66,8 @@ def resolve(
     """Merge command line, environment, plan and defaults; None and () mean "not stated".
 
     Raises:
-        UsageError: for a value of the wrong type in the environment or an unknown ``OPTEST_`` variable.
+        UsageError: for a value of the wrong type in the environment, an unknown ``OPTEST_`` variable, or text that is
+            empty, as of a shell's variable that is not set: a default would stand for it, and nobody was told.
     """
     variables = environment() if variables is None else variables
     known = {option.env for option in OPTIONS} | set(_OTHER_VARIABLES)
@@ -74,7 +77,7 @@ def resolve(
             raise UsageError(f"environment variable {name} is unknown" + (f"; did you mean {near}?" if near else ""))
     return Settings(
         {
-            option.name: _in_range(option, _resolve_one(option, command_line or {}, plan or {}, plan_name, variables))
+            option.name: _checked(option, _resolve_one(option, command_line or {}, plan or {}, plan_name, variables))
             for option in OPTIONS
         }
     )
@@ -98,7 +101,12 @@ def _resolve_one(
     return Value(() if option.repeat else option.default)
 
 
-def _in_range(option: Option, value: Value) -> Value:
+def _checked(option: Option, value: Value) -> Value:
+    stated = value.value if option.repeat else (value.value,)
+    if "" in stated and option.name not in _MAY_BE_EMPTY:
+        flag = f"--{option.name.replace('_', '-')}"
+        flag = flag if flag in option.flags else option.flags[-1]
+        raise UsageError(f"{flag} ({option.env}) is empty; state one, or leave it out")
     if option.minimum is not None and value.value is not None and value.value < option.minimum:
         where = value.where or option.flags[-1]
         raise UsageError(f"{where} is {value.value}, but should be {option.minimum} or more")

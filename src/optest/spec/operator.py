@@ -267,7 +267,7 @@ class Signature:
             own = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
             if own is not None:
                 return "input", len(self.inputs) - 1 + int(own[1])
-        raise UnknownName("tensor", name, self.tensor_names())
+        raise UnknownName("tensor", name, self._names_to_write())
 
     def tensor_names(self) -> tuple[str, ...]:
         own = (*(parameter.name for parameter in self.inputs), *self.outputs)
@@ -276,6 +276,16 @@ class Signature:
             *(f"output{index}" for index in range(len(self.outputs))),
         )
         return tuple(dict.fromkeys((*own, *positional)))
+
+    def _names_to_write(self) -> tuple[str, ...]:
+        """The names that :meth:`locate` knows; of any number of tensors, those of the first two."""
+        endless = ({self.inputs[-1].name} if self.is_variadic else set()) | (
+            set(self.outputs) if self.variadic_output else set()
+        )
+        names: list[str] = []
+        for name in self.tensor_names():
+            names += [f"{name}0", f"{name}1"] if name in endless else [name]
+        return tuple(names)
 
     def __str__(self) -> str:
         shown = (f"{'*' * p.variadic}{p.name}{'?' * p.optional}" for p in self.inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from plan_kit import build, case_of, cases_of, plan
 
 from optest.errors import PlanError, UsageError
+from optest.operators import operators
 from optest.plan import CaseRequest, case_plan, explain_case, parse_plan
 from optest.plan.repro import command_line
 from optest.plan.select import by_urgency, in_shard, parse_shard, select
@@ -24,9 +26,9 @@ def layers(case: TestCase) -> list[tuple[Layer, str | None, Tolerance]]:
     return [(each.layer, each.output, each.tolerance) for each in case.tolerances]
 
 
-def problems(text: str) -> list[tuple[str, str]]:
+def problems(text: str, **more: Any) -> list[tuple[str, str]]:
     with pytest.raises(PlanError) as raised:
-        cases_of(text)
+        cases_of(text, **more)
     return [(each.path, each.message) for each in raised.value.problems]
 
 
@@ -202,3 +204,28 @@ def test_what_computes_the_same_is_in_one_shard() -> None:
     cases = cases_of("cases: [{op: relu, shapes: {input0: 4}}, {op: relu, shapes: {input0: 4}, tolerance: {rtol: 1}}]")
     assert len({case.id for case in cases}) == 2
     assert sorted(len(select(cases, shard=(index, 5))) for index in range(1, 6)) == [0, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("case", "places"),
+    [
+        ("{op: split, shapes: {input0: 6}, attributes: {split_size: 2}, tolerance: {output3: {rtol: 1}}}", ["output3"]),
+        ("{op: max, shapes: {input0: 4x8}, tolerance: {rtol: 1, indices: {atol: 1}}}", ["indices"]),
+        (
+            "{op: max, shapes: {input0: 4x8}, product: {attributes: [{dim: 1}, {}]}, tolerance: {indices: {atol: 1}}}",
+            ["indices"],
+        ),
+    ],
+)
+def test_a_tolerance_of_an_output_that_the_case_has_not(case: str, places: list[str]) -> None:
+    found = problems(f"cases: [{case}]", operators=operators)
+    assert [path.rpartition(".")[2] for path, _ in found] == places
+    assert "there is no output" in found[0][1]
+
+
+def test_outputs_that_are_stated_are_there() -> None:
+    case = "{op: split, shapes: {input0: 6, out3: 2}, dtypes: {input0: int8, out4: int8}, attributes: {split_size: 2}}"
+    assert problems(f"cases: [{case}]", operators=operators) == [
+        ("$.cases[0].shapes.out3", "there is no output3: split makes 3 outputs here"),
+        ("$.cases[0].dtypes.out4", "there is no output4: split makes 3 outputs here"),
+    ]
