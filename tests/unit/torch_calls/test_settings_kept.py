@@ -67,6 +67,22 @@ def test_random_numbers_that_a_compiled_call_draws_are_found(draw: Callable[[], 
     assert "drew random numbers of torch, or seeded them" in found.message
 
 
+def test_calls_that_draw_for_other_values_may_draw_for_all() -> None:
+    """What is above 0 rrelu gives back; a compiler may draw the slopes of the others all the same."""
+
+    def drawing(_: Any, results: Any) -> Any:
+        torch.rand(1)
+        return results
+
+    positive = case(
+        "torch.nn.functional.rrelu(input0, training=True)", tensor((3, 40), fill="uniform", low=0.5, high=1.0)
+    )
+    before = torch.get_rng_state()
+    found = verdict(positive, compiler_that("optest_draws_slopes", drawing))
+    torch.set_rng_state(before)
+    assert found.status is Status.PASSED, found
+
+
 def test_a_refusal_is_told_though_settings_were_changed() -> None:
     def refused() -> None:
         with settings_kept("the call"):

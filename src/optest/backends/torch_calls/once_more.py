@@ -9,6 +9,7 @@ call may change its inputs, or the results of the first one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from optest.backends.torch_calls.gradients import Draw, changeable
 from optest.backends.torch_calls.left_alone import require_left_alone
 from optest.backends.torch_calls.other_values import are_of_other_values, is_taken_by_torch, other_values
 from optest.backends.torch_calls.overlap import have_common_memory
-from optest.backends.torch_calls.settings_kept import random_numbers_kept
+from optest.backends.torch_calls.random_numbers import may_draw, random_numbers_kept
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
@@ -60,7 +61,7 @@ def call_once_more(
         return
     others = _in_other_memory(tensors, again, asked)
     given = changeable(call, others)
-    with random_numbers_kept(f"what {asked.compiler} compiled"):
+    with random_numbers_kept(f"what {asked.compiler} compiled", unless=partial(may_draw, call, tensors)):
         other = _called(given, _SECOND, asked)
     _require_left_alone(call, others, given, again, _SECOND)
     if _REPLAYS not in str(asked.compiler):

@@ -1,4 +1,4 @@
-"""What torch has one of for everybody in the process, as a call left it: defaults, modes, switches, random numbers.
+"""What torch has one of for everybody in the process, as a call left it: defaults, modes, switches.
 
 A compiler that changes them decides what other calls compute, and by which rule this one is judged: a switch for
 coarser products widens that.
@@ -15,7 +15,7 @@ import torch
 
 from optest.spec import Fault, Reason
 
-__all__ = ["random_numbers_kept", "settings_kept"]
+__all__ = ["settings_kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +104,3 @@ def _put_back(before: list[Any]) -> list[str]:
         for setting, was, found in zip(_SETTINGS, before, now, strict=True)
         if was != found
     ]
-
-
-@contextmanager
-def random_numbers_kept(who: str) -> Iterator[None]:
-    """While inside, torch's random numbers may not be drawn: the call has one right result, and needs none.
-
-    Raises:
-        Fault: STATE, where nothing else is raised.
-    """
-    found = torch.get_rng_state()
-    torch.rand(1)  # or who seeds them each time would leave them as the first call did
-    before = torch.get_rng_state()
-    try:
-        yield
-        is_kept = torch.equal(before, torch.get_rng_state())
-    finally:
-        torch.set_rng_state(found)
-    if not is_kept:
-        raise Fault(
-            Reason.STATE,
-            f"{who} drew random numbers of torch, or seeded them, though the call needs none: what a model draws next "
-            "is not what it would draw",
-        )
