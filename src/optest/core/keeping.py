@@ -70,7 +70,7 @@ def _keep_before(case: TestCase, driver: BackendDriver, folder: Path, announce: 
         return
     announce(Phase.REFERENCE)
     expected, _ = expected_outputs([case], inputs, known, driver)
-    tensors |= {f"output{index}.expected": np.asarray(each.value) for index, each in enumerate(expected)}
+    tensors |= {f"output{index}.expected": _dense(each.value) for index, each in enumerate(expected)}
     write_archive(path, Archive(tensors=tensors, offsets=offsets, facts=_facts(case)))
 
 
@@ -111,5 +111,10 @@ def _keep_actual(case: TestCase, returned: Any, folder: Path) -> None:
         outputs = in_order(case, returned)
     except Fault:
         return
-    tensors = {f"output{index}.actual": np.ascontiguousarray(each) for index, each in enumerate(outputs)}
+    tensors = {f"output{index}.actual": _dense(each) for index, each in enumerate(outputs)}
     write_archive(kept_actual(folder, case), Archive(tensors=tensors))
+
+
+def _dense(output: Any) -> np.ndarray[Any, Any]:
+    """Strides of outputs are nobody's statement: that of a reference's array is the order that NumPy worked in."""
+    return np.array(output, order="C")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from optest.reporting.file_report import make_file_reporter
 from optest.reporting.plain_results import block
 from optest.reporting.tally import in_plan_order
-from optest.reporting.typography import plural
+from optest.reporting.typography import plural, printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def annotations_text(info: RunInfo, results: Iterable[CaseResult], summary: RunS
 def _annotation(result: CaseResult) -> str:
     file, _, line = result.where.rpartition(":")
     reason = f" {result.reason.value}" if result.reason else ""
-    facts = {"title": f"{result.status.value.upper()}{reason}: {result.id}"}
+    facts = {"title": f"{result.status.value.upper()}{reason}: {printable(result.id)}"}
     if line.isdigit():
         facts = {"file": file, "line": line, **facts}
     stated = ",".join(f"{name}={_property(value)}" for name, value in facts.items())

@@ -454,6 +454,21 @@ def test_saved_tensors_are_those_of_the_run(here: Path) -> None:
         np.testing.assert_array_equal(saved.error["output0"], error)
 
 
+def test_saved_outputs_are_dense_and_have_their_shape(here: Path) -> None:
+    """The reference of a transposed input works in its order, and an array without dimensions has none when saved."""
+    strided = "{op: relu, name: strided, shapes: {input0: {shape: [3, 4], strides: [1, 5], offset: 2}}}"
+    scalar = "{op: relu, name: scalar, dtypes: bfloat16, shapes: {input0: []}}"
+    (here / "layouts.yaml").write_text(f"cases: [{strided}, {scalar}]")
+    run(plan="layouts.yaml", quiet=2)
+    replay(["strided", "scalar"], "latest", {"quiet": 2}, save_to="saved")
+    with np.load(here / "saved" / "strided.npz") as saved:
+        assert {*saved} == {"input0.storage", "output0.expected", "output0.actual", "output0.error", "meta"}
+        assert saved["output0.expected"].shape == (3, 4)
+    with np.load(here / "saved" / "scalar.npz") as saved:
+        assert all(saved[name].shape == () for name in saved)
+        assert {*saved} > {"output0.actual.bfloat16", "output0.error"}
+
+
 def test_one_file_is_not_for_two_scripts(here: Path) -> None:
     from optest.errors import UsageError
 

@@ -28,6 +28,12 @@ def test_only_what_is_not_well_is_annotated_where_it_stands(result: Make) -> Non
     assert block.replace("%0A", "\n").replace("%25", "%").split("\n") == explain(failure)
 
 
+def test_what_turns_text_around_is_spelled_out_in_the_title_too(result: Make) -> None:
+    (line,) = lines_of([result(id="a\u202eb", reason=Reason.VALUE, message="why")])
+    assert "title=FAILED VALUE%3A a\\u202eb::" in line
+    assert "\u202e" not in line
+
+
 def test_a_case_without_a_line_has_none(result: Make) -> None:
     (line,) = lines_of([result(status=Status.SUSPECT, message="why", where="command line")])
     assert line.startswith("::error title=SUSPECT%3A matmul")
