@@ -108,7 +108,9 @@ def element_error(actual: Array, expected: Array) -> Array | None:
     with np.errstate(all="ignore"):
         error = np.abs(one - other)
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    return np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
+    # What is contiguous has one dimension at least; a scalar has none.
+    found: Array = np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
+    return found
 
 
 def _floating(values: Array) -> Array:
