@@ -36,6 +36,7 @@ class PhasePage:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if create:
+            path.unlink(missing_ok=True)  # the worker of a run that was killed and is resumed may still write to it
             path.write_bytes(bytes(_BYTES))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _BYTES)

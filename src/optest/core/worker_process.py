@@ -48,7 +48,7 @@ _REPORT_BYTES = 1 << 16
 """As much as a sanitizer says when it ends a worker."""
 
 _MOST_BYTES_AHEAD = 1 << 15
-"""Half of what a pipe holds on Linux; on macOS a pipe grows to as much."""
+"""Half of what a pipe usually holds on Linux; on macOS a pipe grows to as much."""
 
 _DYING_S = 5.0
 """How long a worker whose pipes are gone may take to end: the system may have much to take back."""
@@ -229,7 +229,7 @@ class WorkerProcess:
             return  # enough is asked already
         if any(new.known_by is not known.known_by for new, known in zip(following, self._ahead, strict=False)):
             return
-        room = _MOST_BYTES_AHEAD - sum(known.nbytes for known in self._ahead)
+        room = min(_MOST_BYTES_AHEAD, child.holds_bytes() // 2) - sum(known.nbytes for known in self._ahead)
         asked, questions = self._asked, []
         for new in following[len(self._ahead) :]:
             message = self._encoded(new.groups)

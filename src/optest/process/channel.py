@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import sys
 import time
+from contextlib import suppress
 
 from optest.process.guard_program import write_all
 from optest.process.waiting import ReadEnd
@@ -14,6 +17,8 @@ _READ_BYTES = 1 << 16
 _MOST_BYTES = 1 << 24
 """Of one read: a length that foreign code wrote into the pipe is not believed."""
 _LENGTH_BYTES = 4
+_F_GETPIPE_SZ = 1032
+_USUAL_PIPE_BYTES = 1 << 16
 
 
 class Channel:
@@ -34,6 +39,13 @@ class Channel:
             BrokenPipeError: if the other end is gone.
         """
         write_all(self._out, b"".join([len(each).to_bytes(_LENGTH_BYTES, "little") + each for each in messages]))
+
+    def holds_bytes(self) -> int:
+        """How much can be sent before anybody reads; on Linux less than usual for a user who has many pipes."""
+        if sys.platform == "linux":
+            with suppress(OSError):
+                return fcntl.fcntl(self._out, _F_GETPIPE_SZ)
+        return _USUAL_PIPE_BYTES
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """Return the next message, None when the other end is gone (also in the middle of a message).

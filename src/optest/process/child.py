@@ -19,7 +19,7 @@ __all__ = ["TRACEBACK_SIGNAL", "Child", "start_child"]
 TRACEBACK_SIGNAL = signal.SIGUSR1
 """A Python child hands this to ``faulthandler.register`` so that :meth:`Child.write_traceback` works."""
 
-_TRACEBACK_S = 3.0
+_TRACEBACK_S = 10.0
 """How long a child that does not write its traceback is waited for: it may have no processor, or block the signal."""
 
 _LOOK_S = 0.02
@@ -58,6 +58,10 @@ class Child:
             BrokenPipeError: if the child is gone.
         """
         self._channel.send(*messages)
+
+    def holds_bytes(self) -> int:
+        """How much can be sent before the child reads."""
+        return self._channel.holds_bytes()
 
     def receive(self, timeout_s: float | None = None) -> bytes | None:
         """Return the child's next message, None when it is gone; what it sent before is still delivered.

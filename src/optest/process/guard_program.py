@@ -189,6 +189,8 @@ class _Log:
 
     def __init__(self, path: bytes) -> None:
         self.total = 0
+        if os.path.isfile(path):
+            os.unlink(path)  # the guard of a run that was killed and is resumed may still write to it
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         self._size = 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +19,8 @@ from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.operators import operators
 from optest.settings import environment
 from optest.spec import Argument, BackendTarget, CaseResult, Fill, Reason, RunInfo, Status, TensorSpec, TestCase, dtype
+
+_F_SETPIPE_SZ = 1031
 
 PLUGIN = '''
 import ctypes, os, threading, time
@@ -273,5 +277,19 @@ def test_many_are_asked_at_once_as_far_as_the_pipe_has_room(tmp_path: Path, work
     worker.execute(first, promised)
     assert 1 < len(worker._ahead) < 4
     assert sum(each.nbytes for each in worker._ahead) <= worker_process._MOST_BYTES_AHEAD
+    for place, cases in enumerate(promised, 1):
+        assert worker.execute(cases, promised[place:]).verdicts[0].status is Status.PASSED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody sets the size of a pipe")
+def test_less_is_asked_where_the_pipe_holds_less(tmp_path: Path, worker: WorkerProcess) -> None:
+    """A user who has many pipes gets small ones, and who writes more than they hold keeps no deadline meanwhile."""
+    first, *promised = [(case,) for case in cases_of(tmp_path / "diary", [f"right{n}" for n in range(12)])]
+    worker.start()
+    assert worker._running is not None
+    held = fcntl.fcntl(worker._running[0]._channel._out, _F_SETPIPE_SZ, 4096)
+    worker.execute(first, promised)
+    assert len(worker._ahead) < len(promised)
+    assert sum(each.nbytes for each in worker._ahead) <= held // 2
     for place, cases in enumerate(promised, 1):
         assert worker.execute(cases, promised[place:]).verdicts[0].status is Status.PASSED

@@ -29,6 +29,13 @@ def test_the_other_side_reads_what_was_written(tmp_path: Path) -> None:
         assert began - 1e-6 <= since <= time.monotonic() + 1e-6
 
 
+def test_a_worker_of_before_writes_to_its_own(tmp_path: Path) -> None:
+    """Its run was killed, and is resumed before the guard has ended it."""
+    with PhasePage(tmp_path / "page", create=True) as before, PhasePage(tmp_path / "page", create=True) as now:
+        before.write(Phase.BENCHMARK)
+        assert now.read()[0] is Phase.IDLE
+
+
 def test_it_can_be_closed_twice(tmp_path: Path) -> None:
     page = PhasePage(tmp_path / "page", create=True)
     page.close()

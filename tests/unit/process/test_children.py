@@ -176,7 +176,7 @@ def test_every_thread_that_waits_is_told_of_the_end(child: Child, monkeypatch: p
     for each in waiting:
         each.start()
     for each in waiting:
-        each.join(timeout=60)
+        each.join(timeout=200)
     assert ends == [(-signal.SIGKILL, signal.SIGKILL)] * 3
 
 
@@ -287,6 +287,20 @@ def test_two_children_are_independent(tmp_path: Path) -> None:
         one.kill()
         other.send(b"echo still here")
         assert other.receive(200) == b"still here"
+
+
+def test_a_child_of_before_keeps_its_own_log(tmp_path: Path) -> None:
+    """The guard of a run that was killed may live on while that run is resumed."""
+    start = [sys.executable, "-c", WORKER]
+    environment = os.environ | ENVIRONMENT
+    with (
+        start_child(start, env=environment, stderr_path=tmp_path / "log") as before,
+        start_child(start, env=environment, stderr_path=tmp_path / "log") as now,
+    ):
+        before.send(b"say something")
+        assert before.receive(200) == b"said"
+        before.close()
+        assert now.stderr_tail() == ""
 
 
 def test_a_fork_gives_back_what_its_function_returns() -> None:
