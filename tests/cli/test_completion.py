@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,20 @@ def test_the_next_dtype_of_a_list() -> None:
 
 def test_backends_without_importing_them() -> None:
     assert complete("optest", "run", "--backend", "tor", index=3) == ["torch"]
+
+
+def test_runs_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert complete("optest", "report", "", index=2) == []
+    for name in ("20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"):
+        folder = tmp_path / ".optest" / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "journal.jsonl").touch()
+    for words in (("report", "2026"), ("run", "--resume", "2026"), ("replay", "--run", "2026")):
+        offered = complete("optest", *words, index=len(words))
+        assert offered == ["20260102T000000Z-bbbbbb", "20260101T000000Z-aaaaaa"]
+    assert complete("optest", "run", "--lf", "la", index=3) == ["latest"]
+    assert complete("optest", "run", "--library", "/li", index=3) == ["/li"]
 
 
 def test_a_plugin_that_cannot_be_loaded_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
@@ -10,9 +11,14 @@ from optest.errors import OptestError
 from optest.generators.fills import FILLS
 from optest.operators import operators
 from optest.reporting import report_names
+from optest.settings import resolve
 from optest.spec import dtype_names
+from optest.store import RunDirectory
 
 __all__ = ["names_for"]
+
+
+_MOST_RUNS = 20
 
 
 def names_for(option: str) -> tuple[str, ...]:
@@ -30,11 +36,19 @@ def names_for(option: str) -> tuple[str, ...]:
 _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "op": operators.names,
     "backend": backend_manager.names,
+    "bench_against": backend_manager.names,
     "dtype": dtype_names,
     "generator": lambda: tuple(FILLS),
     "report": report_names,
     "case_set": lambda: _words(name for each in operators for name in each.case_sets),
+    **dict.fromkeys(("run", "resume", "rerun_failed", "failed_first"), lambda: _runs()),
 }
+
+
+def _runs() -> tuple[str, ...]:
+    """``latest`` and the ids of the latest runs, the last one first."""
+    runs = RunDirectory.all(Path(resolve()["runs_dir"]))
+    return ("latest", *(run.id for run in reversed(runs[-_MOST_RUNS:]))) if runs else ()
 
 
 def _words(names: Iterable[str]) -> tuple[str, ...]:

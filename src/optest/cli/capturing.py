@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.completing import completer_of
+
 __all__ = ["capture_command"]
 
 
 @click.command("capture", short_help="Write the operators that a model calls as cases.")
-@click.argument("what", metavar="SCRIPT_OR_MODEL")
-@click.option("-o", "--output", required=True, metavar="FILE.yaml", help="Where the cases are written.")
+@click.argument("what", metavar="SCRIPT_OR_MODEL", shell_complete=completer_of("file"))
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FILE.yaml",
+    shell_complete=completer_of("file"),
+    help="Where the cases are written.",
+)
 @click.option("--model", default="", metavar="NAME", help="Name of the model in the file. [that of the script]")
 @click.option(
     "--level",

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from optest.cli.completing import completer_of
 from optest.cli.options import GroupedCommand, options
 from optest.settings import resolve
 
@@ -31,7 +32,13 @@ _HELP = {
 @click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
 @options(_OPTIONS, help=_HELP)
 @click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
-@click.option("--write", "write_to", metavar="FILE", help="Write what would be asked to a plan, and ask nothing.")
+@click.option(
+    "--write",
+    "write_to",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Write what would be asked to a plan, and ask nothing.",
+)
 def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
     """Ask a backend the case sets of all operators, and say which answers are wrong.
 

@@ -11,7 +11,10 @@ __all__ = ["completer_of", "completion_command"]
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-_FILES = ("plan", "report_path", "expectations")
+_FILES = ("plan", "report_path", "expectations", "library", "headers", "mapping", "file")
+_DIRS = ("runs_dir", "folder")
+_LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
+_RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
 @click.command("completion", short_help="Print the completion script of a shell.")
@@ -32,10 +35,10 @@ def completion_command(ctx: click.Context, shell: str) -> None:
 
 
 def completer_of(option: str) -> Completer | None:
-    """How values of an option are completed; None where nothing is known of them."""
+    """How values of an option are completed, of a ``file``, ``folder`` or ``run`` too; None if nothing is known."""
     if option in _FILES:
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
-    if option == "runs_dir":
+    if option in _DIRS:
         return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="dir")]
 
     def names(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -44,4 +47,4 @@ def completer_of(option: str) -> Completer | None:
         before, comma, last = incomplete.rpartition(",")
         return [CompletionItem(f"{before}{comma}{name}") for name in names_for(option) if name.startswith(last)]
 
-    return names if option in ("op", "backend", "dtype", "generator", "report", "case_set") else None
+    return names if option in (*_LISTED, *_RUNS) else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.completing import completer_of
+
 __all__ = ["ffi_command"]
 
 
@@ -13,9 +15,22 @@ def ffi_command() -> None:
 
 
 @ffi_command.command("inspect", short_help="Hold a library against its headers and a mapping.")
-@click.argument("library", nargs=-1, required=True, metavar="LIB...")
-@click.option("--headers", multiple=True, required=True, metavar="DIR|FILE", help="C headers. Repeatable.")
-@click.option("--mapping", default="", metavar="NAME|FILE", help="Mapping to hold against both: infiniop, cblas, FILE.")
+@click.argument("library", nargs=-1, required=True, metavar="LIB...", shell_complete=completer_of("library"))
+@click.option(
+    "--headers",
+    multiple=True,
+    required=True,
+    metavar="DIR|FILE",
+    shell_complete=completer_of("headers"),
+    help="C headers. Repeatable.",
+)
+@click.option(
+    "--mapping",
+    default="",
+    metavar="NAME|FILE",
+    shell_complete=completer_of("mapping"),
+    help="Mapping to hold against both: infiniop, cblas, FILE.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--signatures", is_flag=True, help="Print the signature of every function.")
 @click.option("--write", default="", metavar="FILE", help="Write a mapping to start from, with its guesses marked.")

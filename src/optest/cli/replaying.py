@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from optest.cli.completing import completer_of
 from optest.cli.options import GroupedCommand, options
 
 __all__ = ["replay_command"]
@@ -18,14 +19,28 @@ _OPTIONS = (
 
 @click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
 @click.argument("results", metavar="[RESULT]...", nargs=-1)
-@click.option("--run", "run_id", default="latest", metavar="RUN", help="Run, its folder or its journal. [latest]")
+@click.option(
+    "--run",
+    "run_id",
+    default="latest",
+    metavar="RUN",
+    shell_complete=completer_of("run"),
+    help="Run, its folder or its journal. [latest]",
+)
 @click.option("--last", is_flag=True, help="Every failure of the run; as RESULT `latest`, or none.")
-@click.option("--save", "save_to", metavar="DIR", help="Write inputs, expected, actual and errors as .npz.")
+@click.option(
+    "--save",
+    "save_to",
+    metavar="DIR",
+    shell_complete=completer_of("folder"),
+    help="Write inputs, expected, actual and errors as .npz.",
+)
 @click.option(
     "--script",
     is_flag=False,
     flag_value="",
     metavar="[FILE.py|DIR]",
+    shell_complete=completer_of("file"),
     help="Write a script of at most 30 lines that shows the failure, without optest where that is possible.",
 )
 @options(_OPTIONS)

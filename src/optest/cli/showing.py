@@ -11,7 +11,7 @@ __all__ = ["doctor_command", "report_command", "schema_command"]
 
 
 @click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
-@click.argument("journals", metavar="[JOURNAL]...", nargs=-1)
+@click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
 @click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
 @click.option(
     "--format",
@@ -21,7 +21,13 @@ __all__ = ["doctor_command", "report_command", "schema_command"]
     shell_complete=completer_of("report"),
     help="As for `run --report`. [terminal]",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where it is written. [standard output]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Where it is written. [standard output]",
+)
 @click.option("--exit-code", is_flag=True, help="End as the run did; with --trend with 1 if something got worse.")
 @options(("runs_dir", "no_color", "verbose", "quiet"))
 def report_command(
@@ -58,7 +64,7 @@ def schema_command(what: str) -> int:
 
 
 @click.command("doctor", short_help="Show versions, backends, and what is missing.")
-@click.option("--backend", metavar="NAME", help="This backend only.")
+@click.option("--backend", metavar="NAME", shell_complete=completer_of("backend"), help="This backend only.")
 def doctor_command(backend: str | None) -> int:
     """Show versions, backends, their devices, and why one of them is unavailable."""
     from optest.api.doctor import doctor
