@@ -33,6 +33,7 @@ _SETTINGS = ("_log_api_usage_once", "set_grad_enabled", "_set_grad_enabled", "ma
 """Calls that a trace of a model sweeps up beside its operators."""
 
 _ADDRESSES = ("__hash__", "_cdata", "const_data_ptr", "data_ptr")
+_OF_TENSORS = ("torch", "torch.Tensor")
 _MEMORY = ("__array__", "_typed_storage", "numpy", "storage", "typed_storage", "untyped_storage")
 
 
@@ -52,12 +53,12 @@ def find(name: str) -> Callable[..., Any]:
         NoSuchCallable: if torch has nothing of that name.
         NotAnOperator: if it is no operator.
     """
-    last = name.rpartition(".")[2]
+    home, _, last = name.rpartition(".")
     if last in _SETTINGS:
         raise NotAnOperator(f"{name} computes nothing")
-    if last in _ADDRESSES:
+    if last in _ADDRESSES and home in _OF_TENSORS:
         raise NotAnOperator(f"{name} says where something lies, which is another place each time")
-    if last in _MEMORY:
+    if last in _MEMORY and home in _OF_TENSORS:
         raise NotAnOperator(f"{name} hands out the memory of a tensor and computes nothing")
     found = _walk(name)
     if found is not None:
