@@ -117,17 +117,21 @@ def run_cases(
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
         earlier = _earlier(directory, prints) if settings["resume"] else {}
         shown = terminal or _terminal(request, stream or sys.stdout)
-        return _run_in(
-            directory,
-            request,
-            writer,
-            prints,
-            report_files,
-            earlier,
-            (shown, *reporters),
-            choose,
-            interruption or Interruption(),
-        )
+        interruption = interruption or Interruption()
+        try:
+            return _run_in(
+                directory,
+                request,
+                writer,
+                prints,
+                report_files,
+                earlier,
+                (shown, *reporters),
+                choose,
+                interruption,
+            )
+        finally:
+            interruption.done()
 
 
 def _run_in(

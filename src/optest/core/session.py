@@ -110,6 +110,11 @@ class Interruption:
         if self.happened:
             executor.close()
 
+    def done(self) -> None:
+        """Close what is still open: the worker of a run that could not begin."""
+        for executor in self.running:
+            executor.close()
+
     def now(self) -> None:
         """End a run in another thread: its workers are killed, and what they were doing has no result."""
         self.happened = True
@@ -356,10 +361,14 @@ class Session:
         for executor in executors:
             lanes.put(executor)
 
+        asking = threading.Lock()
+
         def run(execution: Execution) -> tuple[Execution, runner.Execution, int]:
             executor = lanes.get()
             try:
-                return (execution, *self._run_one(execution, executor, self._refusal(execution)))
+                with asking:  # a driver is asked by one thread at a time
+                    refusal = self._refusal(execution)
+                return (execution, *self._run_one(execution, executor, refusal))
             finally:
                 lanes.put(executor)
 

@@ -10,8 +10,10 @@ import pytest
 
 from optest.api import bootstrap, cases, run
 from optest.core.runner import TestRunner
+from optest.core.worker_process import WorkerProcess
 from optest.errors import UnknownName, UsageError
 from optest.spec import CaseResult, Status
+from optest.store import RunDirectory
 
 MATMUL = {"op": "matmul", "dtype": "float16", "shape": ("input0=8x9", "input1=9x7")}
 
@@ -37,6 +39,26 @@ def test_run_gives_summary_results_and_folder(tmp_path: Path) -> None:
         outcome = run(**MATMUL, runs_dir=str(tmp_path / "runs"), quiet=2)
     assert (outcome.exit_status, outcome.summary.by_status) == (0, {"passed": 1})
     assert outcome.directory.journal_path.exists()
+
+
+def test_a_run_that_cannot_begin_leaves_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would live as long as the program, which then hears of it by a warning in some other place."""
+    workers: list[WorkerProcess] = []
+    start = WorkerProcess.start
+
+    def started(worker: WorkerProcess) -> None:
+        workers.append(worker)
+        start(worker)
+        assert worker._running is not None
+
+    def full(*_: object) -> None:
+        raise UsageError("no space left on device")
+
+    monkeypatch.setattr(WorkerProcess, "start", started)
+    monkeypatch.setattr(RunDirectory, "write_info", full)
+    with pytest.raises(UsageError, match="no space left"):
+        run(**MATMUL, runs_dir=str(tmp_path / "runs"), isolate="worker")
+    assert [each._running for each in workers] == [None]
 
 
 def test_unknown_options_have_a_suggestion() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -237,6 +238,25 @@ def test_a_second_ctrl_c_leaves_no_executor_open() -> None:
     assert session.run().interrupted
     assert [each.closed for each in executors] == [1, 1]
     assert heard.lines[-2:] == ["end", "on_complete"]
+
+
+def test_a_driver_is_asked_by_one_thread_at_a_time() -> None:
+    """Whether it supports a case is asked in this process, and nobody who writes a driver thinks of threads."""
+    inside: list[str] = []
+    at_once: list[int] = []
+
+    class Slow(BackendDriver):
+        def unsupported(self, case: TestCase) -> str | None:
+            inside.append(case.name)
+            time.sleep(0.01)
+            at_once.append(len(inside))
+            inside.remove(case.name)
+            return None
+
+    session, _ = session_of([case_named(name, size) for size, name in enumerate("abcdef", 1)], Scripted({}), jobs=3)
+    session.driver = Slow()
+    assert session.run().finished == 6
+    assert at_once == [1] * 6
 
 
 def test_signals_that_come_together_are_one_wish() -> None:

@@ -75,15 +75,16 @@ def read_ffi_config(case: TestCase, section: str = "ffi") -> tuple[FfiConfig | N
         section,
         _text_of(case, section),
     )
-    if key not in _read:
-        reader = _Reader(case, section)
-        config = reader.config()
-        if config is None or reader.problems:
-            return config, reader.problems
-        if len(_read) >= _MOST_READ:
-            _read.clear()
-        _read[key] = config
-    return _read[key], []
+    if (known := _read.get(key)) is not None:
+        return known, []
+    reader = _Reader(case, section)
+    config = reader.config()
+    if config is None or reader.problems:
+        return config, reader.problems
+    if len(_read) >= _MOST_READ:
+        _read.clear()  # at any time, by another lane's thread, too
+    _read[key] = config
+    return config, []
 
 
 @lru_cache(maxsize=256)
