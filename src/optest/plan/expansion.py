@@ -37,6 +37,7 @@ class Expansion:
         names = _Names.of(product)
         mark = remembered(names.axes, names.mark)
         set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
+        first: dict[str, Rows] = {}
         failed = 0
         for rows in product.combinations():
             ledger.combination = (product, rows)
@@ -54,8 +55,19 @@ class Expansion:
             if names.axes:
                 name += mark(rows)
                 set_name(case, name)
+            if names.is_named and first.setdefault(name, rows) is not rows:
+                self._object_to(name, first[name], rows)
+                continue
             yield case, name, rows
         ledger.combination = None
+
+    def _object_to(self, name: str, one: Rows, other: Rows) -> None:
+        """A name without a sign between its axes may say the same of two combinations: 1 and 11, 11 and 1."""
+        every = range(len(self.product.axes))
+        words = " and ".join(f"({self.product.words(rows, every)})" for rows in (one, other))
+        message = f"the name {name!r} is that of two combinations: {words}"
+        self.maker.ledger.combination = None
+        self.maker.ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
 
     def _way_of(self, op: str, rows: Rows) -> Callable[[Rows], TestCase | None] | None:
         """How the cases of an operator are made; None if it is unknown or not wanted."""

@@ -151,6 +151,14 @@ def test_a_name_is_followed_by_the_axes_that_it_does_not_hold() -> None:
     ]
 
 
+def test_a_name_that_says_the_same_of_two_combinations() -> None:
+    with pytest.raises(PlanError) as raised:
+        cases_of('cases: [{op: relu, name: "x$a$b", product: {a: [1, 11], b: [1, 11]}, shapes: {input0: [$a, $b]}}]')
+    (problem,) = raised.value.problems
+    assert problem.path == "$.cases[0].name"
+    assert problem.message == "the name 'x111' is that of two combinations: (a=1, b=11) and (a=11, b=1)"
+
+
 def test_ids_and_keys_do_not_depend_on_the_other_values() -> None:
     few = cases_of("cases: [{op: relu, product: {m: [2], seed: [1]}, shapes: {input0: [$m]}}]")
     many = cases_of("cases: [{op: relu, product: {m: [9, 2, 1], seed: [4, 1]}, shapes: {input0: [$m]}}]")
