@@ -184,7 +184,9 @@ _FRAME = yaml.safe_load(BUILT_IN.read_text())
     node=st.one_of(_NODES, _LIKELY, _LIKELY),
     operator=st.sampled_from(("gemm", "layer_norm", "rope", "conv2d")),
 )
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
 def test_any_mapping_is_read_or_is_told(tmp_path: Path, key: str, node: Any, operator: str) -> None:
     """Never another exception; and an entry that is read can be held against the operator."""
     changed = {**_FRAME, "operators": {operator: {**_FRAME["operators"][operator], key: node}}}

@@ -111,7 +111,9 @@ def test_colours_are_gone_and_controls_are_spelled_out(result: Make) -> None:
     assert "exit 1" in (found.text or "")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(name=st.text(st.characters(), max_size=40), said=st.text(st.characters(), max_size=40))
 def test_no_text_breaks_the_file(result: Make, name: str, said: str) -> None:
     each = result(id=f"a{name}", reason=Reason.RAISED, message=said, details={"stderr_tail": said})
