@@ -446,6 +446,26 @@ def test_other_options_of_a_run_are_stated_by_their_variables(fresh: Path) -> No
 
 
 @pytest.mark.heavy
+def test_marks_of_a_conftest_hold_for_their_item_alone(fresh: Path) -> None:
+    """With -n, too, where items that share an execution are told together."""
+    (fresh / "conftest.py").write_text(
+        "import pytest\n\n\ndef pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        if item.nodeid.endswith('gpt-oss::mul_ok'):\n"
+        "            item.add_marker(pytest.mark.skip(reason='of this model alone'))\n"
+        "        if item.nodeid.endswith('granite4h::add.ok'):\n"
+        "            item.add_marker(pytest.mark.xfail(strict=True))\n"
+        "        if item.nodeid.endswith('granite4h::view_accepted'):\n"
+        "            item.add_marker(pytest.mark.xfail)\n"
+    )
+    for more in ([], ["-n", "2"]):
+        done = run(fresh, "-rA", *more)
+        assert "2 failed, 2 passed, 3 skipped, 1 xfailed" in done.stdout, done.stdout + done.stderr
+        assert "PASSED models/granite4h.yaml::granite4h::mul_ok" in done.stdout
+        assert "FAILED models/granite4h.yaml::granite4h::add.ok" in done.stdout
+
+
+@pytest.mark.heavy
 def test_the_compile_backend_is_inductor_unless_somebody_says_another(fresh: Path) -> None:
     def asked(*arguments: str, **env: str) -> str:
         code = "def pytest_sessionstart(session):\n    print('asked:', session.config.getoption('compile_backend'))\n"

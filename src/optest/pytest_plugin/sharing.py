@@ -21,16 +21,24 @@ __all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates"
 DIRECTORIES = pytest.StashKey[list[Path]]()
 _SHARED = "optest_shared"
 _OUTPUT = "optest_runs"
+_OF_ONE_ITEM = ("skip", "skipif", "xfail")
 
 
 def hide_duplicates(session: pytest.Session, results: Results) -> None:
-    """Leave one item of each execution in a worker's list."""
+    """Leave one item of each execution in a worker's list, and those that pytest has to look at, each by itself."""
     hidden: set[int] = set()
-    for first, *others in results.sharing():
-        if others:
-            first.duplicates = others
-            hidden.update(map(id, others))
+    for items in results.sharing():
+        alike = [item for item in items if not _is_marked(item)]
+        if len(alike) > 1:
+            alike[0].duplicates = alike[1:]
+            hidden.update(map(id, alike[1:]))
     session.items[:] = [item for item in session.items if id(item) not in hidden]
+
+
+def _is_marked(item: CaseItem) -> bool:
+    """Whether somebody, a ``conftest.py``, says of this very item that it is skipped or may fail; the words of a file
+    are told by the result."""
+    return any(mark.name in _OF_ONE_ITEM for mark in item.iter_markers())
 
 
 def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
