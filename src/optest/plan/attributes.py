@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from optest.errors import UnknownName, UsageError
+from optest.plan.forms import several
 from optest.plan.statement import KnownOperator, Place, Statement, below
 from optest.spec import UnfitArguments
 
@@ -75,6 +76,9 @@ def _locate_faults(statement: Statement, layers: _Layers) -> bool:
                 ledger.unknown(below(place, key), error)
                 found = True
             except UnfitArguments as error:
-                ledger.problem(below(place, key), str(error))
+                are_several = isinstance(value, list) and value and place[0] == "cases" and ledger.combination is None
+                ledger.problem(
+                    below(place, key), str(error), several(f"attributes.{key}", value) if are_several else ""
+                )
                 found = True
     return found

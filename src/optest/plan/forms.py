@@ -30,6 +30,7 @@ __all__ = [
     "read_tolerances",
     "read_version",
     "read_xfail",
+    "several",
     "shown",
     "unknown_key",
     "whole_number",
@@ -185,10 +186,24 @@ def read_shape(value: Any) -> Layout:
 
 
 def _sizes(value: list[Any]) -> tuple[int, ...]:
+    if value and all(isinstance(size, (list, dict)) for size in value):
+        raise _wanted("shape", value, "one list of sizes", hint=several("shapes.TENSOR", value))
     for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
             return tuple(_each(_size, enumerate(value)))
     return tuple(value)
+
+
+def several(key: str, values: Any) -> str:
+    """The hint for a list where one value is wanted."""
+    text = values if isinstance(values, str) else _plain_list(values)
+    return f"several values make several cases: product: {{{key}: {text}}}"
+
+
+def _plain_list(values: list[Any]) -> str:
+    """The values as a person writes them, words without quotes."""
+    words = ", ".join(value if isinstance(value, str) else shown(value) for value in values[:4])
+    return f"[{words}, ...]" if len(values) > 4 else f"[{words}]"
 
 
 def whole_number(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.forms import Misfit, shown, whole_number
+from optest.plan.forms import Misfit, several, shown, whole_number
 from optest.plan.source import Path, Source, format_path
 
 __all__ = ["nearest_key", "problem_at", "problems_at", "problems_of"]
@@ -64,6 +64,8 @@ _OTHER_WORDS = {
     "attrs": "attributes", "params": "attributes", "parameters": "attributes", "args": "attributes",
     "kwargs": "attributes", "config": "backend_config", "options": "backend_config",
     "rtol": "tolerance", "atol": "tolerance", "tol": "tolerance", "fill": "generator", "init": "generator",
+    "matrix": "product", "parametrize": "product", "sweep": "product", "combinations": "product", "grid": "product",
+    "import": "include", "imports": "include", "extends": "include",
     "tests": "cases", "testcases": "cases", "test_cases": "cases", "device": "backend", "driver": "backend",
 }  # fmt: skip
 """Words of other tools for keys of a plan, which look like none of them."""
@@ -96,6 +98,8 @@ def _misfit(
     should_be = _SHOULD_BE.get(kind)
     if kind in ("typed_dict_type", "model_type"):
         should_be = "a mapping"
+    if kind == "string_pattern_mismatch" and not got.strip():
+        should_be = "a word"
     if kind == "literal_error":
         should_be = str(context["expected"]).replace("'", "")
     if kind in _BOUNDS:
@@ -117,7 +121,7 @@ _SHOULD_BE = {
     "list_type": "a list",
     "dict_type": "a mapping",
     "string_too_short": "a word",
-    "string_pattern_mismatch": "text that is not blank, without control characters",
+    "string_pattern_mismatch": "text without control characters",
 }
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
@@ -138,6 +142,14 @@ _EXAMPLES = {
 }
 
 
+def _may_vary(path: Path) -> bool:
+    """Whether a product may have several values of the key at ``path``, of which a list takes one."""
+    return len(path) == 3 and path[0] == "cases" and path[2] in _ONE_VALUE
+
+
+_ONE_VALUE = ("op", "seed", "timeout", "retries", "priority", "reference")
+
+
 def _name_of(path: Path) -> str:
     if not path:
         return "the plan"
@@ -156,6 +168,8 @@ def _owner(path: Path) -> str:
 def _hint(kind: str, path: Path, got: Any, source: Source) -> str:
     """An example of what is wanted, made of what is there where that can be done."""
     text = source.text_at(path)
+    if isinstance(got, list) and got and _may_vary(path):
+        return several(str(path[-1]), got)
     if kind == "string_type":
         if text and "$" in text:
             return "put the values of the axis in quotes, or more text beside it"
@@ -165,6 +179,8 @@ def _hint(kind: str, path: Path, got: Any, source: Source) -> str:
     if kind not in ("dict_type", "list_type", "typed_dict_type"):
         return ""
     last = path[-1] if path else ""
+    if last == "shapes" and isinstance(got, list) and got and all(isinstance(each, dict) for each in got):
+        return several("shapes", got)
     if last == "shapes" and isinstance(got, list) and got:
         sizes = got if isinstance(got[0], (list, str)) else [got]
         return "shapes: {" + ", ".join(f"input{index}: {_plain(each)}" for index, each in enumerate(sizes[:4])) + "}"

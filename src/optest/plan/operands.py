@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from optest.errors import UnknownName
-from optest.plan.forms import Layout
+from optest.plan.forms import Layout, several
 from optest.plan.statement import KnownOperator, Place, Statement, below
 from optest.plan.variants_in_words import variants_in_words
 from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
@@ -152,7 +152,10 @@ def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, .
     else:
         inputs = ", ".join(f"input{index}" for index in present)
         counts = "1 entry" if len(present) == 1 else f"1 entry or {len(present)}"
-        statement.ledger.problem(place, f"dtypes has {len(stated)} entries, but should have {counts} ({inputs})")
+        message = f"dtypes has {len(stated)} entries, but should have {counts} ({inputs})"
+        is_own = place == (*statement.path, "dtypes") and statement.ledger.combination is None
+        hint = several("dtypes", [each.name for each in stated]) if is_own else ""
+        statement.ledger.problem(place, message, hint)
         return None
     if not statement.doubtful.isdisjoint(("shapes", "dtypes")):
         return None

@@ -229,3 +229,20 @@ def test_outputs_that_are_stated_are_there() -> None:
         ("$.cases[0].shapes.out3", "there is no output3: split makes 3 outputs here"),
         ("$.cases[0].dtypes.out4", "there is no output4: split makes 3 outputs here"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("case", "hint"),
+    [
+        ("op: relu, shapes: {input0: 4}, dtypes: [float16, float32]", "{dtypes: [float16, float32]}"),
+        ("op: relu, shapes: {input0: [[2, 3], [4]]}", "{shapes.TENSOR: [[2, 3], [4]]}"),
+        ("op: relu, shapes: [{input0: 4}, {input0: 5}]", "{shapes: [{input0: 4}, {input0: 5}]}"),
+        ("op: relu, shapes: {input0: 4}, seed: [0, 1]", "{seed: [0, 1]}"),
+        ("op: [relu, add], shapes: {input0: 4}", "{op: [relu, add]}"),
+        ("op: norm, shapes: {input0: 4}, attributes: {eps: [0.5, 1.0]}", "{attributes.eps: [0.5, 1.0]}"),
+    ],
+)
+def test_several_values_where_one_is_wanted_lead_to_a_product(case: str, hint: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        cases_of(f"cases: [{{{case}}}]")
+    assert raised.value.problems[0].hint == f"several values make several cases: product: {hint}"

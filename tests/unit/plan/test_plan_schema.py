@@ -137,6 +137,7 @@ def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
         ("name: 12", "name", "name is 12, but should be text"),
         ("name: null", "name", "name is null, but should be text"),
         ("name: ''", "name", "name is '', but should be a word"),
+        ("name: '  '", "name", "name is '  ', but should be a word"),
         ('name: "a\\nb"', "name", "name is 'a\\nb', but should be text without control characters"),
         ("name: 2024", "name", "name is 2024, but should be text"),
         ("tags: fast", "tags", "tags is 'fast', but should be a list"),
