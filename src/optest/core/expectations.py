@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from optest.compare import Expected
 from optest.compare.vacuity import admits_zeros, has_no_number
 from optest.core.expected import BY_BACKEND
-from optest.spec import Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
+from optest.spec import BAD_STATUSES, Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
 
 __all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "judged_by_others", "refusal_verdict"]
 
@@ -120,12 +120,16 @@ def _wrote_inputs_down(case: TestCase) -> bool:
 
 
 def after_attempts(verdict: Verdict, attempts: int, earlier: Verdict | None) -> Verdict:
-    """A pass that needed more than one attempt is suspect; it says what the earlier attempt died of."""
-    if attempts == 1 or verdict.status is not _PASSED or earlier is None:
+    """What ends well after an attempt that died is suspect, and every end says what the earlier attempt died of.
+
+    That is a pass, and whatever else would end a run with 0: an xfail excuses no crash, and a crash is not skipped.
+    """
+    if attempts == 1 or earlier is None:
         return verdict
-    died = earlier.reason.value if earlier.reason else earlier.status.value
-    return dataclasses.replace(
-        verdict,
-        status=Status.SUSPECT,
-        message=f"passed at attempt {attempts}, after {died}: {earlier.message}",
-    )
+    died = f"{earlier.reason.value if earlier.reason else earlier.status.value}: {earlier.message}"
+    if verdict.status in BAD_STATUSES:
+        if (verdict.reason, verdict.message) == (earlier.reason, earlier.message):
+            return verdict
+        return dataclasses.replace(verdict, details={**verdict.details, "earlier attempt": died})
+    message = f"{verdict.status.value} at attempt {attempts}, after {died}"
+    return dataclasses.replace(verdict, status=Status.SUSPECT, reason=None, message=message)

@@ -399,7 +399,7 @@ class Session:
         cases = execution.cases
         if refusal is not None:
             return runner.Execution((refusal,) * len(cases), Timings()), 1
-        allowed = 1 + max(self.policy.retries, execution.first.retries)
+        allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
             if not following:
                 return executor.execute(cases), 1

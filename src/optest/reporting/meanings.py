@@ -192,7 +192,8 @@ STATUS_MEANINGS: dict[Status, Meaning] = {
         matters="either the defect is gone, or the case no longer shows it",
     ),
     Status.SUSPECT: Meaning(
-        "it passed, but only after a retry or in a way that proves little",
+        "it passed, but only after a retry or in a way that proves little; or a retry ended otherwise well "
+        "(skipped, xfailed, unchecked) and would hide the crash before it",
         "run it alone, with --rounds",
         matters="a defect that comes and goes is one; a run with such a case does not end with exit status 0",
     ),

@@ -142,6 +142,30 @@ def test_a_pass_after_a_crash_is_suspect_and_a_failure_is_not_asked_again() -> N
     assert "SIGNAL" in heard.results[0].verdict.message
 
 
+XFAILED = Verdict(status=Status.XFAILED, reason=Reason.VALUE, message="known")
+SKIPPED = Verdict(status=Status.SKIPPED, reason=Reason.UNSUPPORTED, message="no kernel")
+UNCHECKED = Verdict(status=Status.UNCHECKED)
+
+
+@pytest.mark.parametrize("second", [XFAILED, SKIPPED, UNCHECKED])
+def test_no_end_hides_the_crash_of_an_earlier_attempt(second: Verdict) -> None:
+    session, heard = session_of([case_named("a", 1)], Scripted({"a": [CRASH, second]}), retries=1)
+    assert session.run().exit_status == 1
+    verdict = heard.results[0].verdict
+    assert verdict.status is Status.SUSPECT
+    assert verdict.message.startswith(f"{second.status.value} at attempt 2, after SIGNAL: ")
+
+
+def test_a_failure_after_a_crash_says_so() -> None:
+    executor = Scripted({"a": [CRASH, FAIL], "b": [CRASH]})
+    session, heard = session_of([case_named("a", 1), case_named("b", 2)], executor, retries=1)
+    session.run()
+    failed, crashed = (result.verdict for result in heard.results)
+    assert (failed.status, crashed.status) == (Status.FAILED, Status.CRASHED)
+    assert str(failed.details["earlier attempt"]).startswith("SIGNAL: ")
+    assert "earlier attempt" not in crashed.details
+
+
 def test_maxfail_stops_and_the_rest_is_not_run() -> None:
     cases = [case_named(name, size) for size, name in enumerate("abcd", 1)]
     session, heard = session_of(cases, Scripted({"b": [FAIL]}), maxfail=1)
