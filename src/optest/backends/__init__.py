@@ -267,7 +267,10 @@ class BackendManager:
         """
         if name in self._lazy:
             path = self._lazy[name]
-            found = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
+            try:
+                found = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
+            except Unavailable as error:
+                raise Unavailable(f"backend {name}", error.remedy) from None
             driver = found() if isinstance(found, type) else found
             _require_sound(driver)
             if driver.name != name:
