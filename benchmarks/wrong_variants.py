@@ -157,6 +157,7 @@ def _of_exact() -> Iterator[Variant]:
     yield _new(kind, "lt", "of operands in 16 bits", generator=_FAR_FROM_0)
     yield _new(kind, "floor", "rounds to nearest")
     yield _new(kind, "trunc", "floors")
+    yield _new(kind, "fmod", "has the sign of the divisor")
     yield _new(kind, "sign", "without 0", generator=_FEW_INTEGERS)
     yield _new(kind, "minimum", "is the maximum")
     yield _new(kind, "clip", "ends in 16 bits")
