@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
@@ -134,7 +135,7 @@ def named_aten(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 def _resolved(function: Callable[..., Any]) -> str:
     found = resolve_name(function)
     if found:
-        return str(found)
+        return f"torch.ops.{found}" if isinstance(function, (OpOverload, OpOverloadPacket)) else str(found)
     module = getattr(function, "__module__", None) or type(function).__module__
     return f"{module}.{getattr(function, '__name__', '?')}"
 

@@ -29,7 +29,7 @@ class Asked:
 
     def require(self, made: Described) -> None:
         """Raise NotAsked for a call that is not wanted."""
-        last = made.op.rpartition(".")[2]
+        last = made.op.split(".")[3] if made.op.startswith("torch.ops.") else made.op.rpartition(".")[2]
         if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in (made.op, last)):
             raise NotAsked("have another name than --ops asks for")
         size = sum(each.numel() * each.element_size() for each in made.tensors)
@@ -127,5 +127,8 @@ class Recorder:
 
 
 def _word(op: str) -> str:
-    """``view`` of ``torch.Tensor.view``, ``add.Tensor`` of ``torch.ops.aten.add.Tensor``."""
-    return op.removeprefix("torch.ops.aten.") if op.startswith("torch.ops.aten.") else op.rpartition(".")[2]
+    """``view`` of ``torch.Tensor.view``, ``add.Tensor`` of ``torch.ops.aten.add.Tensor``, ``mine.scale.default`` of an
+    operator of one's own."""
+    if op.startswith("torch.ops."):
+        return op.removeprefix("torch.ops.").removeprefix("aten.")
+    return op.rpartition(".")[2]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -25,6 +26,8 @@ INITIALISATION = "make, initialise or load parameters"
 VACUOUS = "return no finite number, so a pass would prove little"
 
 AUTOCAST = "are refused without autocast, which no case has: capture what it makes of them with --level aten"
+OF_FUNCTIONS = "take functions of the model, whose own calls are not seen"
+NESTED = "return nested tensors, which no file of cases can hold"
 EMPTY = "return no elements, so nothing can be compared"
 
 
@@ -43,6 +46,9 @@ class _Watch:
         self._naming = naming
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if isinstance(function, HigherOrderOperator):
+            self._recorder.leave_out(f"torch.ops.higher_order.{function.name()}", OF_FUNCTIONS)
+            return function(*args, **kwargs)
         made, reason = self._described(function, args, kwargs)
         if made is None:
             if reason:
@@ -52,8 +58,10 @@ class _Watch:
         returned = function(*args, **kwargs)
         if not all(map(torch.equal, states, _random_states())):
             self._recorder.leave_out(made.op, RANDOM)
-        elif next(tensors_of(returned), None) is None and not made.op.endswith("setitem"):
+        elif next(tensors_of(returned), None) is None and not _changes_something(function, made.op):
             pass  # a question: its size, whether it is true
+        elif any(each.is_nested for each in tensors_of(returned)):
+            self._recorder.leave_out(made.op, NESTED)
         elif _is_empty(returned):
             self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):
@@ -77,6 +85,15 @@ class _Watch:
             return described(named), ""
         except NoCase as reason:
             return None, str(reason)
+
+
+def _changes_something(function: Any, op: str) -> bool:
+    """Whether a call that returns nothing writes into its arguments: by its name, or as its schema says."""
+    if isinstance(function, OpOverloadPacket):
+        return any(getattr(function, each)._schema.is_mutable for each in function.overloads())
+    if isinstance(function, OpOverload):
+        return bool(function._schema.is_mutable)
+    return op.endswith(("_", "setitem"))
 
 
 def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -123,10 +140,14 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it wit
         self._watch = _Watch(recorder, named_torch)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_compiling():  # by torch.cond, say: what is traced now is called afterwards
+            return func(*args, **(kwargs or {}))
         return self._watch.call(func, args, kwargs or {})
 
 
 class _Dispatched(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._watch = _Watch(recorder, named_aten)
