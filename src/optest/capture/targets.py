@@ -59,6 +59,7 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
         return
     path = _existing(file, what)
     sys.path.insert(0, str(path.parent.resolve()))
+    arguments, sys.argv = sys.argv, [file]  # as of `python model.py`, and not those of optest
     try:
         if function is None:
             yield Target(what=what, stem=path.stem, run=lambda: run_file(path))
@@ -67,6 +68,7 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
             module = load_file(path)
         yield Target(what=what, stem=path.stem, run=_without_arguments(_attribute(module, function, file), what))
     finally:
+        sys.argv = arguments
         sys.path.remove(str(path.parent.resolve()))
 
 

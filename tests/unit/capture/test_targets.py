@@ -77,6 +77,19 @@ def test_a_script_as_a_whole(folder: Path) -> None:
     assert captured("a_script.py", asked=Asked()).stem == "a_script"
 
 
+def test_a_script_has_no_arguments_of_optests(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``python model.py`` has none: its own parser would refuse them."""
+    arguments = ["optest", "capture", "with_parser.py", "-o", "model.yaml"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    (folder / "with_parser.py").write_text(
+        "import argparse, sys, torch\nargparse.ArgumentParser().parse_args()\n"
+        "torch.ones(len(sys.argv)) * 2\n\n\ndef forward():\n    torch.ones(len(sys.argv)).abs()\n"
+    )
+    assert ops("with_parser.py") == ["torch.ones", "torch.mul"]
+    assert ops("with_parser.py:forward") == ["torch.ones", "torch.abs"]
+    assert sys.argv is arguments
+
+
 def test_a_function_of_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(folder)
     assert ops("a_script:forward") == ["torch.mul"]
