@@ -37,6 +37,9 @@ class _Required:
     def __repr__(self) -> str:
         return "REQUIRED"
 
+    def __reduce__(self) -> str:
+        return "REQUIRED"  # a copy of a descriptor holds this very object, by which it is known
+
 
 REQUIRED: Any = _Required()
 """The default of an attribute that a case has to state."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -154,3 +156,10 @@ def test_an_attribute_that_nobody_stated_is_no_part_of_the_identity() -> None:
     assert stated.key != PLAIN.key
     undeclared = replace(PLAIN, attributes={"alpha": 1.0, "out_dtype": None})
     assert undeclared.key != PLAIN.key
+
+
+def test_a_copy_of_an_attribute_is_as_required_as_it() -> None:
+    required = Attribute(name="k", type="int")
+    for copied in (copy.deepcopy(required), pickle.loads(pickle.dumps(required))):
+        assert copied.is_required
+        assert copied == required
