@@ -155,7 +155,7 @@ def test_a_plugin_without_its_framework_is_no_obstacle_for_others(manager: Backe
         manager.register_path("lacking", "lacking_plugin:Driver")
         assert manager.select("npu").name == "ascend"
         with pytest.raises(
-            Unavailable, match="^backend lacking is unavailable: pip install a_framework_that_is_not_installed"
+            Unavailable, match=r"^backend lacking is unavailable: pip install a_framework_that_is_not_installed"
         ):
             manager.select("lacking")
     finally:
