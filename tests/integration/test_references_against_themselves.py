@@ -20,7 +20,7 @@ NO_NUMBER = ("special(rate=0.25)", "zeros", "integer-exact", "uniform", "randn",
 """Fills that may leave no finite element to compare: NaN nearly everywhere, 0/0, int64 beyond float16."""
 DIVIDING = ("div", "log", "reciprocal", "rsqrt")
 UNDEFINED = {
-    *((op, fill) for op in ("floor_divide", "remainder") for fill in ("zeros", "arange")),
+    *((op, fill) for op in ("floor_divide", "remainder", "fmod") for fill in ("zeros", "arange")),
     *(("cast", fill) for fill in ("special", "special(rate=0.25)", "integer-exact", "arange")),
     *(("quantize", fill) for fill in FILLS if fill not in ("randn", "uniform", "ones")),
     *((op, "arange") for op in ("gather", "scatter_add", "embedding")),
