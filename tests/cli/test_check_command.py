@@ -74,6 +74,7 @@ def test_torch_passes_the_whole_catalogue(optest: Shell) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.heavy
 def test_numpy_passes_the_whole_catalogue_without_a_gap(optest: Shell) -> None:
     ended = optest("check", "--backend", "numpy", timeout=600)
     assert ended.status == 0, ended.text[-8000:]

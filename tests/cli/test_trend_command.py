@@ -39,6 +39,7 @@ def test_a_report_ends_as_its_run_did_where_that_is_asked(optest: Shell, plan: C
     assert [optest("report", "--trend", *more).status for more in ([], ["--exit-code"])] == [0, 1]
 
 
+@pytest.mark.heavy
 def test_runs_with_another_compiler_are_no_trend(optest: Shell, plan: Callable[[str], Path]) -> None:
     pytest.importorskip("torch")
     plan(GOOD)

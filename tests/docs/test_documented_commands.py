@@ -86,8 +86,19 @@ def environment() -> dict[str, str]:
     return {**kept, "PATH": path, "COLUMNS": "120", "PYTHONWARNINGS": "default"}
 
 
-HEAVY = {"docs/how-to/from-model-to-operator.md", "docs/opinfo.md"}
-"""Pages whose commands compile with inductor, or ask OpInfo's samples of whole operators."""
+HEAVY = {
+    "docs/backends.md",
+    "docs/check.md",
+    "docs/how-to/c-library.md",
+    "docs/how-to/custom-operator.md",
+    "docs/how-to/from-model-to-operator.md",
+    "docs/how-to/npu-run-sh.md",
+    "docs/infiniop.md",
+    "docs/opinfo.md",
+    "docs/reports.md",
+    "examples/models/README.md",
+}
+"""Pages that compile, ask OpInfo's samples of whole operators, or begin many programs."""
 
 
 def with_commands() -> list[Any]:

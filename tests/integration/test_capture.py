@@ -180,6 +180,7 @@ def require_all_passed(results: dict[str, CaseResult], models: Set[str]) -> None
     assert {name.partition("::")[0] for name in results} == models
 
 
+@pytest.mark.heavy
 def test_smaller_sizes_and_the_dispatchers_level_pass_too(tmp_path: Path) -> None:
     words = {"small": ["--shrink-to", "16"], "level": ["--level", "aten"]}
     for model, more in words.items():

@@ -176,6 +176,7 @@ def test_what_pytest_does_not_ask_for_is_not_run(tmp_path: Path) -> None:
         assert told[name] >= result.timings.total_s - 0.001  # with what pytest's own phases took
 
 
+@pytest.mark.heavy
 def test_what_a_device_does_not_have_is_noted_below_the_report(tmp_path: Path) -> None:
     tensor = "{tensor: {shape: [2], device_layout: {stride_map: [1]}}}"
     for model in ("one", "two"):
@@ -200,6 +201,7 @@ def test_a_tag_is_no_condition_of_pytests(tmp_path: Path) -> None:
     assert "plan.yaml::a PASSED" in done.stdout, done.stdout
 
 
+@pytest.mark.heavy
 def test_words_that_pytest_takes_for_no_marks_are_known_to_k(tmp_path: Path) -> None:
     tags = ["_own", "layer:3", "norm(1)", "a-b", "2nd"]
     cases = "".join(
@@ -213,6 +215,7 @@ def test_words_that_pytest_takes_for_no_marks_are_known_to_k(tmp_path: Path) -> 
     assert "2 passed, 3 deselected" in run(tmp_path, *switched_on, "-k", "_own or layer:3").stdout
 
 
+@pytest.mark.heavy
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
     for more in (["-q"], ["-n", "2"]):
         done = run(project, "-k", "left_out", *more)
@@ -222,6 +225,7 @@ def test_nothing_but_skips_is_no_success(project: Path) -> None:
     assert (done.returncode, "verified" in done.stdout) == (0, False)
 
 
+@pytest.mark.heavy
 def test_a_file_that_is_wrong_is_told_by_line_and_the_others_run(project: Path) -> None:
     good, bad = project / "good.yaml", project / "bad.yaml"
     good.write_text(f"model: good\n{CASES}")
@@ -404,6 +408,7 @@ def test_what_is_listed_is_what_would_be_collected(fresh: Path) -> None:
     assert run(fresh, "--list-models", "--model", "gpt-oss", "test_own.py").stdout.split() == ["gpt-oss"]
 
 
+@pytest.mark.heavy
 def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     """Other tools have files with a key model, too; a folder that the ini names holds nothing but cases."""
     (fresh / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\n")
@@ -421,6 +426,7 @@ def test_folders_are_searched_for_model_cases_alone(fresh: Path) -> None:
     assert re.search(r"pytest.ini: optest_models names \S+nowhere, which is not there", done.stderr + done.stdout)
 
 
+@pytest.mark.heavy
 def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     """A device that is not there, a compiler that nobody knows: the others of the files are left out, and say so."""
     (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
