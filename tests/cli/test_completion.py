@@ -33,6 +33,10 @@ def test_flags() -> None:
     assert "--backend" in complete("optest", "run", "--ba", index=2)
 
 
+def test_flags_behind_an_option_without_its_value() -> None:
+    assert complete("optest", "replay", "--save", "--script", "--la", index=4) == ["--last"]
+
+
 def test_case_sets_and_reports() -> None:
     assert "layouts" in complete("optest", "check", "--set", "lay", index=3)
     assert "junit" in complete("optest", "report", "--format", "ju", index=3)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.command import Command
 from optest.cli.completing import completer_of
 
 __all__ = ["capture_command"]
 
 
-@click.command("capture", short_help="Write the operators that a model calls as cases.")
+@click.command("capture", cls=Command, short_help="Write the operators that a model calls as cases.")
 @click.argument("what", metavar="SCRIPT_OR_MODEL", shell_complete=completer_of("file"))
 @click.option(
     "-o",

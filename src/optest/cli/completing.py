@@ -7,6 +7,8 @@ from collections.abc import Callable
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from optest.cli.command import Command
+
 __all__ = ["completer_of", "completion_command"]
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -17,7 +19,7 @@ _LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_a
 _RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
-@click.command("completion", short_help="Print the completion script of a shell.")
+@click.command("completion", cls=Command, short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:

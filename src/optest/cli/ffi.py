@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.command import Command
 from optest.cli.completing import completer_of
 
 __all__ = ["ffi_command"]
@@ -14,7 +15,7 @@ def ffi_command() -> None:
     """Look at a C library, before its operators are run."""
 
 
-@ffi_command.command("inspect", short_help="Hold a library against its headers and a mapping.")
+@ffi_command.command("inspect", cls=Command, short_help="Hold a library against its headers and a mapping.")
 @click.argument("library", nargs=-1, required=True, metavar="LIB...", shell_complete=completer_of("library"))
 @click.option(
     "--headers",

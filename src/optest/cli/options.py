@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from optest.cli.command import Command
 from optest.cli.completing import completer_of
 from optest.settings import OPTIONS, Option
 
@@ -59,7 +60,7 @@ def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...])
     return values[0] if values else None
 
 
-class GroupedCommand(click.Command):
+class GroupedCommand(Command):
     """A command whose help shows its options under the groups of the table, its own and ``--help`` at the end.
 
     Arguments stand in the usage line and are explained in the text above it.

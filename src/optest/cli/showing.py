@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from optest.cli.command import Command
 from optest.cli.completing import completer_of
 from optest.cli.options import GroupedCommand, options
 
@@ -53,7 +54,7 @@ def report_command(
     return status if exit_code else 0
 
 
-@click.command("schema", short_help="Print a JSON Schema, for editors.")
+@click.command("schema", cls=Command, short_help="Print a JSON Schema, for editors.")
 @click.argument("what", type=click.Choice(["plan", "report", "journal", "model-cases"]))
 def schema_command(what: str) -> int:
     """Print the JSON Schema of plans or model cases (for editors), reports or journal lines."""
@@ -63,7 +64,7 @@ def schema_command(what: str) -> int:
     return 0
 
 
-@click.command("doctor", short_help="Show versions, backends, and what is missing.")
+@click.command("doctor", cls=Command, short_help="Show versions, backends, and what is missing.")
 @click.option("--backend", metavar="NAME", shell_complete=completer_of("backend"), help="This backend only.")
 def doctor_command(backend: str | None) -> int:
     """Show versions, backends, their devices, and why one of them is unavailable."""

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
+from optest.cli.command import Command
+
 __all__ = ["init_command"]
 
 
-@click.command("init", short_help="Set a project up, so far for pytest.")
+@click.command("init", cls=Command, short_help="Set a project up, so far for pytest.")
 @click.argument("what", type=click.Choice(["pytest"]))
 @click.argument("models", metavar="[FOLDER]...", nargs=-1)
 def init_command(what: str, models: tuple[str, ...]) -> int:  # noqa: ARG001 - there is one so far

@@ -1,0 +1,32 @@
+"""An option whose value was left out does not take the next option for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from user_shell import Shell
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("replay", "latest", "--save", "--script"),
+            "--save needs a value, but --script comes next, which is an option",
+        ),
+        (("run", "--op", "--dtype", "float32"), "--op needs a value, but --dtype comes next, which is an option"),
+        (("run", "--op", "relu", "-k", "--backend=torch"), "-k needs a value, but --backend=torch comes next"),
+        (("capture", "model.py", "-o", "--level", "aten"), "needs a value, but --level comes next"),
+    ],
+)
+def test_what_is_missing_is_told(optest: Shell, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    ended = optest(*words)
+    assert ended.status == 2
+    assert told in ended.err
+    assert not [each for each in tmp_path.iterdir() if each.name.startswith("-")]
+
+
+def test_words_that_look_like_options_and_are_none_are_values(optest: Shell) -> None:
+    ended = optest("run", "--op", "relu", "--shape", "input=3", "-k", "not --strange")
+    assert "needs a value" not in ended.err
