@@ -83,6 +83,7 @@ FORMS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.heavy
 def test_the_lines_stand_in_the_file_that_pytest_reads(form: str, project: Path, optest: Shell) -> None:
     name, before, after = FORMS[form]
     path = project / name

@@ -88,6 +88,7 @@ def environment() -> dict[str, str]:
 
 HEAVY = {
     "docs/backends.md",
+    "docs/capture.md",
     "docs/check.md",
     "docs/how-to/c-library.md",
     "docs/how-to/custom-operator.md",

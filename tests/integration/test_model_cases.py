@@ -303,6 +303,7 @@ OF_GRADIENTS = {
 
 
 @pytest.mark.parametrize("compiler", [[], pytest.param(["--compile-backend", "aot_eager"], marks=pytest.mark.heavy)])
+@pytest.mark.heavy
 def test_gradients_are_judged_where_a_file_or_the_command_line_asks_for_them(
     tmp_path: Path, compiler: list[str]
 ) -> None:

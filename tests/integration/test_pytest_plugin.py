@@ -144,6 +144,7 @@ def test_nothing_is_run_behind_the_failure_that_ends_the_session(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("option", "ahead"), [("-s", 5), ("-x", 0), ("--maxfail=3", 0), ("--stepwise", 0)])
+@pytest.mark.heavy
 def test_nothing_is_sure_to_come_next_where_a_failure_ends_the_session(tmp_path: Path, option: str, ahead: int) -> None:
     (tmp_path / "m.yaml").write_text(SIX)
     (tmp_path / "conftest.py").write_text(
@@ -283,6 +284,7 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
     assert "models/granite4h.yaml::granite4h::view_accepted" in done.stdout
 
 
+@pytest.mark.heavy
 def test_what_failed_last_runs_alone_and_a_model_alone_runs_for_real(fresh: Path) -> None:
     assert "1 failed, 2 passed" in run(fresh, "-x").stdout
     done = run(fresh, "--lf", "-v")
