@@ -30,7 +30,7 @@ from optest.backends.tensor_files import (
 )
 from optest.backends.tokens import expand
 from optest.numerics import dtype_of, round_to
-from optest.process import CannotStart, Finished, run, signal_name
+from optest.process import CannotStart, Finished, crash_below_a_shell, run, signal_name
 from optest.settings import environment
 from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, format_shape
 
@@ -271,6 +271,10 @@ def _fault_of(step: str, argv: Command, finished: Finished, timeout_s: float | N
         return fault(Reason.DEADLINE, f"{_called(step)}{argv[0]} did not end within {timeout_s:g} s and was killed")
     if finished.signal is not None:
         return fault(Reason.SIGNAL, f"{_called(step)}{argv[0]} was killed by {signal_name(finished.signal)}")
+    crash = crash_below_a_shell(finished.returncode)
+    if crash is not None:
+        how = f"exited with status {finished.returncode}, a shell's word for {crash} in a program that it ran"
+        return fault(Reason.SIGNAL, f"{_called(step)}{argv[0]} {how}")
     if finished.returncode:
         how = f"exited with status {finished.returncode}{_meaning(finished.returncode)}"
         return fault(Reason.EXIT_CODE, f"{_called(step)}{argv[0]} {how}")
@@ -284,7 +288,7 @@ def _meaning(status: int) -> str:
     if status == 127:
         return " (a shell's word for a program that it cannot find)"
     if status > 128 and not signal_name(status - 128).startswith("signal "):
-        return f" (a shell's word for {signal_name(status - 128)} in a program that it ran)"
+        return f" (a shell's word for {signal_name(status - 128)} in a program that it ran, or the program's own)"
     return ""
 
 
@@ -299,6 +303,9 @@ def _details(step: str, argv: Command, finished: Finished) -> dict[str, Any]:
         details["signal"] = signal_name(finished.signal)
     else:
         details["exit_code"] = finished.returncode
+        crash = crash_below_a_shell(finished.returncode)
+        if crash is not None:
+            details["signal"] = crash
     for stream, written in (("stdout", finished.stdout_bytes), ("stderr", finished.stderr_bytes)):
         if written > _TAIL_BYTES:
             details[f"{stream}_bytes"] = written  # more than the tail shows

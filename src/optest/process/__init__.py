@@ -11,7 +11,7 @@ from optest.process.exits import directory_kept, exits_refused, leave
 from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
-from optest.process.signals import signal_name
+from optest.process.signals import crash_below_a_shell, signal_name
 
 __all__ = [
     "TRACEBACK_SIGNAL",
@@ -21,6 +21,7 @@ __all__ = [
     "Finished",
     "Forked",
     "adopt_orphans",
+    "crash_below_a_shell",
     "directory_kept",
     "end_children",
     "exits_refused",

@@ -128,8 +128,18 @@ def test_exit_status_42(driver: BackendDriver, place: Path) -> None:
     assert (found.details["stderr_tail"], found.details["stdout_tail"]) == ("boom\n", "to out\n")
 
 
-def test_a_shells_word_for_a_crash_is_translated(driver: BackendDriver, place: Path) -> None:
-    assert "SIGSEGV" in fault(driver, place, "sh -c 'kill -SEGV $$'; exit $?").message
+def test_a_crash_below_a_shell_is_a_crash(driver: BackendDriver, place: Path) -> None:
+    found = fault(driver, place, "sh -c 'kill -SEGV $$'; exit $?")
+    assert (found.reason, found.status) == (Reason.SIGNAL, Status.CRASHED)
+    assert found.message == "sh exited with status 139, a shell's word for SIGSEGV in a program that it ran"
+    assert (found.details["exit_code"], found.details["signal"]) == (139, "SIGSEGV")
+
+
+@pytest.mark.parametrize("status", [1, 2, 128, 129, 130, 141, 143, 255])
+def test_a_status_that_no_crash_has_is_an_exit_status(driver: BackendDriver, place: Path, status: int) -> None:
+    found = fault(driver, place, f"exit {status}")
+    assert (found.reason, found.status) == (Reason.EXIT_CODE, Status.ERROR)
+    assert "signal" not in found.details
 
 
 def test_a_missing_command(driver: BackendDriver, place: Path) -> None:
