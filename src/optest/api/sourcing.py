@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 
 from optest.backends import BackendDriver
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument, parse_dtypes
-from optest.plan.expectations import read_expectations
+from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import document_of
 from optest.settings import Settings
 from optest.sources import collected
@@ -18,6 +17,7 @@ from optest.spec import BAD_STATUSES, TestCase, Verdict
 
 __all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
 
+_IN_PLACE_OPERATORS = frozenset({"iadd", "imatmul", "imul", "ipow", "isub"})
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
 
@@ -69,17 +69,22 @@ Revise = Callable[[TestCase, Verdict], Verdict]
 def known_differences(driver: BackendDriver) -> Revise:
     """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
 
-    A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. Of
-    gradients nothing is known, and a case with a wrong one is excused by nothing.
+    A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What
+    is known of results excuses no gradient, and what is known of gradients no result.
     """
     path = driver.expectations_of_samples()
     if path is None:
         return lambda _, verdict: verdict
-    expectations = read_expectations(path, operators=operators, versions=driver.versions())
+    known = read_expectations(path, operators=operators, versions=driver.versions())
+    of_results, of_gradients = (
+        Expectations(lines=tuple(line for line in known.lines if line.is_of_gradients == is_wanted))
+        for is_wanted in (False, True)
+    )
 
     def revised(case: TestCase, verdict: Verdict) -> Verdict:
-        if verdict.status not in BAD_STATUSES or not _has_right_gradients(case, verdict):
+        if verdict.status not in BAD_STATUSES:
             return verdict
+        expectations = of_results if _has_right_gradients(case, verdict) else of_gradients
         excused = expectations.excused(case, verdict)
         return expectations.excused(_plain(case), verdict) if excused is verdict else excused
 
@@ -90,17 +95,16 @@ def _has_right_gradients(case: TestCase, verdict: Verdict) -> bool:
     """Whether the gradients that a case asks for were measured and are right, or it asks for none."""
     if not case.attributes.get("grad"):
         return True
-    gradients = [each for each in verdict.measures if each.output.startswith("grad.")]
-    return bool(gradients) and not any(
-        each.mismatched or (each.statistic or 0.0) > (each.statistic_limit or math.inf) for each in gradients
-    )
+    gradients = [each for each in verdict.measures if each.is_gradient]
+    return bool(gradients) and not any(each.is_off for each in gradients)
 
 
 def _plain(case: TestCase) -> TestCase:
     """The case as one of the function itself."""
     parts = case.descriptor.name.split(".")
-    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
+    last = (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).strip("_")
+    function = last[1:] if last in _IN_PLACE_OPERATORS else last
     try:
-        return dataclasses.replace(case, descriptor=operators.get(f"torch.{last.strip('_')}"))
+        return dataclasses.replace(case, descriptor=operators.get(f"torch.{function}"))
     except UnknownName:
         return case

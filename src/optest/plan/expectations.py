@@ -46,6 +46,7 @@ class Expectation:
 
     ``case_sets``, ``fills`` and ``tier`` name those in which it happens; an attribute of ``attributes`` has one of the
     values. ``at_most_ulp`` is the largest error that is excused, in units in the last place of the output; None is any.
+    ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results fail.
     ``is_binding`` is False where the file was written for other versions: there the line may be left over.
     """
 
@@ -58,12 +59,13 @@ class Expectation:
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     tier: str = ""
     at_most_ulp: float | None = None
+    is_of_gradients: bool = False
     where: str = ""
     is_binding: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.op} {self.dtype} {self.reason.value}"
+        return f"{self.op} {self.dtype} {self.reason.value}{' of gradients' if self.is_of_gradients else ''}"
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -84,9 +86,16 @@ class Expectation:
         )
 
     def reaches(self, verdict: Verdict) -> bool:
-        """Whether it excuses errors as large as those of the verdict; with a limit, none that are not finite."""
+        """Whether it excuses errors as large as those of the verdict, in the outputs that have them.
+
+        With a limit, none that are not finite; of gradients with the reason NAN, none that are.
+        """
         limit = self.at_most_ulp
         wrong = [each for each in verdict.measures if each.mismatched]
+        if self.is_of_gradients and not all(each.is_gradient for each in verdict.measures if each.is_off):
+            return False
+        if self.is_of_gradients and self.reason is Reason.NAN:
+            return all(each.mismatched == each.nonfinite_mismatched for each in wrong)
         return limit is None or all(
             not each.nonfinite_mismatched and each.max_ulp_error is not None and each.max_ulp_error <= limit
             for each in wrong
@@ -161,6 +170,7 @@ class _Where(TypedDict, total=False):
     fill: Annotated[str | list[str], Field(description="Fill of an input, or several, with which it happens.")]
     attributes: Annotated[dict[str, Any], Field(description="Attributes and their value; {any: [0, 1]} names several.")]
     tier: Annotated[Literal["smoke", "parity", "full"], Field(description="Tier whose cases alone show it.")]
+    gradients: Annotated[bool, Field(description="Gradients differ, beside right results; else results do.")]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -246,6 +256,7 @@ class _Lines:
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
             tier=conditions.get("tier", ""),
             at_most_ulp=entry.get("at_most_ulp"),
+            is_of_gradients=conditions.get("gradients", False),
             where=f"{self._source.file}:{self._source.line_of(place)}",
             is_binding=self._is_binding,
         )

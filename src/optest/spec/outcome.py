@@ -267,6 +267,19 @@ class Measure:
     statistic: float | None = None
     statistic_limit: float | None = None
     rounding: Rounding | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether elements are, or all of them together."""
+        if self.mismatched:
+            return True
+        return self.statistic is not None and self.statistic_limit is not None and self.statistic > self.statistic_limit
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether the output is the gradient of an input."""
+        return self.output.startswith("grad.")
+
     where: str = ""
     rule: RuleUsed | None = None
 

@@ -224,3 +224,30 @@ def test_a_limit_is_for_values(tmp_path: Path, registry: OperatorRegistry) -> No
     stated = LINE.replace("VALUE", "NAN").replace("why", "at_most_ulp: 2, why")
     with pytest.raises(PlanError, match="at_most_ulp stands beside NAN"):
         read(tmp_path, registry, stated)
+
+
+def measured(output: str, *, wrong: int = 0, nonfinite: int = 0, statistic: float = 0.5) -> Measure:
+    return Measure(
+        output=output, dtype="float16", shape=(6,), compared=6, mismatched=wrong, nonfinite_mismatched=nonfinite,
+        max_ulp_error=None, statistic=statistic, statistic_limit=1.0,
+    )  # fmt: skip
+
+
+GRADIENTS = LINE.replace("VALUE", "NAN").replace("why", "where: {gradients: true}, why")
+
+
+@pytest.mark.parametrize(
+    ("measures", "status"),
+    [
+        ([measured("out"), measured("grad.input0", wrong=2, nonfinite=2)], Status.XFAILED),
+        ([measured("out", wrong=1, nonfinite=1), measured("grad.input0", wrong=2, nonfinite=2)], Status.FAILED),
+        ([measured("out", statistic=1.5), measured("grad.input0", wrong=2, nonfinite=2)], Status.FAILED),
+        ([measured("out"), measured("grad.input0", wrong=2, nonfinite=1)], Status.FAILED),
+    ],
+    ids=["gradients", "results as well", "results by their statistic", "numbers as well"],
+)
+def test_a_line_about_gradients_wants_right_results(
+    tmp_path: Path, registry: OperatorRegistry, measures: list[Measure], status: Status
+) -> None:
+    found = Verdict(status=Status.FAILED, reason=Reason.NAN, measures=tuple(measures))
+    assert read(tmp_path, registry, GRADIENTS).excused(case("float16"), found).status is status

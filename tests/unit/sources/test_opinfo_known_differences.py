@@ -74,6 +74,27 @@ def test_results_are_excused_beside_right_gradients_and_no_gradient_is(
     assert (Status.XFAILED in {each.status for each in found.values()}) == excuses
 
 
+def test_gradients_that_are_known_for_nan_are_told_in_every_form() -> None:
+    found = verdicts("opinfo:pow", "float16", backward=True)
+    told = {name.rpartition(".")[2] for name, each in found.items() if each.status is Status.XFAILED}
+    assert {"inplace_operator", "operator", "method"} <= told
+    assert {each.status for each in found.values()} == {Status.PASSED, Status.XFAILED}
+    assert {each.status for each in verdicts("opinfo:pow", "bfloat16", backward=True).values()} == {Status.PASSED}
+
+
+class WrongResults(TorchBackend):
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        outputs = [np.array(each) for each in super().run(case, inputs)]
+        return [np.zeros_like(outputs[0]), *outputs[1:]]
+
+
+@pytest.mark.parametrize("driver", [WrongGradients, WrongResults])
+def test_a_line_about_gradients_excuses_neither_numbers_nor_results(driver: type[TorchBackend]) -> None:
+    found = verdicts("opinfo:pow", "float16", driver(), backward=True, tag=("function",))
+    assert Status.FAILED in {each.status for each in found.values()}
+    assert Status.XFAILED not in {each.status for each in found.values()}
+
+
 def test_a_compiler_and_another_device_have_none() -> None:
     driver = TorchBackend()
     driver.configure({"compile_backend": "aot_eager"})
@@ -98,7 +119,7 @@ def test_every_line_is_needed(line: Expectation) -> None:
     """On the processor that it was written on; another has other kernels, but these differences are in all of them."""
     last = line.op.rpartition(".")[2]
     names = [full for full, info in database().items() if last == info.name.rpartition(".")[2]]
-    found = verdicts(f"opinfo:{','.join(names)}", line.dtype, tag=("function",))
+    found = verdicts(f"opinfo:{','.join(names)}", line.dtype, tag=("function",), backward=line.is_of_gradients)
     excused = [each for each in found.values() if str(each.details.get("expectation", "")).startswith(line.name)]
     assert excused
     assert line.at_most_ulp is None or all(
