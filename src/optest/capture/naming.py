@@ -14,7 +14,7 @@ from torch.overrides import resolve_name
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
 from optest.backends.torch_calls.overlap import UNWRITTEN
 
-__all__ = ["NamedCall", "NoCase", "named_aten", "named_torch"]
+__all__ = ["NamedCall", "NoCase", "Unwritten", "named_aten", "named_torch"]
 
 
 class NamedCall(NamedTuple):
@@ -27,6 +27,10 @@ class NamedCall(NamedTuple):
 
 class NoCase(ValueError):
     """A call that is no case; the message says why, as the end of "left out: "."""
+
+
+class Unwritten(NoCase):
+    """A call whose result is new memory, with whatever lies there."""
 
 
 SETTINGS = "compute nothing"
@@ -84,7 +88,7 @@ _PROPERTIES = {
     "mH": ("torch.adjoint", ()), "real": ("torch.real", ()), "imag": ("torch.imag", ()),
     "data": ("torch.Tensor.detach", ()),
 }  # fmt: skip
-_EMPTY = UNWRITTEN | {"resize_", "resize_as_"}
+_RESIZED = ("resize_", "resize_as_")
 _NOTHING = frozenset(
     ["requires_grad_", "retain_grad", "backward", "register_hook", "share_memory_", "set_", "__deepcopy__"]
 )
@@ -151,7 +155,9 @@ def _property(name: str, how: str, args: tuple[Any, ...]) -> NamedCall:
 
 
 def _require_computing(last: str) -> None:
-    if last in _EMPTY:
+    if last in UNWRITTEN:
+        raise Unwritten(_UNINITIALISED)
+    if last in _RESIZED:
         raise NoCase(_UNINITIALISED)
     if last in _NOTHING:
         raise NoCase(SETTINGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from optest.capture.naming import NamedCall, NoCase, named_aten, named_torch
+from optest.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
 from optest.capture.places import is_of_initialisation, place_of_call
 from optest.capture.recording import Recorder
 from optest.capture.values import Described, described, tensors_of
@@ -49,11 +49,13 @@ class _Watch:
         if isinstance(function, HigherOrderOperator):
             self._recorder.leave_out(f"torch.ops.higher_order.{function.name()}", OF_FUNCTIONS)
             return function(*args, **kwargs)
-        made, reason = self._described(function, args, kwargs)
-        if made is None:
-            if reason:
-                self._recorder.leave_out(_shown(function), reason)
-            return function(*args, **kwargs)
+        made = self._described(function, args, kwargs)
+        if isinstance(made, NoCase):
+            self._recorder.leave_out(_shown(function), str(made))
+            returned = function(*args, **kwargs)
+            if isinstance(made, Unwritten):
+                _write_zeros(returned)
+            return returned
         states = _random_states()
         returned = function(*args, **kwargs)
         if not all(map(torch.equal, states, _random_states())):
@@ -74,17 +76,21 @@ class _Watch:
             self._recorder.take(made, place_of_call(), {"under autocast": None})
         return returned
 
-    def _described(
-        self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[Described | None, str]:
-        """The call before it is made, since it may change its arguments; None and why if it is no case."""
+    def _described(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Described | NoCase:
+        """The call before it is made, since it may change its arguments; why if it is no case."""
         try:
             named = self._naming(function, args, kwargs)
-            if is_of_initialisation():
-                return None, INITIALISATION
-            return described(named), ""
+            return NoCase(INITIALISATION) if is_of_initialisation() else described(named)
         except NoCase as reason:
-            return None, str(reason)
+            return reason
+
+
+def _write_zeros(fresh: Any) -> None:
+    """What lay in new memory is no part of the model: the file would be another one each time."""
+    for each in tensors_of(fresh):
+        if each.layout is torch.strided and not each.is_nested and each.device.type != "meta":
+            with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype of which torch has no zeros
+                each.zero_()
 
 
 def _changes_something(function: Any, op: str) -> bool:

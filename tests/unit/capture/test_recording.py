@@ -118,3 +118,20 @@ def test_bytes_are_those_of_all_tensors_of_a_call() -> None:
 
 def test_the_dispatcher_names_cases_with_their_overload() -> None:
     assert [case["name"] for case in recorded(lambda: X + 1, "aten").cases()] == ["add.Tensor.1"]
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_what_lay_in_new_memory_is_not_recorded(level: str) -> None:
+    def run() -> None:
+        for fresh in (torch.empty(3, 5), X.new_empty(3, 5), torch.empty(5, 3, requires_grad=True).T):
+            torch.add(torch.ones(3, 5), 1, out=fresh.detach())
+
+    was_asked = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    try:
+        added = [each for each in entries_of(run, level) if ".add" in each["op"]]
+    finally:
+        torch.use_deterministic_algorithms(was_asked)
+    written = [each["kwmap"]["out"]["tensor"]["init"] for each in added]
+    assert written == ["randn"] * len(written)
+    assert len(written) == 2
