@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver, Script, ScriptInput
+from optest.backends.builds import Build, Builds
 from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, file_dtypes, read_config
 from optest.backends.command_script import Commands, command_script
 from optest.backends.numpy_reference import reference_label, reference_outputs
@@ -51,7 +52,7 @@ class CommandBackendDriver(BackendDriver):
     keeps_deadline = True
 
     def __init__(self) -> None:
-        self._built: dict[tuple[str, Command], Fault | None] = {}
+        self._builds = Builds()
         self._checks: dict[str, tuple[Check, ...]] = {}
 
     def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
@@ -113,7 +114,8 @@ class CommandBackendDriver(BackendDriver):
     def _run(self, job: _Job, inputs: Sequence[Any]) -> Sequence[Any]:
         """Run one case in a directory that is ours for as long as it takes."""
         steps = _Steps(job)
-        self._build(job, steps)
+        if job.config.build:
+            self._builds.ensure(job.build, job.case, steps.build_fault)
         for file in job.config.outputs:
             remove_file(file, job.path(file))
         try:
@@ -130,16 +132,6 @@ class CommandBackendDriver(BackendDriver):
             self._checks = {job.case.key: (*steps.checks, *_conversions(job, inputs), *_golden_checks(job))}
         _dump_golden(job, inputs)
         return outputs
-
-    def _build(self, job: _Job, steps: _Steps) -> None:
-        """Build once for a directory and command in this process; a build that failed fails for every case."""
-        for command in job.config.build:
-            key = (str(job.workdir), job.expanded(command))
-            if key not in self._built:
-                self._built[key] = steps.build_fault(command)
-            fault = self._built[key]
-            if fault is not None:
-                raise Fault(fault.reason, fault.message, status=fault.status, details=fault.details)
 
     def _job(self, case: TestCase) -> _Job:
         config, problems = read_config(case, self.name)
@@ -182,6 +174,10 @@ class _Job:
             tokens={**case_tokens(case), **paths, "workdir": str(workdir)},
         )
 
+    @property
+    def build(self) -> Build:
+        return Build.of(self.workdir, tuple(map(self.expanded, self.config.build)), self.config.env)
+
     def path(self, file: TensorFile) -> Path:
         return self.workdir / expand(file.path, _for_paths(self.case))
 
@@ -213,7 +209,9 @@ class _Steps:
         Raises:
             Fault: UNAVAILABLE, DEADLINE, SIGNAL or EXIT_CODE, with the ends of both streams.
         """
-        argv = self.job.expanded(command)
+        return self._run(step, self.job.expanded(command))
+
+    def _run(self, step: str, argv: Command) -> Finished:
         try:
             finished = self._finished(argv, self._left_s())
         except CannotStart as error:
@@ -226,10 +224,10 @@ class _Steps:
             raise fault
         return finished
 
-    def build_fault(self, command: Command) -> Fault | None:
+    def build_fault(self, argv: Command) -> Fault | None:
         """Run a build command; a failure of it is COMPILE, whatever it was."""
         try:
-            self.run("build", command)
+            self._run("build", argv)
         except Fault as fault:
             if fault.reason is Reason.DEADLINE:
                 return fault

@@ -1,0 +1,99 @@
+"""Which build stands in a directory: a command has to find the program that its own case asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+from optest.backends.command_config import Command
+from optest.spec import Fault, Reason, TestCase
+
+__all__ = ["Build", "Builds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """What is built where: commands with their tokens replaced, and the environment as the plan states it."""
+
+    workdir: Path
+    commands: tuple[Command, ...]
+    env: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, workdir: Path, commands: tuple[Command, ...], env: Mapping[str, str]) -> Build:
+        return cls(workdir=workdir, commands=commands, env=tuple(sorted(env.items())))
+
+    @property
+    def digest(self) -> str:
+        return hashlib.blake2b(repr((self.commands, self.env)).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    fault: Fault
+    case: TestCase
+
+    def is_that_of(self, case: TestCase) -> bool:
+        """A build that was too slow for one case is tried again for a retry, and for a case with more time."""
+        if self.fault.reason is not Reason.DEADLINE:
+            return True
+        return case.key != self.case.key and (case.timeout_s or inf) <= (self.case.timeout_s or inf)
+
+
+class Builds:
+    """The builds of this process; what stands in a directory is written there, for other processes build there too."""
+
+    def __init__(self) -> None:
+        self._made: set[Build] = set()
+        self._failed: dict[Build, _Failure] = {}
+        self._last: dict[Path, str] = {}
+
+    def ensure(self, build: Build, case: TestCase, fault_of: Callable[[Command], Fault | None]) -> None:
+        """Build once, and again where another build has taken its place; one that failed fails for every case.
+
+        Raises:
+            Fault: COMPILE or DEADLINE.
+        """
+        failure = self._failed.get(build)
+        if failure is not None and failure.is_that_of(case):
+            raise _again(failure.fault)
+        if build in self._made and self._standing(build.workdir) == build.digest:
+            return
+        self._set_standing(build.workdir, "")
+        for command in build.commands:
+            fault = fault_of(command)
+            if fault is not None:
+                self._failed[build] = _Failure(fault=fault, case=case)
+                raise _again(fault)
+        self._failed.pop(build, None)
+        self._made.add(build)
+        self._set_standing(build.workdir, build.digest)
+
+    def _standing(self, workdir: Path) -> str:
+        try:
+            return _mark(workdir).read_text(encoding="utf-8")
+        except OSError:
+            return self._last.get(workdir, "")
+
+    def _set_standing(self, workdir: Path, digest: str) -> None:
+        self._last[workdir] = digest
+        mark = _mark(workdir)
+        try:
+            mark.parent.mkdir(exist_ok=True)
+            ignored = mark.with_name(".gitignore")
+            if not ignored.exists():
+                ignored.write_text("*\n", encoding="utf-8")
+            mark.write_text(digest, encoding="utf-8")
+        except OSError:
+            return  # nobody may write here, so that only this process is known to have built
+
+
+def _mark(workdir: Path) -> Path:
+    return workdir / ".optest" / "built"
+
+
+def _again(fault: Fault) -> Fault:
+    return Fault(fault.reason, fault.message, status=fault.status, details=fault.details)

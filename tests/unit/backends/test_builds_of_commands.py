@@ -1,0 +1,110 @@
+"""A command finds the program that its own case asked for, whatever was built in its folder meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from handmade import command_case, inputs
+
+from optest.backends import _BUILTINS, BackendDriver, BackendManager, Fault, Reason
+from optest.backends.builds import Build, Builds
+
+ADDING = ["sh", "-c", "cp kernel ran; cp {input0} {output0}"]
+
+
+def driver() -> BackendDriver:
+    return BackendManager(_BUILTINS).get("command")
+
+
+def run(asked: BackendDriver, place: Path, build: Any, seed: int = 0, timeout_s: float = 200, **more: Any) -> str:
+    """What the command found built; the builds so far are the lines of ``log``."""
+    config = {"command": ADDING, "build": build, **more}
+    asked.run(command_case(config=config, base_dir=str(place), seed=seed, timeout_s=timeout_s), inputs())
+    return (place / "ran").read_text().strip()
+
+
+def built(place: Path) -> list[str]:
+    return (place / "log").read_text().split()
+
+
+def building(word: str) -> list[str]:
+    return ["sh", "-c", f"echo {word} | tee -a log > kernel"]
+
+
+def test_a_build_is_made_again_where_another_has_taken_its_place(tmp_path: Path) -> None:
+    asked = driver()
+    found = [run(asked, tmp_path, building(word)) for word in ("small", "large", "small", "small")]
+    assert found == ["small", "large", "small", "small"]
+    assert built(tmp_path) == ["small", "large", "small"]
+
+
+def test_a_build_of_another_process_is_another_one(tmp_path: Path) -> None:
+    one, other = driver(), driver()
+    assert run(one, tmp_path, building("small")) == "small"
+    assert run(other, tmp_path, building("large")) == "large"
+    assert run(one, tmp_path, building("small")) == "small"
+    assert run(other, tmp_path, building("small")) == "small"
+    assert run(one, tmp_path, building("small")) == "small"
+    assert built(tmp_path) == ["small", "large", "small", "small"]  # once for each process, and once for its loss
+
+
+def test_every_step_of_a_build_is_repeated(tmp_path: Path) -> None:
+    asked = driver()
+    for word in ("small", "large", "small"):
+        assert run(asked, tmp_path, [["sh", "-c", "rm -f kernel"], building(word)]) == word
+
+
+def test_a_build_sees_the_environment_that_the_plan_states(tmp_path: Path) -> None:
+    asked = driver()
+    build = ["sh", "-c", "echo $TILE | tee -a log > kernel"]
+    assert [run(asked, tmp_path, build, env={"TILE": tile}) for tile in ("64", "128", "128")] == ["64", "128", "128"]
+    assert built(tmp_path) == ["64", "128"]
+
+
+def test_one_environment_for_all_cases_is_one_build_though_it_has_tokens(tmp_path: Path) -> None:
+    asked = driver()
+    for seed in (1, 2):
+        run(asked, tmp_path, building("small"), seed=seed, env={"SEED": "{seed}"})
+    assert built(tmp_path) == ["small"]
+
+
+def test_a_build_that_failed_leaves_nothing_that_another_case_could_take_for_its_own(tmp_path: Path) -> None:
+    asked = driver()
+    run(asked, tmp_path, building("small"))
+    with pytest.raises(Fault) as caught:
+        run(asked, tmp_path, ["sh", "-c", "echo broken > kernel; exit 1"])
+    assert caught.value.reason is Reason.COMPILE
+    assert run(asked, tmp_path, building("small")) == "small"
+
+
+def test_a_build_that_was_too_slow_is_tried_again_by_a_retry_and_with_more_time_alone(tmp_path: Path) -> None:
+    builds = Builds()
+    tried: list[tuple[str, ...]] = []
+    build = Build.of(tmp_path, (("make",),), {})
+
+    def ask(seed: int, timeout_s: float | None, answer: Fault | None) -> tuple[int, Reason | None]:
+        """How often it was tried so far, and what came of it."""
+
+        def fault_of(command: tuple[str, ...]) -> Fault | None:
+            tried.append(command)
+            return answer
+
+        try:
+            builds.ensure(build, command_case(base_dir=str(tmp_path), seed=seed, timeout_s=timeout_s), fault_of)
+        except Fault as fault:
+            return len(tried), fault.reason
+        return len(tried), None
+
+    late = Fault(Reason.DEADLINE, "make did not end within 10 s and was killed")
+    assert ask(0, 10, late) == (1, Reason.DEADLINE)
+    assert ask(0, 10, late) == (2, Reason.DEADLINE)  # its retry
+    assert ask(1, 10, late) == (2, Reason.DEADLINE)  # another case that has no more time
+    assert ask(2, None, None) == (3, None)
+    assert ask(3, 10, None) == (3, None)  # it stands
+
+
+def test_what_stands_in_a_folder_is_ignored_by_git(tmp_path: Path) -> None:
+    run(driver(), tmp_path, building("small"))
+    assert (tmp_path / ".optest" / ".gitignore").read_text() == "*\n"
