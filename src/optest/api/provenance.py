@@ -7,7 +7,9 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from os.path import normpath
 from pathlib import Path
+from typing import Any
 
 from optest import __version__
 from optest.backends import BackendDriver
@@ -54,8 +56,8 @@ def fingerprint(
     for hook in sorted(_hooks(cases)):
         module = hook.partition(":")[0] if ":" in hook else hook.rpartition(".")[0]
         prints |= _prints_of_code(f"code at {hook}", module)
-    for path in sorted(_command_files(cases)):
-        prints[f"command file {path}"] = _digest_of(path)
+    for path, may_be_built in sorted(_command_files(cases).items()):
+        prints[f"{_BUILT if may_be_built and _is_binary(path) else 'command file '}{path}"] = _digest_of(path)
     for path in sorted(_data_files(cases)):
         prints[f"data file {path}"] = _digest_of(path)
     prints["the selected cases or what is allowed for them"] = _digest_of_cases(cases)
@@ -127,21 +129,36 @@ _beside_the_key = attrgetter(
 """What a case says that its key does not tell; not where it was written, nor what it is for."""
 
 
-def _command_files(cases: Sequence[TestCase]) -> set[Path]:
-    """Files that the commands of the cases name, as far as they exist."""
-    found: set[Path] = set()
+_BUILT = "built file "
+
+
+def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
+    """Files that the commands of the cases name, as far as they exist, and whether a build may have made them.
+
+    The case's own tensors are none, though a command may name them as well.
+    """
+    found: dict[Path, bool] = {}
     for case in cases:
         config = case.backend_config.get(case.backend.name)
         if not config:
             continue
         folder = Path(case.base_dir) / str(config.get("workdir", ""))
-        for step in ("command", "build", "prepare", "cleanup"):
+        tensors = _tensor_files(config, folder, case)
+        for step in ("build", "command", "prepare", "cleanup"):
             for word in _words(config.get(step)):
                 path = folder / word.replace("{workdir}", ".")
-                if len(word) < 256 and path.is_file():
-                    found.add(path.resolve())
-        found |= _golden_files(config.get("golden"), folder)
+                if len(word) < 256 and normpath(path) not in tensors and path.is_file():
+                    found.setdefault(path.resolve(), bool(config.get("build")) and step != "build")
+        found |= dict.fromkeys(_golden_files(config.get("golden"), folder), False)
     return found
+
+
+def _tensor_files(config: Mapping[str, Any], folder: Path, case: TestCase) -> set[str]:
+    """Files that tensors are exchanged in, by their stated paths and by those of tensors that are not mentioned."""
+    words = [f"input/{argument.path}.bin" for argument in case.inputs]
+    words += [f"output/output{index}.bin" for index in range(len(case.outputs))]
+    words += [word for key in ("inputs", "outputs") for word in _words(config.get(key))]
+    return {normpath(folder / word) for word in words}
 
 
 def _golden_files(stated: object, folder: Path) -> set[Path]:
@@ -176,10 +193,21 @@ def _digest_of(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two fingerprints, in words."""
+def _is_binary(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return b"\0" in stream.read(4096)
+
+
+def changed(before: Mapping[str, str], now: Mapping[str, str], until: float = 0.0) -> list[str]:
+    """What differs between two fingerprints, in words.
+
+    A program that a build makes is another one as soon as the run has built it; it has changed if it was written after
+    ``until``, when the run wrote its last result.
+    """
     differences = []
     for name in sorted(before.keys() | now.keys()):
+        if name.startswith(_BUILT) and name in now and _written(name.removeprefix(_BUILT)) <= until:
+            continue
         if name not in now:
             differences.append(f"{name} is gone")
         elif name not in before:
@@ -188,3 +216,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
             short = name.startswith("version")
             differences.append(f"{name} is {now[name]}, but was {before[name]}" if short else f"{name} has changed")
     return differences
+
+
+def _written(path: str) -> float:
+    return Path(path).stat().st_mtime

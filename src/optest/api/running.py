@@ -233,7 +233,7 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
     """
     journal = read_journal(directory.journal_path)
     if journal.info is not None:
-        differences = changed(journal.info.fingerprint, prints)
+        differences = changed(journal.info.fingerprint, prints, directory.journal_path.stat().st_mtime)
         if differences:
             listed = "\n".join(f"  {difference}" for difference in differences)
             raise UsageError(

@@ -1,0 +1,86 @@
+"""Which files of a command a resumed run must find unchanged: not those that the run itself writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from optest.api.provenance import changed, fingerprint
+from optest.backends import backend_manager
+from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, dtype
+
+ADD = OperatorDescriptor(name="add", signature="x, y -> out", reference="optest.nowhere:add")
+SPEC = TensorSpec(dtype=dtype("float32"), shape=(2,))
+INPUTS = tuple(
+    Argument(name=name, path=f"input{index}", spec=SPEC, fill=Fill(kind="ones")) for index, name in enumerate("xy")
+)
+PROGRAM = b"\x7fELF\0\0\1"
+
+
+def prints(place: Path, **config: Any) -> dict[str, str]:
+    case = TestCase(
+        descriptor=ADD,
+        inputs=INPUTS,
+        outputs=(SPEC,),
+        backend=BackendTarget(name="command"),
+        backend_config={"command": config},
+        base_dir=str(place),
+    )
+    return fingerprint(plans=[], cases=[case], plugins=[], driver=backend_manager.get("command"))
+
+
+def write(path: Path, content: bytes, at: float) -> None:
+    path.write_bytes(content)
+    os.utime(path, (at, at))
+
+
+def test_the_tensors_of_a_case_are_no_files_of_its_command(tmp_path: Path) -> None:
+    config = {
+        "command": ["./run", "input/input0.bin", "./input/../b.bin", "out/z.bin"],
+        "inputs": {"input1": "b.bin"},
+        "outputs": [{"tensor": "output0", "path": "out/z.bin"}],
+    }
+    before = prints(tmp_path, **config)
+    for name in ("input/input0.bin", "b.bin", "out/z.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"12345678")
+    assert changed(before, prints(tmp_path, **config)) == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_program_that_the_run_built_has_not_changed(tmp_path: Path, there: bool) -> None:
+    config = {"build": ["make"], "command": ["./kernel", "{input0}"]}
+    if there:
+        write(tmp_path / "kernel", PROGRAM, at=500)
+    before = prints(tmp_path, **config)
+    write(tmp_path / "kernel", PROGRAM + b"built", at=1000)
+    assert changed(before, prints(tmp_path, **config), until=1001) == []
+    assert changed(prints(tmp_path, **config), prints(tmp_path, **config), until=1001) == []
+
+
+def test_a_program_that_was_built_after_the_last_result_has_changed(tmp_path: Path) -> None:
+    config = {"build": ["make"], "command": ["./kernel", "{input0}"]}
+    write(tmp_path / "kernel", PROGRAM, at=500)
+    before = prints(tmp_path, **config)
+    write(tmp_path / "kernel", PROGRAM + b"by hand", at=1002)
+    assert changed(before, prints(tmp_path, **config), until=1001) == [f"built file {tmp_path / 'kernel'} has changed"]
+
+
+@pytest.mark.parametrize(
+    ("config", "content"),
+    [
+        ({"command": ["./kernel"]}, PROGRAM),  # nothing builds it
+        ({"build": ["make"], "command": ["bash", "kernel"]}, b"cp input output\n"),  # nobody builds a script
+        ({"build": ["./kernel"], "command": ["./run"]}, PROGRAM),  # the compiler itself
+    ],
+)
+def test_what_no_build_makes_has_changed_whenever_it_was_written(tmp_path: Path, config: Any, content: bytes) -> None:
+    write(tmp_path / "kernel", content, at=500)
+    before = prints(tmp_path, **config)
+    write(tmp_path / "kernel", content + b"more", at=1000)
+    assert changed(before, prints(tmp_path, **config), until=1001) == [
+        f"command file {tmp_path / 'kernel'} has changed"
+    ]
