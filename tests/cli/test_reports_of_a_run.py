@@ -64,6 +64,30 @@ def test_several_reports_lie_side_by_side(optest: Shell, plan: Callable[[str], P
     assert optest("report", "latest", "--format", "github", env=PLUGIN).out == f"{first}\n{second}\n"
 
 
+@pytest.mark.parametrize("path", ["out", "report.json"])
+def test_annotations_are_printed_wherever_other_reports_are_written(
+    optest: Shell, plan: Callable[[str], Path], faulty: Path, path: str
+) -> None:
+    plan(PLAN.format(report=""))
+    (faulty / "out").mkdir()
+    asked = ("--report", "json", "--report", "github", "--report-path", path)
+    ended = optest("run", "--plan", "plan.yaml", "--backend", "faulty", "--case", "bad", *asked, env=PLUGIN)
+    (printed,) = [line for line in ended.out.splitlines() if line.startswith("::error")]
+    assert printed.startswith("::error file=plan.yaml,line=7,title=FAILED VALUE%3A bad::")
+    assert [each.name for each in (faulty / "out").iterdir()] == (["report.json"] if path == "out" else [])
+    assert (faulty / "report.json").exists() is (path == "report.json")
+
+
+def test_annotations_go_into_a_file_that_is_named_for_them(
+    optest: Shell, plan: Callable[[str], Path], faulty: Path
+) -> None:
+    plan(PLAN.format(report=""))
+    asked = ("--case", "bad", "--report", "github", "--report-path", "found.txt")
+    ended = optest("run", "--plan", "plan.yaml", "--backend", "faulty", *asked, env=PLUGIN)
+    assert "::error" not in ended.out
+    assert (faulty / "found.txt").read_text().startswith("::error file=plan.yaml,line=7")
+
+
 def test_a_folder_takes_them_all(optest: Shell, plan: Callable[[str], Path], faulty: Path) -> None:
     plan(PLAN.format(report=""))
     (faulty / "out").mkdir()

@@ -22,8 +22,8 @@ __all__ = ["default_report_path", "report", "report_files", "schema"]
 def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path | None]:
     """Where each report beside the terminal's is written; None is its own default. Paths are tried now.
 
-    A ``path`` that is a folder holds every report under its own name. A path alone asks for the report that its
-    ending stands for, JSON if for none.
+    A ``path`` that is a folder holds every report under its own name, but for one that is printed: that needs a file
+    of its own. A path alone asks for the report that its ending stands for, JSON if for none.
 
     Raises:
         UnknownName: if there is no such report.
@@ -35,24 +35,28 @@ def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path 
     if path is None:
         return dict.fromkeys(wanted)
     wanted = wanted or [format_of_suffix(path) or "json"]
+    files = [form for form in wanted if not _is_printed(form)]
     if path.is_dir():
-        files = {form: path / _file_name(form) for form in wanted}
-    elif len(wanted) == 1:
-        files = {wanted[0]: path}
+        placed = {form: path / _file_name(form) for form in files}
+    elif len(files or wanted) == 1:
+        placed = dict.fromkeys(files or wanted, path)
     else:
         raise UsageError(
-            f"--report-path is the file {path}, but should be an existing folder for {len(wanted)} reports "
-            f"({', '.join(wanted)}); each gets its own name there"
+            f"--report-path is the file {path}, but should be an existing folder for {len(files)} reports "
+            f"({', '.join(files)}); each gets its own name there"
         )
-    for each in files.values():
+    for each in placed.values():
         check_writable(each)
-    return dict(files)
+    return {form: placed.get(form) for form in wanted}
 
 
 def default_report_path(form: str, folder: Path) -> Path | None:
     """The report's place in the run's folder, None for a report that is printed."""
-    known = FILE_FORMATS.get(form)
-    return None if known is not None and known.printed else folder / _file_name(form)
+    return None if _is_printed(form) else folder / _file_name(form)
+
+
+def _is_printed(form: str) -> bool:
+    return form in FILE_FORMATS and FILE_FORMATS[form].printed
 
 
 def _file_name(form: str) -> str:
