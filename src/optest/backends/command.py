@@ -19,8 +19,10 @@ from optest.backends.builds import Build, Builds
 from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, file_dtypes, read_config
 from optest.backends.command_script import Commands, command_script
 from optest.backends.numpy_reference import reference_label, reference_outputs
+from optest.backends.outside import digest_of_outside
 from optest.backends.tensor_files import (
     GoldenState,
+    Origin,
     golden_state,
     locked,
     read_golden,
@@ -76,8 +78,9 @@ class CommandBackendDriver(BackendDriver):
         job = self._job(case)
         if not job.config.golden_load:
             return None
+        origin = _origin(case)
         for file in job.config.golden_load:
-            state = golden_state(job.path(file), case.key, reference_label(case))
+            state = golden_state(job.path(file), origin)
             if state in (GoldenState.FRESH, GoldenState.UNVOUCHED):
                 continue
             if job.config.golden_dump and state is not GoldenState.CHANGED:
@@ -334,24 +337,34 @@ def _conversions(job: _Job, inputs: Sequence[Any]) -> list[Check]:
 
 def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
     """Write the reference's outputs where a golden file is missing or stale, but never over a user's own."""
-    made_by = reference_label(job.case)
-    states = [golden_state(job.path(file), job.case.key, made_by) for file in job.config.golden_dump]
+    if not job.config.golden_dump:
+        return
+    origin = _origin(job.case)
+    states = [golden_state(job.path(file), origin) for file in job.config.golden_dump]
     if not any(state in (GoldenState.MISSING, GoldenState.STALE) for state in states):
         return
     outputs = reference_outputs(job.case, inputs)
     for file, state, value in zip(job.config.golden_dump, states, outputs, strict=True):
         if state not in (GoldenState.UNVOUCHED, GoldenState.CHANGED):
-            write_golden(file, job.path(file), round_to(value, file.dtype), job.case.key, made_by)
+            write_golden(file, job.path(file), round_to(value, file.dtype), origin)
 
 
 def _golden_checks(job: _Job) -> list[Check]:
     """A note for every golden file that nothing ties to this case's inputs."""
-    found = []
-    for file in job.config.golden_load:
-        state = golden_state(job.path(file), job.case.key, reference_label(job.case))
-        if state is GoldenState.UNVOUCHED:
-            found.append(Check(name="golden file", state=CheckState.NOTE, detail=f"{job.path(file)} {state.value}"))
-    return found
+    if not job.config.golden_load:
+        return []
+    origin = _origin(job.case)
+    paths = [job.path(file) for file in job.config.golden_load]
+    unvouched = GoldenState.UNVOUCHED
+    return [
+        Check(name="golden file", state=CheckState.NOTE, detail=f"{path} {unvouched.value}")
+        for path in paths
+        if golden_state(path, origin) is unvouched
+    ]
+
+
+def _origin(case: TestCase) -> Origin:
+    return Origin(key=case.key, reference=reference_label(case), outside=digest_of_outside(case))
 
 
 def _not_golden(file: TensorFile, path: Path, state: GoldenState, case: TestCase) -> str:

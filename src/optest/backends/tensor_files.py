@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from optest.spec import Fault, Reason
 
 __all__ = [
     "GoldenState",
+    "Origin",
     "golden_state",
     "locked",
     "read_golden",
@@ -108,24 +110,33 @@ def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
 class GoldenState(Enum):
     """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.
 
-    The first word of a ``.key`` file is the case key. Two more, if they are there, are the reference that made the
-    values and the digest of the golden file's bytes.
+    The first word of a ``.key`` file is the case key. Those that optest writes have further ones: the reference that
+    made the values, the digest of the golden file's bytes, and one of what the values follow from beside the key.
     """
 
     MISSING = "does not exist"
-    STALE = "belongs to another case, seed or reference"
+    STALE = "belongs to another case, seed or reference, or to other inputs"
     CHANGED = "is not what its .key file vouches for: its bytes have changed"
     UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
     FRESH = "belongs to this case"
 
 
-def golden_state(path: Path, key: str, reference: str) -> GoldenState:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What golden values were made from: case key, reference, and a digest of the files that the key does not tell."""
+
+    key: str
+    reference: str
+    outside: str = ""
+
+
+def golden_state(path: Path, origin: Origin) -> GoldenState:
     if not path.is_file():
         return GoldenState.MISSING
     if not _key_file(path).is_file():
         return GoldenState.UNVOUCHED
-    vouched, made_by, digest, *_ = (*_key_file(path).read_text(encoding="utf-8").split(), "", "", "")
-    if vouched != key or (made_by and made_by != reference):
+    vouched, made_by, digest, outside, *_ = (*_key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
+    if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
         return GoldenState.STALE
     return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
 
@@ -143,10 +154,11 @@ def read_golden(file: TensorFile, path: Path) -> Array:
     return values if file.dtype.is_inexact else widen(values)
 
 
-def write_golden(file: TensorFile, path: Path, array: Array, key: str, reference: str) -> None:
+def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> None:
     """Write expected values and, beside them, what they belong to."""
     write_tensor(file, path, array)
-    _key_file(path).write_text(f"{key} {reference} {_digest_of(path)}\n", encoding="utf-8")
+    words = f"{origin.key} {origin.reference} {_digest_of(path)} {origin.outside}".strip()
+    _key_file(path).write_text(f"{words}\n", encoding="utf-8")
 
 
 def _digest_of(path: Path) -> str:
