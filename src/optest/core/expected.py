@@ -33,7 +33,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["BY_BACKEND", "expected_of_other_inputs", "expected_outputs"]
+__all__ = ["BY_BACKEND", "expected_of_other_inputs", "expected_outputs", "require_refused"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -93,6 +93,20 @@ def expected_of_other_inputs(
     except Fault as fault:
         return fault.message.partition("\n")[0]
     return "the backend keeps what it expects of the case's own values alone" if BY_BACKEND in notes else expected
+
+
+def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callable[[], bool] | None = None) -> None:
+    """The reference has to refuse what the case says is refused, where the operator knows how to ask it.
+
+    Raises:
+        Fault: NOT_REFUSED or WRONG_ERROR if it does not; REFERENCE_FAILED if it could not be asked.
+    """
+    hook = case.descriptor.refused
+    if hook is None:
+        return
+    with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted):
+        function, _ = _hook(hook)
+        function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
 
 
 def _without_notes(values: Sequence[Any]) -> tuple[list[Any], tuple[Check, ...]]:

@@ -17,7 +17,7 @@ from optest.core.answers import Answer, answer_of, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import excused, fault_verdict
-from optest.core.expected import expected_outputs
+from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs, make_inputs_together
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
@@ -161,6 +161,9 @@ class _Run:
             if judged:
                 clock.enter(REFERENCE)
                 self._expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
+            else:
+                clock.enter(REFERENCE)
+                require_refused(cases[0], self._inputs, interrupted)
         except Fault as fault:
             self._fault = fault
         clock.count(GENERATE, share_s)

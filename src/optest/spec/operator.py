@@ -391,6 +391,8 @@ class OperatorDescriptor:
         infer: dotted path or function ``(input specs, attributes) -> output specs``; raises
             :class:`UnfitArguments`. Without one, outputs are taken from the plan or the reference.
         reference: dotted path or function ``(inputs, attributes) -> outputs``, float64 and unrounded.
+        refused: dotted path or function ``(inputs, attributes, expected error)``: raises a :class:`Fault` unless the
+            reference refuses the call so, too. Without one the backend alone is asked to refuse.
         terms: dotted path or function ``(inputs, attributes) -> one Terms or ErrorBudget for each output``, or one Rule
             where neither the operator's rule nor its terms hold for a call.
         operations: dotted path or function ``(input specs, attributes) -> int | None``: the operations of one call as
@@ -421,6 +423,7 @@ class OperatorDescriptor:
     dtype_variants: tuple[tuple[str, ...], ...] = ()
     infer: str | Infer | None = None
     reference: str | Hook | None = None
+    refused: str | Callable[..., None] | None = None
     terms: str | Hook | None = None
     sum_length: str | SumLength | None = None
     operations: str | Operations | None = None

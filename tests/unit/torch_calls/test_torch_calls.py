@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -300,6 +301,21 @@ def test_a_text_that_torch_does_not_say_is_no_refusal() -> None:
     found = verdict(asked)
     assert found.reason is Reason.WRONG_ERROR
     assert "is invalid for input of size 15" in found.message
+
+
+def test_a_refusal_of_a_device_alone_is_none() -> None:
+    """A device of one's own may refuse before torch is asked: torch on the CPU is asked all the same."""
+
+    class Refusing(TorchBackend):
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            raise RuntimeError("no sin here")
+
+    wanted = ExpectedError(type="RuntimeError", match="no sin")
+    (found,) = execute([case("torch.sin(input0)", HALF, expects_error=wanted)], Refusing()).verdicts
+    assert (found.reason, "torch on the CPU accepts" in found.message) == (Reason.NOT_REFUSED, True)
+    refused = case("torch.view(input0, 4)", HALF, expects_error=ExpectedError(type="RuntimeError", match="invalid"))
+    (found,) = execute([refused], Refusing()).verdicts
+    assert (found.reason, "no sin here" in found.message) == (Reason.WRONG_ERROR, True)
 
 
 def test_random_results_are_not_compared() -> None:

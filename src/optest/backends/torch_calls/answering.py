@@ -28,7 +28,7 @@ from optest.backends.torch_calls.refusals import REFUSALS, in_words_of_eager_tor
 from optest.backends.torch_calls.strides import compare_strides
 from optest.backends.torch_calls.under_test import UnderTest
 from optest.numerics import Array
-from optest.spec import Fault, Reason, TestCase
+from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
 
 __all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
@@ -69,16 +69,14 @@ def answer(
     """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
 
     Raises:
-        Fault: WRONG_DEVICE, COMPILE, FALLBACK, and NOT_REFUSED or WRONG_ERROR where torch on the CPU does not refuse
-            what the case says is refused; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
+        Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
     """
     call = call_of(case)
-    eager = None if case.expects_error is None else refused_on_cpu(call, inputs, case.expects_error)
     tensors = [place(index, array) for index, array in enumerate(inputs)]
     upstream: Draw | None = None
     with kept_on_device(asked):
-        if eager is not None:
-            leaves = _asked_to_refuse(call, inputs, tensors, asked, eager)
+        if case.expects_error is not None:
+            leaves = _asked_to_refuse(call, inputs, tensors, asked, case.expects_error)
         elif case.attributes.get("grad"):
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, asked)
             require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
@@ -97,7 +95,7 @@ def answer(
         found = [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
-    if asked.compiled is not None and eager is None:
+    if asked.compiled is not None and case.expects_error is None:
         call_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
         call_with_other_values(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked, upstream)
     return found
@@ -111,15 +109,17 @@ def _results(call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest,
 
 
 def _asked_to_refuse(
-    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest, eager: Exception
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest, wanted: ExpectedError
 ) -> list[Any]:
-    """What a call yields that torch on the CPU refuses with ``eager``; whatever refuses it, too, is raised."""
+    """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
     # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
     given = [copied(each) for each in tensors]
     try:
         return _results(call, given, asked, refuses=True)
     except REFUSALS as refusal:
-        same = None if asked.compiler is None else in_words_of_eager_torch(refusal, eager, call, inputs)
+        if asked.compiler is None:
+            raise
+        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, wanted), call, inputs)
         if same is None:
             raise
         raise same from None

@@ -231,6 +231,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         signature="*input -> *output",
         attributes=_ATTRIBUTES,
         reference=f"{_HOOKS}:expected",
+        refused="optest.backends.torch_calls.refusals:refused",
         terms=terms,
         rule=rule,
         alternatives=Alternatives(
@@ -253,6 +254,7 @@ def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
         signature="*input -> *output",
         attributes=_ATTRIBUTES,
         reference=f"{_HOOKS}:expected",
+        refused="optest.backends.torch_calls.refusals:refused",
         terms=f"{_DECOMPOSITIONS}:budgets",
         rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),
         alternatives=f"{_DECOMPOSITIONS}:as_right",

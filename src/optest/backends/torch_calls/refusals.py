@@ -6,17 +6,20 @@ of the compiler's own; that the compiler itself failed comes in such exceptions,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
-from optest.backends.torch_calls.calling import TorchCall
+from optest.backends.torch_calls.calling import TorchCall, torch_call
 from optest.backends.torch_calls.cpu_tensors import on_cpu
+from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator
 from optest.backends.torch_calls.tracing_log import refusals_unlogged
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason
+from optest.spec.calls import NotLiteral
 
-__all__ = ["REFUSALS", "in_words_of_eager_torch", "is_a_lack", "refusal_within", "refused_on_cpu"]
+__all__ = ["REFUSALS", "in_words_of_eager_torch", "is_a_lack", "refusal_within", "refused", "refused_on_cpu"]
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
@@ -57,6 +60,19 @@ def refusal_within(error: BaseException) -> BaseException | None:
 
 def _is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
     return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
+
+
+def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: ExpectedError) -> None:
+    """Whoever is under test, torch on the CPU has to refuse the call as the case says.
+
+    Raises:
+        Fault: NOT_REFUSED, WRONG_ERROR; BAD_CASE if torch has no such function.
+    """
+    try:
+        call = torch_call(attributes["call"])
+    except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+    refused_on_cpu(call, inputs, wanted)
 
 
 def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> Exception:
