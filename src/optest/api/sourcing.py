@@ -17,7 +17,9 @@ from optest.spec import BAD_STATUSES, TestCase, Verdict
 
 __all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
 
-_IN_PLACE_OPERATORS = frozenset({"iadd", "imatmul", "imul", "ipow", "isub"})
+_FORMS = frozenset({"iadd", "imatmul", "imul", "ipow", "isub", "rpow"})
+"""Operators of Python that are a function of torch in place or with its operands the other way round."""
+
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
 
@@ -103,7 +105,7 @@ def _plain(case: TestCase) -> TestCase:
     """The case as one of the function itself."""
     parts = case.descriptor.name.split(".")
     last = (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).strip("_")
-    function = last[1:] if last in _IN_PLACE_OPERATORS else last
+    function = last[1:] if last in _FORMS else last
     try:
         return dataclasses.replace(case, descriptor=operators.get(f"torch.{function}"))
     except UnknownName:

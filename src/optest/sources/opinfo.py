@@ -52,9 +52,12 @@ def _told_without(dtype: str, names: Sequence[str]) -> str:
 
 
 def _chosen(names: Sequence[str]) -> dict[str, Any]:
-    """The OpInfo objects that the names mean: a full name, that of all its variants, a glob, or ``all``."""
+    """The OpInfo objects that the names mean: a full name, that of all its variants, a glob, or ``all`` alone.
+
+    Beside other names ``all`` is the reduction ``torch.all``.
+    """
     every = database()
-    if "all" in names:
+    if set(names) == {"all"}:
         return dict(every)
     found: dict[str, Any] = {}
     for name in names:

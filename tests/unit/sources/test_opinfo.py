@@ -144,6 +144,15 @@ def test_dtypes_are_those_of_opinfo_unless_narrowed() -> None:
     assert found.notes == ("OpInfo has no float32 of 1 operator: bitwise_and",)
 
 
+def test_all_is_an_operator_beside_others() -> None:
+    assert operators_of(entries("any", "all")) == {"any", "all"}
+    assert operators_of(entries("torch.all")) == {"all"}
+
+
+def operators_of(found: list[Any]) -> set[str]:
+    return {each["name"].split("::")[1] for each in found}
+
+
 def test_names_are_full_or_short_or_globs() -> None:
     def ops(*names: str) -> set[str]:
         return {each["name"].split("::")[1] for each in entries(*names)}
