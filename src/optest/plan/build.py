@@ -16,7 +16,7 @@ from optest.plan.checks import (
     check_names,
     config_place,
     options_of_others,
-    refuse_untrusted_code,
+    refuse_untrusted,
 )
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
@@ -82,7 +82,7 @@ def build_cases(
                     gathering.take_flags(maker)
         for each in documents:
             with ledger.reading(each.source):
-                refuse_untrusted_code(each, request, ledger)
+                refuse_untrusted(each, documents[-1], request, ledger)
         check_defaults(plans, known, ledger)
         check_names(documents, ledger)
         if backend_names is not None:

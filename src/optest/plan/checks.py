@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ __all__ = [
     "check_names",
     "config_place",
     "options_of_others",
-    "refuse_untrusted_code",
+    "refuse_untrusted",
     "require_tolerance",
 ]
 
@@ -31,18 +32,50 @@ RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "e
 """Keys of a backend's options that start programs, change what they start, or say which C is loaded and called."""
 
 
-def refuse_untrusted_code(document: PlanDocument, request: CaseRequest, ledger: Ledger) -> None:
-    """Under ``--untrusted`` nothing that only the plan names is run."""
+def refuse_untrusted(document: PlanDocument, top: PlanDocument, request: CaseRequest, ledger: Ledger) -> None:
+    """Under ``--untrusted`` nothing that only a plan names is run, no file outside of the folder of ``top`` opened."""
     if not request.untrusted:
         return
+    outside = _Outside(top, document)
     layers: list[tuple[Entry, Path]] = [(document.defaults, ("defaults",))]
     layers += [(entry, ("cases", index)) for index, entry in enumerate(document.cases)]
     for entry, path in layers:
         _refuse_code_in(entry, path, ledger)
+        outside.refuse_in(entry, path, ledger)
     for product in document.products():
         for rows, part, path in product.parts():
             with ledger.reading(document.source, (product, rows)):
                 _refuse_code_in(part, path, ledger)
+                outside.refuse_in(part, path, ledger)
+    if document is top:
+        outside.refuse_report(ledger)
+
+
+class _Outside:
+    """What a plan names outside of the folder of the plan that was asked for, wherever links lead."""
+
+    def __init__(self, top: PlanDocument, document: PlanDocument) -> None:
+        self.below = os.path.realpath(os.path.dirname(top.path) or ".")
+        self.document = document
+
+    def has(self, name: str) -> bool:
+        real = os.path.realpath(os.path.join(self.document.folder(), name))
+        return os.path.commonpath((self.below, real)) != self.below
+
+    def refuse_in(self, entry: Entry, path: Path, ledger: Ledger) -> None:
+        choice = entry.get("generator")
+        fills = [] if choice is None else [choice.every, *choice.by_tensor.values()]
+        for fill in fills:
+            name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
+            if isinstance(name, str) and self.has(name):
+                message = f"--untrusted refuses to open {name}, which is not below the folder of the plan"
+                ledger.problem((*path, "generator"), message)
+
+    def refuse_report(self, ledger: Ledger) -> None:
+        name = self.document.report.get("path")
+        if isinstance(name, str) and self.has(name):
+            message = f"--untrusted refuses to write {name}, which is not below the folder of the plan"
+            ledger.problem(("report", "path"), message)
 
 
 def _refuse_code_in(entry: Entry, path: Path, ledger: Ledger) -> None:

@@ -224,3 +224,35 @@ def test_defaults_that_no_operator_of_any_plan_takes(tmp_path: Path) -> None:
     assert told(path) == [
         ("a.yaml", 2, "$.defaults.attributes.alhpa", "unknown attribute of any operator in the plan 'alhpa'")
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("cases: [{op: relu, shapes: {input0: 4}, generator: {fill: file, path: ../x.npy}}]", "$.cases[0].generator"),
+        ("cases: [{op: relu, shapes: {input0: 4}, generator: {input0: {fill: file, path: l.npy}}}]", "$.cases[0]"),
+        (
+            "{base_dir: .., defaults: {generator: 'file(path=x.npy)'}, cases: [{op: relu, shapes: {input0: 4}}]}",
+            "$.defaults.generator",
+        ),
+        (
+            "cases: [{op: relu, shapes: {input0: 4}, product: {f: [x, l]}, generator: {fill: file, path: $f.npy}}]",
+            "$.cases[0].generator",
+        ),
+        ("{report: {format: json, path: ../r.json}, cases: [{op: relu, shapes: {input0: 4}}]}", "$.report.path"),
+        ("{report: {format: json, path: l.npy}, cases: [{op: relu, shapes: {input0: 4}}]}", "$.report.path"),
+    ],
+)
+def test_untrusted_plans_read_and_write_only_below_their_folder(tmp_path: Path, text: str, place: str) -> None:
+    path = write(tmp_path / "own", main=text)
+    (tmp_path / "own" / "l.npy").symlink_to("../x.npy")
+    assert cases_in(path)
+    ((_, _, found, message),) = told(path, CaseRequest(untrusted=True))
+    assert found.startswith(place)
+    assert "is not below the folder of the plan" in message
+
+
+def test_untrusted_plans_read_and_write_below_their_folder(tmp_path: Path) -> None:
+    main = "{include: sub/a.yaml, report: {format: json, path: out/r.json}, cases: []}"
+    own = "cases: [{op: relu, shapes: {input0: 4}, generator: {fill: file, path: ../x.npy}}]"
+    assert cases_in(write(tmp_path, main=main, sub__a=own), CaseRequest(untrusted=True))
