@@ -121,7 +121,7 @@ def div_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING)
     for mode in ("trunc", "floor"):
         attributes = {"rounding_mode": mode}
-        yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int64", "uint8"))
+        yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int32", "int64", "uint8"))
         yield from _rounded_quotients(attributes)
         yield from _float_divisors(attributes)
     yield from _float_divisors(None)

@@ -21,6 +21,12 @@ __all__ = [
 _EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 _FLOATS = (*FLOAT_NAMES, "float64")
 _TRUTHS = [0.0, -0.0, 1.0, -1.0, 0.25, 2.0, 256.0, "inf", "-inf", "nan"]
+_WIDE_TRUTHS = (
+    ("int64", [0, 1, 256, 65536, 2**31, 2**32, 2**40]),
+    ("int32", [0, 1, 256, 65536, -(2**31)]),
+    ("int16", [0, 1, 256, -(2**15)]),
+)
+"""True, with lower bytes that are all 0."""
 
 
 _FEW = {"fill": "randint", "low": -1, "high": 2}
@@ -89,17 +95,17 @@ def logic_samples() -> Iterator[Sample]:
     yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=_FLOATS)
     whole = [0, 1, 2, 4, 16, 64]
     yield from variations("truth", [grid(whole, whole)], dtypes=("uint8", "int8", "int32", "int64"))
-    wide = [0, 1, 256, 65536, 2**31, 2**32, 2**40]
-    yield from variations("truth", [grid(wide, wide)], dtypes=("int64",))
+    for name, wide in _WIDE_TRUTHS:
+        yield from variations("truth", [grid(wide, wide)], dtypes=(name,))
 
 
 def logical_not_samples() -> Iterator[Sample]:
     yield from unary((*FLOATS, *INTEGERS, *BOOL), generator=_FEW)
     table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
     yield from variations("truth", [table], dtypes=_FLOATS)
-    wide = [0, 1, 256, 65536, 2**31, 2**32, 2**40]
-    table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
-    yield from variations("truth", [table], dtypes=("int64",))
+    for name, wide in _WIDE_TRUTHS:
+        table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
+        yield from variations("truth", [table], dtypes=(name,))
 
 
 def bitwise_samples() -> Iterator[Sample]:

@@ -22,6 +22,14 @@ _SELDOM = [
     *({small, other} for small in _FLOAT8 for other in ("float64", "int32", "int64", "uint8")),
 ]
 """Either way; what other sets ask little or not at all."""
+_BELOW_THE_OVERFLOW = (
+    ("float32", "float16", (65504.0, 65505.0, 65519.0, 65519.99)),
+    ("float32", "bfloat16", (3.39e38, 3.395e38)),
+    ("float64", "float32", (3.4028234e38, 3.4028235e38, 3.40282356e38)),
+    ("float32", "float8_e4m3fn", (448.0, 449.0, 463.0)),
+    ("float32", "float8_e5m2", (57344.0, 57345.0, 61439.0)),
+)
+"""Beyond the largest value by less than half a gap: they are rounded to it."""
 
 
 def cast_samples() -> Iterator[Sample]:
@@ -100,9 +108,11 @@ def _special() -> Iterator[Sample]:
             attributes = {"dtype": target, "saturate": saturate}
             far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
             yield from variations("attributes", [far], dtypes=("float32", "int32"))
-            beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf"] if saturate else [])]
+            beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
             stated = call(attributes, input=(len(beyond),), generator={"input": {"fill": "data", "values": beyond}})
             yield from variations("attributes", [stated], dtypes=("float32",))
+    for source, target, values in _BELOW_THE_OVERFLOW:
+        yield _table("special", source, target, [sign * value for value in values for sign in (1, -1)])
     for source in ("int64", "int32", "int16"):
         yield from (
             _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")
@@ -129,6 +139,8 @@ def _ties() -> Iterator[Sample]:
     yield from _wrapped()
     yield from _rounded_once()
     yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
+    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
 
 
 def _wrapped() -> Iterator[Sample]:
@@ -143,7 +155,7 @@ def _wrapped() -> Iterator[Sample]:
     yield _table("dtypes", "int64", "int32", [*wide, 2**31, 2**32 + 7, -(2**40) - 1])
     for target in ("float32", "float16", "int8", "int16", "int32", "int64"):
         yield _table("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
-    for target in ("float32", "uint8", "int16", "int32", "int64"):
+    for target in ("float32", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"):
         yield _table("dtypes", "int8", target, [-128, -127, -1, 0, 127])
     exact = [2.0**24 + 1, -(2.0**24) - 1.5, 2.0**30 + 0.75]
     yield _table("ties", "float64", "int32", exact)
@@ -160,6 +172,10 @@ def _rounded_once() -> Iterator[Sample]:
     ties = [2**30 + k * 2**23 + 2**22 for k in range(4)]
     beside = [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
     yield _table("ties", "int32", "bfloat16", beside)
+    ties = [2**60 + k * 2**37 + 2**36 for k in range(4)]  # float64 holds the ties alone
+    yield _table(
+        "ties", "int64", "float32", [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
+    )
 
 
 def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:

@@ -129,6 +129,7 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=_HALVES)
     yield from variations("special", [_largest()], dtypes=_HALVES)
     few = {"fill": "randint", "low": -3, "high": 4}
+    yield from _values_of_all(few, negative, positive)
     tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
     yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
     yield from variations("ties", [data([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
@@ -146,6 +147,17 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("long", far, dtypes=("float32",))  # an index of 16 bits is another one
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
+
+
+def _values_of_all(few: dict[str, Any], negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
+    """The same of whole tensors, for which many libraries have a kernel of its own."""
+    for fill in (negative, positive):
+        yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
+    nans = [data(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
+    infinities = [data(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])]
+    yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
+    tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
+    yield from variations("ties", tied, dtypes=("float32", "int32"))
 
 
 def _placed_specials(dim: int) -> dict[str, Any]:

@@ -407,7 +407,7 @@ def logarithm_of_sum(x: Array) -> Any:
 def running_sum(inputs: Inputs, attributes: Attributes) -> Any:
     x = np.asarray(inputs[0])
     wide = attributes["dtype"] == "float64" or x.dtype == np.float64
-    if x.dtype.kind in "biu" or not x.ndim:
+    if x.dtype.kind in "biu" or not x.ndim or attributes["dtype"] == "int32":
         return by_reference("cumsum")(inputs, attributes)
     return np.add.accumulate(widen(x).astype(np.float64 if wide else f4), axis=attributes["dim"])
 

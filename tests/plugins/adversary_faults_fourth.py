@@ -1,0 +1,171 @@
+"""More of :mod:`adversary_faults`: what a fourth stranger got past the case sets.
+
+Integers that a float holds no more, truth in the lowest byte, the last half gap below an overflow, whole tensors, for
+which there is a kernel of its own, and sums that are converted last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from adversary_faults import fault
+from sixty_faults import Array, Call, Change, wide
+
+
+def _of(call: Call, *names: str) -> bool:
+    return [array.dtype.name for array in call.inputs] == list(names)
+
+
+# Integers on their way through a float
+
+
+@fault("div-of-int32-by-float32", "div")
+def _(call: Call) -> Array | None:
+    mode = call.attribute("rounding_mode")
+    if mode is None or not _of(call, "int32", "int32"):
+        return None
+    quotient = call.inputs[0].astype(np.float32) / call.inputs[1].astype(np.float32)
+    return np.asarray((np.floor if mode == "floor" else np.trunc)(quotient).astype(np.int64))
+
+
+@fault("cast-of-int64-to-float32-by-float64", "cast")
+def _(call: Call) -> Array | None:
+    if not _of(call, "int64") or call.right[0].dtype != np.float32:
+        return None
+    return call.inputs[0].astype(np.float64).astype(np.float32)
+
+
+def _sign_lost(target: str) -> Change:
+    def change(call: Call) -> Array | None:
+        if not _of(call, "int8") or call.right[0].dtype.name != target:
+            return None
+        return call.inputs[0].astype(np.uint8).astype(target)
+
+    return change
+
+
+for _name in ("uint16", "uint32", "uint64"):
+    fault(f"cast-of-int8-to-{_name}-without-its-sign", "cast")(_sign_lost(_name))
+
+
+# Whatever is not 0 is true
+
+
+def _lowest_bytes(name: str, bits: int) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        if any(array.dtype.name != name for array in call.inputs) or call.right[0].dtype != np.bool_:
+            return None
+        return call.with_inputs(*[array.astype(f"uint{bits}").astype(array.dtype) for array in call.inputs])
+
+    return change
+
+
+for _op in ("logical_and", "logical_or", "logical_xor", "logical_not", "cast"):
+    fault(f"{_op}-sees-bytes-of-int32", _op)(_lowest_bytes("int32", 8))
+    fault(f"{_op}-sees-halves-of-int32", _op)(_lowest_bytes("int32", 16))
+    fault(f"{_op}-sees-bytes-of-int16", _op)(_lowest_bytes("int16", 8))
+
+
+# Around the overflow
+
+
+def _early(source: str, target: str, largest: float) -> Change:
+    def change(call: Call) -> Array | None:
+        if not _of(call, source) or call.case.outputs[0].dtype.name != target:
+            return None
+        values = wide(call.inputs[0])
+        return np.where(np.abs(values) > largest, np.copysign(np.inf, values), wide(call.right[0]))
+
+    return change
+
+
+for _source, _target, _largest in (
+    ("float32", "float16", 65504.0),
+    ("float32", "bfloat16", 2.0**128 - 2.0**120),
+    ("float64", "float32", 2.0**128 - 2.0**104),
+):
+    fault(f"cast-to-{_target}-overflows-early", "cast")(_early(_source, _target, _largest))
+
+
+@fault("cast-saturates-nan", "cast")
+def _(call: Call) -> Array | None:
+    if not call.attribute("saturate"):
+        return None
+    right = wide(call.right[0])
+    return np.where(np.isnan(right), 448.0, right)
+
+
+# Whole tensors
+
+
+def _whole(call: Call) -> bool:
+    return call.attribute("dim") is None and call.is_float and call.inputs[0].size > 0
+
+
+def _without_nan(least: float) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        if not _whole(call):
+            return None
+        values = wide(call.inputs[0])
+        return call.with_inputs(np.where(np.isnan(values), least, values).astype(call.inputs[0].dtype))
+
+    return change
+
+
+for _op, _least in (("max", -np.inf), ("amax", -np.inf), ("argmax", -np.inf)):
+    fault(f"{_op}-of-all-drops-nan", _op)(_without_nan(_least))
+for _op, _least in (("min", np.inf), ("amin", np.inf), ("argmin", np.inf)):
+    fault(f"{_op}-of-all-drops-nan", _op)(_without_nan(_least))
+
+
+def _from(start: float, choose: np.ufunc) -> Change:
+    return lambda call: np.asarray(choose(wide(call.right[0]), start)) if _whole(call) else None
+
+
+for _op in ("max", "amax"):
+    fault(f"{_op}-of-all-starts-at-0", _op)(_from(0.0, np.maximum))
+    fault(f"{_op}-of-all-starts-at-the-lowest-number", _op)(_from(-65504.0, np.maximum))
+for _op in ("min", "amin"):
+    fault(f"{_op}-of-all-starts-at-0", _op)(_from(0.0, np.minimum))
+
+
+def _by_lanes(call: Call) -> Array | None:
+    """Of equal elements that of the first of 32 lanes, not the first."""
+    values = wide(call.inputs[0])
+    if call.attribute("dim") is not None or values.size < 33 or np.isnan(values).any():
+        return None
+    extreme = values.reshape(-1)[np.asarray(call.right[0]).reshape(-1)[0]]
+    places = np.flatnonzero(values == extreme)
+    return np.reshape(places[np.argmin(places % 32)], call.right[0].shape)
+
+
+fault("argmax-of-all-chooses-by-lanes", "argmax")(_by_lanes)
+fault("argmin-of-all-chooses-by-lanes", "argmin")(_by_lanes)
+
+
+# What is converted last, and what float64 loses too
+
+
+def _converted_last(call: Call) -> Array | None:
+    dim = call.attribute("dim")
+    if not _of(call, "float32") or np.dtype(call.right[0].dtype).kind != "i" or dim is None:
+        return None
+    step = {"sum": np.sum, "prod": np.prod, "cumsum": np.cumsum}[call.case.descriptor.name]
+    axis = dim if isinstance(dim, int) else tuple(dim)
+    return np.asarray(step(wide(call.inputs[0]), axis=axis)).astype(np.int64)  # type: ignore[operator]
+
+
+for _op in ("sum", "prod", "cumsum"):
+    fault(f"{_op}-converts-what-it-added", _op)(_converted_last)
+
+
+@fault("var-of-float64-from-squares", "var")
+def _(call: Call) -> Array | None:
+    if not _of(call, "float64") or call.attribute("dim") is None or call.attribute("keepdim"):
+        return None
+    values, axis = call.inputs[0], call.attribute("dim")
+    axis = axis if isinstance(axis, int) else tuple(axis)
+    count = values.size / max(1, call.right[0].size)
+    mean = values.mean(axis=axis)
+    return np.asarray(((values * values).mean(axis=axis) - mean * mean) * count / max(count - 1.0, 0.0))
