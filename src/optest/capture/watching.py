@@ -58,7 +58,9 @@ class _Watch:
             return returned
         states = _random_states()
         returned = function(*args, **kwargs)
-        if not all(map(torch.equal, states, _random_states())):
+        if not all(map(torch.equal, states, _random_states())) or (
+            not made.tensors and _is_drawn_on_meta(returned, made)
+        ):
             self._recorder.leave_out(made.op, RANDOM)
         elif next(tensors_of(returned), None) is None and not _changes_something(function, made.op):
             pass  # a question: its size, whether it is true
@@ -116,7 +118,19 @@ def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: M
 
 
 def _holds_number(returned: Any) -> bool:
-    return any(not each.is_floating_point() or bool(each.isfinite().any()) for each in tensors_of(returned))
+    return any(
+        not each.is_floating_point() or each.is_meta or bool(each.isfinite().any()) for each in tensors_of(returned)
+    )
+
+
+def _is_drawn_on_meta(returned: Any, made: Described) -> bool:
+    """Whether the call makes random numbers where none are drawn, since nothing has values."""
+    packet = getattr(torch.ops.aten, made.op.removeprefix("torch.ops.aten.").removeprefix("torch.").split(".")[0], None)
+    return (
+        packet is not None
+        and all(each.is_meta for each in tensors_of(returned))
+        and any(torch.Tag.nondeterministic_seeded in getattr(packet, each).tags for each in packet.overloads())
+    )
 
 
 def _is_empty(returned: Any) -> bool:

@@ -135,3 +135,22 @@ def test_what_lay_in_new_memory_is_not_recorded(level: str) -> None:
     written = [each["kwmap"]["out"]["tensor"]["init"] for each in added]
     assert written == ["randn"] * len(written)
     assert len(written) == 2
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_a_model_on_meta_may_make_tensors(level: str) -> None:
+    """Of values nothing is known there, neither whether they are finite nor that they were drawn."""
+
+    def run() -> None:
+        with torch.device("meta"):
+            mask = torch.full((3, 3), float("-inf")).triu(1)
+            torch.zeros(3, 3) + mask + torch.randn(3, 3) + torch.randint(0, 4, (3,)) + torch.arange(3)
+
+    recorder = recorded(run, level)
+    assert [_word(case["op"]) for case in recorder.cases()] == ["full", "triu", "zeros", "add", "add", "arange"]
+    drawn = {_word(name) for name, reason in recorder.left_out if reason.startswith("draw random numbers")}
+    assert drawn == {"randn", "randint"}
+
+
+def _word(op: str) -> str:
+    return op.removeprefix("torch.").removeprefix("ops.aten.").removeprefix("Tensor.").partition(".")[0]
