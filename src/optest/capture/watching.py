@@ -118,8 +118,10 @@ def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: M
 
 
 def _holds_number(returned: Any) -> bool:
+    """Whether a result has a finite element; of what cannot be asked, as a sparse one, it is assumed."""
     return any(
-        not each.is_floating_point() or each.is_meta or bool(each.isfinite().any()) for each in tensors_of(returned)
+        not (each.is_floating_point() and each.layout is torch.strided) or each.is_meta or bool(each.isfinite().any())
+        for each in tensors_of(returned)
     )
 
 

@@ -152,5 +152,10 @@ def test_a_model_on_meta_may_make_tensors(level: str) -> None:
     assert drawn == {"randn", "randint"}
 
 
+def test_a_model_may_make_a_sparse_tensor_of_numbers() -> None:
+    recorder = recorded(lambda: torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), check_invariants=True))
+    assert [case["op"] for case in recorder.cases()] == ["torch.sparse_coo_tensor"]
+
+
 def _word(op: str) -> str:
     return op.removeprefix("torch.").removeprefix("ops.aten.").removeprefix("Tensor.").partition(".")[0]
