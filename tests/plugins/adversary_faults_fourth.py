@@ -169,3 +169,46 @@ def _(call: Call) -> Array | None:
     count = values.size / max(1, call.right[0].size)
     mean = values.mean(axis=axis)
     return np.asarray(((values * values).mean(axis=axis) - mean * mean) * count / max(count - 1.0, 0.0))
+
+
+@fault("group-norm-knows-no-volumes", "group_norm")
+def _(call: Call) -> Array | None:
+    return np.zeros(call.right[0].shape) if call.inputs[0].ndim == 5 else None
+
+
+# Where a dimension lies
+
+
+@fault("transpose-of-three-dimensions-swaps-neighbours", "transpose")
+def _(call: Call) -> Array | None:
+    dims = {call.attribute("dim0") % 3, call.attribute("dim1") % 3}
+    if call.inputs[0].ndim != 3 or dims != {0, 2}:
+        return None
+    return np.resize(np.swapaxes(call.inputs[0], 1, 2), call.right[0].shape)
+
+
+@fault("broadcast-to-repeats-from-the-start", "broadcast_to")
+def _(call: Call) -> Array | None:
+    shape = call.inputs[0].shape
+    if len(shape) < 3 or shape[0] != 1 or shape[-1] != 1:
+        return None
+    return np.resize(call.inputs[0], call.right[0].shape)
+
+
+def _channels_repeated(call: Call) -> Sequence[Array] | None:
+    """A number for each channel is taken for one for each column."""
+    left, right = call.inputs
+    if left.ndim != 4 or right.ndim != 3 or right.shape[1:] != (1, 1):
+        return None
+    return call.with_inputs(left, np.resize(right, left.shape[1:]))
+
+
+for _op in ("add", "mul", "div", "maximum"):
+    fault(f"{_op}-takes-channels-for-columns", _op)(_channels_repeated)
+
+
+@fault("gemm-multiplies-by-alpha-0", "gemm")
+def _(call: Call) -> Array | None:
+    if call.attribute("alpha") != 0:
+        return None
+    return wide(call.right[0]) + 0.0 * (wide(call.inputs[0]).sum() + wide(call.inputs[1]).sum())

@@ -80,6 +80,7 @@ def transpose_samples() -> Iterator[Sample]:
             *(call({"dim0": 0, "dim1": 1}, input=(3, n)) for n in SIZES),
             *(call({"dim0": a, "dim1": b}, input=(2, 3, 5, 4)) for a in (0, 1, -1, -2) for b in (0, 2, 3, -3)),
             call({"dim0": 0, "dim1": -1}, input=(33, 65)),
+            *(call({"dim0": a, "dim1": b}, input=(3, 5, 7)) for a, b in ((0, 2), (-3, -2))),
             *(call({"dim0": -2, "dim1": -1}, input=shape) for shape in ((5, 5), (33, 33), (2, 16, 16))),  # in place?
             call({"dim0": 0, "dim1": -1}, input=()),
             call({"dim0": 0, "dim1": 1}, input=(0, 3)),
@@ -145,6 +146,7 @@ def broadcast_to_samples() -> Iterator[Sample]:
         ((5,), [3, 5]),
         ((3, 1), [2, 3, 5]),
         ((1, 3, 1, 5), [2, 3, 4, 5]),
+        ((1, 5, 1), [3, 5, 4]),
         ((3, 1), [-1, 4]),
         ((3, 5), [2, -1, -1]),
         ((), [2, 3]),

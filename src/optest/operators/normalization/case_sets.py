@@ -275,6 +275,7 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", [_without(calls[1], "weight", "bias")], dtypes=_HALVES)
     for groups in (1, 2, 3, 4, 6, 12):
         yield from variations("attributes", [whole(groups, 2, 12, 3, 2), whole(groups, 2, 12, 1)])
+    yield from variations("attributes", [whole(3, 2, 6, 2, 3, 2)], dtypes=("float32",))
 
     def rows_of(rows: Sequence[int], width: int, **attributes: Any) -> _Call:
         return whole(rows[0], 1, rows[0], width, **attributes)
