@@ -86,7 +86,8 @@ def read_tensor(file: TensorFile, path: Path) -> Array:
     """Read a file that should hold exactly the elements of ``file``.
 
     Raises:
-        Fault: MISSING_OUTPUT without such a file, SHAPE for another number of bytes.
+        Fault: MISSING_OUTPUT without such a file, SHAPE for another number of bytes, DTYPE for a byte that is no
+            element.
     """
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "was not written"
@@ -94,7 +95,30 @@ def read_tensor(file: TensorFile, path: Path) -> Array:
     size = path.stat().st_size
     if size != file.nbytes:
         raise Fault(Reason.SHAPE, _wrong_size(file, path, size), details={"path": str(path), "bytes": size})
-    return np.fromfile(path, dtype=np.uint8).view(numpy_dtype(file.dtype)).reshape(file.spec.shape)
+    held = np.fromfile(path, dtype=np.uint8)
+    _refuse_other_bytes(file, path, held)
+    return held.view(numpy_dtype(file.dtype)).reshape(file.spec.shape)
+
+
+_NARROW = {
+    "bool": range(2),
+    "uint4": range(16),
+    "int4": (*range(16), *range(0xF8, 0x100)),
+}
+"""The bytes that stand for an element of a type that does not fill its byte; the upper half of int4 may be its sign."""
+
+
+def _refuse_other_bytes(file: TensorFile, path: Path, held: Array) -> None:
+    known = _NARROW.get(file.dtype.name)
+    if known is None:
+        return
+    is_known = np.zeros(256, dtype=np.bool_)
+    is_known[list(known)] = True
+    wrong = ~is_known[held]
+    if wrong.any():
+        first = int(wrong.argmax())
+        what = f"{int(wrong.sum())} of {held.size} bytes that are no {file.dtype}; the first is {held[first]:#04x}"
+        raise Fault(Reason.DTYPE, f"{file.tensor}: {path} has {what}, of element {first}", details={"path": str(path)})
 
 
 def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
