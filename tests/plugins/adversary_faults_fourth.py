@@ -212,3 +212,29 @@ def _(call: Call) -> Array | None:
     if call.attribute("alpha") != 0:
         return None
     return wide(call.right[0]) + 0.0 * (wide(call.inputs[0]).sum() + wide(call.inputs[1]).sum())
+
+
+# Two things at once
+
+
+@fault("attention-ignores-scale-beside-a-mask", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    return None if call[3] is None else call.with_attributes(scale=None)
+
+
+@fault("attention-scales-a-mask", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    scale, mask = call.attribute("scale"), call[3]
+    if scale is None or mask is None or mask.dtype == np.bool_:
+        return None
+    return call.with_inputs(*call.inputs[:3], (wide(mask) * scale).astype(mask.dtype))
+
+
+@fault("einsum-of-two-takes-the-first-of-what-one-has-alone", "einsum")
+def _(call: Call) -> Sequence[Array] | None:
+    sides, _, kept = str(call.attribute("equation")).replace(" ", "").partition("->")
+    left, *others = sides.split(",")
+    if not kept or len(others) != 1 or not left.isalpha():
+        return None
+    alone = [place for place, label in enumerate(left) if label not in others[0] + kept]
+    return call.with_inputs(np.take(call.inputs[0], [0], alone[0]), call.inputs[1]) if alone else None

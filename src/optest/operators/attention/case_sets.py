@@ -144,6 +144,9 @@ def _masks() -> Iterator[Sample]:
     yield from variations("masks", calls, dtypes=("float32", "bfloat16"))
     for dtype in ("float32", "float16", "bfloat16", "float64"):
         yield from variations("masks", ({**each, "dtypes": [dtype, dtype, dtype, "bool"]} for each in calls))
+    scaled = _ask((2, 3, 9, 16), (2, 3, 17, 16), attn_mask=(9, 17), scale=0.7)
+    yield from variations("masks", [scaled], dtypes=_FLOATS)
+    yield from variations("masks", [{**scaled, "dtypes": [*["float32"] * 3, "bool"]}])
     nothing = [[True, False, True, True], [False, False, False, False], [False, False, False, True]]
     seen = {"attn_mask": {"fill": "data", "values": nothing}}
     below = [[0.0 if each else "-inf" for each in row] for row in nothing]
