@@ -31,6 +31,9 @@ SPREAD = "or 8 times what one rounding of every input changes"
 _HOOKS = "optest.backends.torch_calls.reference"
 _DECOMPOSITIONS = "optest.backends.torch_calls.decompositions"
 _CONVERSIONS = "optest.backends.torch_calls.conversions:left_open"
+_COLLISIONS = "optest.backends.torch_calls.collisions:any_of_several"
+_WRITING = ("setitem", "index_put", "index_copy", "scatter")
+"""Where several values may go to one place."""
 _READINGS = "optest.backends.torch_calls.readings:as_with_narrow_numbers"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
@@ -139,6 +142,7 @@ class Alternatives:
     terms: CatalogueTerms | None = None
     ulps: float = _CEILING
     converts: bool = False
+    writes: str = ""
 
     @property
     def tells(self) -> bool:
@@ -157,6 +161,9 @@ class Alternatives:
             if self.converts:
                 found = list(_function(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
             masks[:count] = (found * count)[:count]  # a call in place yields its result twice
+        if self.writes:
+            several = _function(_COLLISIONS)(inputs, attributes["call"], self.writes, results)
+            masks[:count] = [one if other is None else other for one, other in zip(masks, several, strict=False)]
         readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
         masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
         return masks
@@ -240,6 +247,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
             terms=of_known,
             ulps=_ulps(rule),
             converts=last in _CONVERSION.split(),
+            writes=last if last in _WRITING else "",
         ),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if _is_in_place(name) else (),

@@ -1,0 +1,88 @@
+"""Of several values that are written to one place any may stay; nothing else may stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_kit import case, tensor
+
+from optest.backends.torch_eager import TorchBackend
+from optest.core.runner import execute
+from optest.spec import Status, TestCase, Verdict
+
+ROWS, MORE = tensor((3, 4)), tensor((5, 4))
+TWICE = tensor(5, "int64", "data", values=[2, 0, 2, -3, 1])
+TWICE_EACH = tensor((5, 4), "int64", "data", values=[[2] * 4, [0] * 4, [2] * 4, [0] * 4, [1] * 4])
+ONCE = tensor(3, "int64", "data", values=[2, 0, 1])
+PUT = "torch.index_put(input0, (input1,), input2)"
+CALLS = [
+    (PUT, TWICE),
+    ("torch.index_put_(input0, (input1,), input2)", TWICE),
+    ("torch.ops.aten.index_put.default(input0, [input1], input2)", TWICE),
+    ("torch.setitem(input0, input1, input2)", TWICE),
+    ("torch.setitem(input0, (input1, slice(None)), input2)", TWICE),
+    ("torch.scatter(input0, 0, input1, input2)", TWICE_EACH),
+    ("torch.Tensor.scatter_(input0, 0, input1, src=input2)", TWICE_EACH),
+]
+
+
+class FirstStays(TorchBackend):
+    """Writes the values the other way round; ``harm`` changes what it then has."""
+
+    def __init__(self, harm: float = 0.0) -> None:
+        super().__init__()
+        self._harm = harm
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        target, places, values = inputs
+        backwards = [target, np.ascontiguousarray(places[::-1]), np.ascontiguousarray(values[::-1])]
+        found = super().run(case, backwards)
+        for each in found:
+            each[2, 1] += self._harm
+        return found
+
+
+def judged(asked: TestCase, driver: TorchBackend) -> Verdict:
+    return execute([asked], driver).verdicts[0]
+
+
+@pytest.mark.parametrize(("text", "places"), CALLS)
+def test_any_of_the_values_may_stay(text: str, places: Any) -> None:
+    asked = case(text, ROWS, places, MORE)
+    assert judged(asked, TorchBackend()).status is Status.PASSED
+    assert judged(asked, FirstStays()).status is Status.PASSED
+    assert judged(asked, FirstStays(harm=0.25)).status is Status.FAILED
+
+
+def test_index_copy_may_keep_any() -> None:
+    class Dropped(TorchBackend):
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            return [inputs[0].copy()]
+
+    twice = tensor(5, "int64", "data", values=[2, 0, 2, 0, 1])
+    asked = case("torch.index_copy(input0, 0, input1, input2)", ROWS, twice, MORE)
+    assert judged(asked, FirstStays()).status is Status.PASSED
+    assert judged(asked, Dropped()).status is Status.FAILED
+
+
+def test_what_is_added_up_counts_whole() -> None:
+    class LastAlone(TorchBackend):
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            found = inputs[0].copy()
+            found[inputs[1]] = inputs[2]
+            return [found]
+
+    added = case(f"{PUT[:-1]}, accumulate=True)", ROWS, TWICE, MORE)
+    assert judged(added, LastAlone()).status is Status.FAILED
+
+
+def test_one_value_for_each_place_has_to_stand_there() -> None:
+    class Turned(TorchBackend):
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            return super().run(case, [inputs[0], inputs[1], np.ascontiguousarray(inputs[2][::-1])])
+
+    assert judged(case(PUT, ROWS, ONCE, ROWS), TorchBackend()).status is Status.PASSED
+    assert judged(case(PUT, ROWS, ONCE, ROWS), Turned()).status is Status.FAILED
