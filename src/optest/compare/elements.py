@@ -154,8 +154,9 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
         bound = law.bound(magnitude, arithmetic, ulp_output)
         if not isinstance(bound, np.ndarray):  # a rule of no units at all
             bound = np.full(magnitude.shape, bound)
-        if ends.flush:
-            bound = bound + np.where(magnitude < smallest_normal, smallest_normal, 0.0)
+        tiny = magnitude < smallest_normal if ends.flush else None
+        if tiny is not None:
+            bound = bound + np.where(tiny, smallest_normal, 0.0)
 
         def of_part(part: Array, at: Array) -> Array:
             lost = law.arithmetic_error(part, total[at] if np.ndim(total) else total, ulp_arithmetic)
@@ -164,6 +165,7 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
         block = _floats(_wide(actual), wide, wide, bound, dtype, ends.saturate, of_part)
         if law.statistic is Statistic.NONE:
             return block
+        left_out = block.odd if tiny is None else tiny if block.odd is None else block.odd | tiny
         spacing = ulp_output(magnitude)
         variance = rounding_residue(wide, spacing, dtype)
         untouched = law.is_negligible(arithmetic, spacing) if with_rounding else None
@@ -174,12 +176,12 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
         spacing *= 1.0 / 12.0
         np.maximum(variance, spacing, out=variance)
         if untouched is not None:
-            block = block._replace(rounding=_scatter(block, variance, untouched))
+            block = block._replace(rounding=_scatter(block.error, left_out, variance, untouched))
         if law.statistic is Statistic.SUM:
             if law.expected_rounded:
                 variance += spacing  # ulp²/12
             variance += law.sum_variance(magnitude, squares(where), weights(where))
-            block = block._replace(scatter=_scatter(block, variance, None))
+            block = block._replace(scatter=_scatter(block.error, left_out, variance, None))
         return block
 
     return judge
@@ -230,13 +232,12 @@ def rounding_residue(values: Array, spacing: Array, dtype: DType) -> Array:
     return rounded
 
 
-def _scatter(block: Judged, variance: Array, chosen: Array | None) -> Scatter:
-    """Over the chosen elements that have an error; all of them if None."""
-    error = block.error
-    if block.odd is not None:
-        chosen = ~block.odd if chosen is None else chosen & ~block.odd
-        error = np.where(block.odd, 0.0, error)
-        variance = np.where(block.odd, 1.0, variance)  # an infinite y has no spacing, and its NaN would spread
+def _scatter(error: Array, left_out: Array | None, variance: Array, chosen: Array | None) -> Scatter:
+    """Over the chosen elements; all of them if None. What is left out has no error, or none of rounding."""
+    if left_out is not None:
+        chosen = ~left_out if chosen is None else chosen & ~left_out
+        error = np.where(left_out, 0.0, error)
+        variance = np.where(left_out, 1.0, variance)  # an infinite y has no spacing, and its NaN would spread
     share = error / np.maximum(variance, 1e-300)
     if chosen is None:
         return Scatter(dot(share, error), error.size)

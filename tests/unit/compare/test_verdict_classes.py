@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from comparing import ACCUMULATE, EXACT, MOVEMENT, ULP, array_of, stated, verdict_of
 
-from optest.numerics import numpy_dtype
+from optest.numerics import Array, numpy_dtype
 from optest.spec import Numerics, Reason, Status, Terms, dtype
 
 NAN, INF = math.nan, math.inf
@@ -94,6 +94,21 @@ def test_denormals(
         for denormals, reason in (("preserve", preserved), ("flush", flushed)):
             numerics = Numerics(denormals=denormals)
             assert verdict_of(got, want, rule=rule, layers=layers, numerics=numerics).reason is reason
+
+
+def test_flushed_results_are_no_rounding() -> None:
+    """All together they are as little an error as each of them, and hide no error of the others."""
+    want = np.concatenate([np.linspace(1.0, 2.0, 300), np.full(100, 1.1e-38)])
+    flushed = np.where(want < 2.0**-126, 0.0, want).astype(np.float32)
+    coarse = np.where(want < 2.0**-126, 0.0, want * (1 + 2.0**-21)).astype(np.float32)
+    terms = Terms(absolute=want, squared=want * want / 4, count=4)
+
+    def reason(got: Array, denormals: str) -> Reason | None:
+        return verdict_of(got, want, rule=ACCUMULATE, terms=terms, numerics=Numerics(denormals=denormals)).reason
+
+    assert reason(flushed, "flush") is OK
+    assert reason(flushed, "preserve") is V
+    assert reason(coarse, "flush") is V
 
 
 @pytest.mark.parametrize("padding", [0, 40])
