@@ -40,13 +40,17 @@ _CEILING = 4.0
 _CLOSENESS = "optest.backends.torch_calls.closeness:as_close_as_inputs_allow"
 
 _MOVEMENT = """
-adjoint atleast_1d atleast_2d atleast_3d broadcast_tensors broadcast_to cat chunk clone column_stack concat
-concatenate contiguous copysign detach diagonal dsplit dstack embedding expand expand_as fill flatten flip fliplr flipud
-gather getitem hsplit hstack index_copy index_fill index_put index_select masked_fill masked_scatter masked_select
-mH moveaxis movedim mT narrow permute pin_memory ravel repeat repeat_interleave reshape reshape_as roll rot90
-scatter select select_scatter setitem slice_scatter split split_with_sizes squeeze stack swapaxes swapdims t take
-take_along_dim tensor_split tile transpose tril triu unbind unflatten unfold unsqueeze view view_as vsplit vstack
-where
+adjoint alias alias_copy as_strided as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag
+broadcast_tensors broadcast_to cartesian_prod cat channel_shuffle chunk clone column_stack concat concatenate
+contiguous copysign detach detach_copy diag diag_embed diagonal diagonal_copy diagonal_scatter dsplit dstack embedding
+expand expand_as expand_copy fill flatten flip fliplr flipud gather getitem hsplit hstack index_copy index_fill
+index_put index_select masked_fill masked_scatter masked_select meshgrid mH moveaxis movedim mT narrow
+native_channel_shuffle permute permute_copy pin_memory pixel_shuffle pixel_unshuffle ravel repeat repeat_interleave
+reshape reshape_as roll rot90 row_stack scatter select select_copy select_scatter setitem slice slice_copy
+slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack swapaxes swapdims t
+t_copy take take_along_dim tensor_split tile transpose transpose_copy tril triu unbind unbind_copy unflatten unfold
+unfold_copy unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_copy view view_as view_copy vsplit
+vstack where
 """
 _CONVERSION = """
 _to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long nan_to_num new_full
