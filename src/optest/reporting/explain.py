@@ -13,7 +13,7 @@ from optest.reporting.layouts import layout_text, layouts_of
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.remedies import remedy_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
-from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings
+from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, dtype
 
 __all__ = [
     "brief",
@@ -114,11 +114,23 @@ def measure_lines(measure: Measure) -> list[str]:
         lines.append(f"  rule: {rule_text(measure.rule)}")
     if 0 < measure.nonfinite_mismatched < measure.mismatched:
         lines.append(f"  {measure.nonfinite_mismatched} of them differ in being NaN or infinite")
+    if _is_flushed(measure):
+        lines.append(
+            '  the worst is 0 where a subnormal number is right; a device that flushes declares Numerics(denormals="flush")'
+        )
     if measure.where:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
     return lines
+
+
+def _is_flushed(measure: Measure) -> bool:
+    expected = measure.worst_expected
+    if not measure.mismatched or measure.worst_actual != 0 or not isinstance(expected, float):
+        return False
+    entry = dtype(measure.dtype)
+    return entry.is_float and 0 < abs(expected) < 2.0**entry.emin
 
 
 def lean_text(measure: Measure) -> str:

@@ -297,6 +297,27 @@ def test_many_outputs_are_cut_off_with_their_names(result: Make, measure: Make) 
     assert "and 3 outputs more: out6, out7, out8" in text
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "entry", "told"),
+    [
+        (0.0, 1.1e-38, "float32", True),
+        (-0.0, -3e-45, "float32", True),
+        (0.0, 1e-6, "float16", True),
+        (0.0, 1.2e-38, "float32", False),
+        (1e-40, 1.1e-38, "float32", False),
+        (0.0, 0.5, "float32", False),
+        (0, 1, "int32", False),
+        ("nan", 1e-40, "float32", False),
+    ],
+)
+def test_a_flushed_result_names_what_declares_it(
+    actual: Any, expected: Any, entry: str, told: bool, result: Make, measure: Make
+) -> None:
+    off = {**OFF, "worst_actual": actual, "worst_expected": expected, "dtype": entry}
+    text = "\n".join(explain(result(status=Status.FAILED, reason=Reason.VALUE, measures=(measure(**off),))))
+    assert ('a device that flushes declares Numerics(denormals="flush")' in text) == told, text
+
+
 def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:
     bare: Measure = measure(mismatched=5)
     assert "  out: 5 of 2048 elements are off" in explain(result(reason=Reason.VALUE, measures=(bare,)))
