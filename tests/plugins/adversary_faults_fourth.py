@@ -6,7 +6,7 @@ which there is a kernel of its own, and sums that are converted last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from adversary_faults import fault
@@ -217,6 +217,10 @@ def _(call: Call) -> Array | None:
 # Two things at once
 
 
+def _is_bool(mask: Array | None) -> bool:
+    return mask is not None and mask.dtype == np.bool_
+
+
 @fault("attention-ignores-scale-beside-a-mask", "scaled_dot_product_attention")
 def _(call: Call) -> Sequence[Array] | None:
     return None if call[3] is None else call.with_attributes(scale=None)
@@ -228,6 +232,39 @@ def _(call: Call) -> Sequence[Array] | None:
     if scale is None or mask is None or mask.dtype == np.bool_:
         return None
     return call.with_inputs(*call.inputs[:3], (wide(mask) * scale).astype(mask.dtype))
+
+
+def _wrong_where(condition: Callable[[Call], bool]) -> Change:
+    """Everything negated, where the condition holds."""
+    return lambda call: -wide(call.right[0]) if condition(call) else None
+
+
+for _name, _condition in {
+    "grouped-heads-and-scale": lambda call: call.attribute("enable_gqa") and call.attribute("scale") is not None,
+    "grouped-heads-and-a-bool-mask": lambda call: call.attribute("enable_gqa") and _is_bool(call[3]),
+    "one-query-of-grouped-heads": lambda call: call.attribute("enable_gqa") and call[0].shape[-2] == 1,
+    "one-query-and-a-mask": lambda call: call[3] is not None and call[0].shape[-2] == 1,
+    "wider-values-and-a-mask": lambda call: call[3] is not None and call[0].shape[-1] != call[2].shape[-1],
+    "wider-values-and-causal": lambda call: call.attribute("is_causal") and call[0].shape[-1] != call[2].shape[-1],
+}.items():
+    fault(f"attention-is-wrong-for-{_name}", "scaled_dot_product_attention")(_wrong_where(_condition))
+
+
+@fault("var-of-several-dimensions-is-unbiased", "var")
+def _(call: Call) -> Sequence[Array] | None:
+    dim = call.attribute("dim")
+    return None if isinstance(dim, int) or (dim and len(dim) == 1) else call.with_attributes(correction=1.0)
+
+
+@fault("norm-of-float64-knows-p-2-alone", "norm")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(p=2.0) if _of(call, "float64") else None
+
+
+@fault("pad-of-images-adds-0", "pad")
+def _(call: Call) -> Sequence[Array] | None:
+    pads = len(call.attribute("pad")) > 2 and call.attribute("mode") == "constant"
+    return call.with_attributes(value=0.0) if pads and call.inputs[0].ndim == 4 else None
 
 
 @fault("einsum-of-two-takes-the-first-of-what-one-has-alone", "einsum")

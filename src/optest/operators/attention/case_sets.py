@@ -146,7 +146,14 @@ def _masks() -> Iterator[Sample]:
         yield from variations("masks", ({**each, "dtypes": [dtype, dtype, dtype, "bool"]} for each in calls))
     scaled = _ask((2, 3, 9, 16), (2, 3, 17, 16), attn_mask=(9, 17), scale=0.7)
     yield from variations("masks", [scaled], dtypes=_FLOATS)
-    yield from variations("masks", [{**scaled, "dtypes": [*["float32"] * 3, "bool"]}])
+    wider = ((1, 2, 9, 16), (1, 2, 17, 16), (1, 2, 17, 32))
+    others = [
+        _ask((1, 6, 5, 16), (1, 2, 9, 16), attn_mask=(5, 9), enable_gqa=True),
+        _ask((2, 3, 1, 16), (2, 3, 33, 16), attn_mask=(2, 1, 1, 33)),
+        _ask(*wider, attn_mask=(9, 17)),
+    ]
+    yield from variations("masks", ({**each, "dtypes": [*["float32"] * 3, "bool"]} for each in (scaled, *others)))
+    yield from variations("masks", [_ask(*wider, is_causal=True)], dtypes=_FLOATS)
     nothing = [[True, False, True, True], [False, False, False, False], [False, False, False, True]]
     seen = {"attn_mask": {"fill": "data", "values": nothing}}
     below = [[0.0 if each else "-inf" for each in row] for row in nothing]
@@ -181,6 +188,10 @@ def _groups() -> Iterator[dict[str, Any]]:
         yield _ask((2, heads, 5, 16), (2, shared, 9, 16), enable_gqa=True)
     yield _ask((1, 6, 9, 16), (1, 2, 9, 16), enable_gqa=True, is_causal=True)
     yield _ask((1, 6, 5, 16), (1, 2, 9, 16), attn_mask=(1, 6, 5, 9), enable_gqa=True)
+    yield _ask((1, 6, 5, 16), (1, 2, 9, 16), enable_gqa=True, scale=0.7)
+    # One query, as where a model speaks: libraries have kernels of their own for it.
+    yield _ask((2, 8, 1, 16), (2, 2, 33, 16), enable_gqa=True)
+    yield _ask((2, 4, 1, 16), (2, 2, 33, 16), attn_mask=(2, 1, 1, 33), enable_gqa=True)
 
 
 def rope_samples() -> Iterator[Sample]:

@@ -195,6 +195,7 @@ def _constant_pads() -> Iterator[dict[str, Any]]:
     yield call({"pad": [1, 2], "value": 3.0}, input=(0,))
     yield call({"pad": [1, 2], "value": 3.0}, input=(2, 0))
     yield call({"pad": [1, 1]}, input=(3, 5))
+    yield call({"pad": [1, 2, 3, 0], "value": 0.5}, input=(2, 2, 4, 5))
 
 
 def _repeating_pads() -> Iterator[dict[str, Any]]:

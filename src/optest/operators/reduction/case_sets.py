@@ -323,6 +323,8 @@ def var_samples() -> Iterator[Sample]:
     for correction in (0.0, 1.0, 2.0, 0.5, 4.0):
         stated = {"dim": 1, "correction": correction}
         yield from variations("attributes", [call(stated, input=(5, 7))], dtypes=_HALVES)
+    biased = [call({"correction": 0.0}, input=(3, 5, 7)), call({"dim": [0, 2], "correction": 0.0}, input=(3, 5, 7))]
+    yield from variations("attributes", biased, dtypes=("float32",))
     # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
     for width in (1, 2, 3):
         yield from variations(
@@ -350,7 +352,7 @@ def norm_samples() -> Iterator[Sample]:
     orders = (0.0, 1.0, 2.0, 3.0, 0.5, 2.5, -1.0, -2.0, float("inf"), float("-inf"))
     away = {"fill": "uniform", "low": 0.25, "high": 4.0}
     for p in orders:
-        yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=_HALVES)
+        yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=(*_HALVES, "float64"))
         yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
         yield from variations("attributes", [call({"p": p}, generator=away, input=(33,))])
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
