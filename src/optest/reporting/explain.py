@@ -49,6 +49,7 @@ _OWN_FRAME = re.compile(
 """Of optest, in what Python's faulthandler writes when a process dies."""
 _EXTENSIONS = re.compile(r"^(?:Extension modules: .*\(total: [0-9]+\)|<truncated rest of calls>)$")
 _TAIL_WIDTH = 240
+_FLUSHING = 'Numerics(denormals="flush")'
 
 _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
@@ -115,9 +116,7 @@ def measure_lines(measure: Measure) -> list[str]:
     if 0 < measure.nonfinite_mismatched < measure.mismatched:
         lines.append(f"  {measure.nonfinite_mismatched} of them differ in being NaN or infinite")
     if _is_flushed(measure):
-        lines.append(
-            '  the worst is 0 where a subnormal number is right; a device that flushes declares Numerics(denormals="flush")'
-        )
+        lines.append(f"  the worst is 0 where a subnormal number is right; a device that flushes declares {_FLUSHING}")
     if measure.where:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
