@@ -238,15 +238,30 @@ def accumulate_law(
     )
 
 
-def composed_law(rule: Rule, inputs: str, output: DType, arithmetic: DType, *, has_variance: bool) -> Law:
-    """``composed`` rule: the operator's own error budget in units of u, plus the final rounding."""
+def composed_law(
+    rule: Rule,
+    inputs: str,
+    output: DType,
+    arithmetic: DType,
+    numerics: Numerics,
+    *,
+    has_variance: bool,
+    cut: DType | None,
+) -> Law:
+    """``composed`` rule: the operator's own error budget in units of u, plus the final rounding.
+
+    ``cut`` is the precision to which operands of its contractions are cut; the budget has what that costs.
+    """
     u = arithmetic.unit_roundoff
     double = output.precision >= _FLOAT64.precision
     narrow = output.precision < arithmetic.precision
     statistic = Statistic.SUM if has_variance else Statistic.ROUNDING if narrow else Statistic.NONE
     shown = {Statistic.SUM: ", z <= 1.25", Statistic.ROUNDING: ", rms <= 1.25 x that of correct rounding"}
     return Law(
-        text=f"{inputs} in, {arithmetic} arithmetic: |err| <= u·({rule.formula or 'budget of the operator'}) + ½ulp"
+        text=f"{inputs} in, {arithmetic} arithmetic{_declared(Numerics(operands=numerics.operands), cut)}: "
+        f"|err| <= u·({rule.formula or 'budget of the operator'})"
+        + (f" + what cutting operands to {numerics.operands} costs" if cut is not None else "")
+        + " + ½ulp"
         + shown.get(statistic, ""),
         output=output,
         arithmetic=arithmetic,
@@ -254,6 +269,7 @@ def composed_law(rule: Rule, inputs: str, output: DType, arithmetic: DType, *, h
         per_variance=u * u * (2.0 if double else 1.0) if has_variance else 0.0,
         statistic=statistic,
         narrow=narrow,
+        correlated=cut is not None,
     )
 
 
@@ -283,10 +299,17 @@ def _declared(numerics: Numerics, cut: DType | None) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool) -> Budget:
-    """What the law multiplies, from the operator's Terms or ErrorBudget; errors that ``adds_up`` grow as k, not √k."""
+def budget_of(terms: Any, numerics: Numerics, *, adds_up: bool, coarser: float = 0.0) -> Budget:
+    """What the law multiplies, from the operator's Terms or ErrorBudget; errors that ``adds_up`` grow as k, not √k.
+
+    ``coarser`` is the unit roundoff to which operands of an ErrorBudget are cut, in units of the arithmetic's.
+    """
     if isinstance(terms, ErrorBudget):
-        return Budget(total=terms.worst, squares=0.0 if terms.variance is None else terms.variance)
+        worst, variance = terms.worst, 0.0 if terms.variance is None else terms.variance
+        if coarser and terms.of_operands is not None:
+            worst = worst + coarser * terms.of_operands[0]
+            variance = variance + coarser**2 * terms.of_operands[1]
+        return Budget(total=worst, squares=variance)
     if not isinstance(terms, Terms):
         return Budget()
     total: Any = terms.absolute

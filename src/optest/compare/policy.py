@@ -368,6 +368,12 @@ def _cut_operands(case: TestCase, numerics: Numerics) -> DType | None:
     return _TF32 if numerics.operands == "tf32" else dtype(numerics.operands)
 
 
+def _cut_by_budget(case: TestCase, numerics: Numerics, terms: Any) -> DType | None:
+    """The precision that operands of an operator's contractions are cut to, whose error budget says what that costs."""
+    knows = isinstance(terms, ErrorBudget) and terms.of_operands is not None
+    return _cut_operands(case, numerics) if knows else None
+
+
 def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: Sequence[Any] | None) -> Allowance:
     terms, rule = expected.terms, expected.rule or case.descriptor.rule
     assert rule is not None
@@ -387,7 +393,10 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
     if not isinstance(terms, ErrorBudget):
         raise NoRule(_without("an ErrorBudget", case, expected))
     allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
-    return _with(allowance, budget_of(terms, numerics, adds_up=False))
+    cut = _cut_by_budget(case, numerics, terms)
+    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=True)
+    coarser = 0.0 if cut is None else cut.unit_roundoff / arithmetic.unit_roundoff
+    return _with(allowance, budget_of(terms, numerics, adds_up=False, coarser=coarser))
 
 
 def _with(allowance: Allowance, budget: Budget) -> Allowance:
@@ -429,7 +438,8 @@ def _law(
     """
     budgeted = terms is not None and (True if isinstance(terms, Terms) else terms.variance is not None)
     names = [argument.spec.dtype.name for argument in case.inputs]
-    key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, *names)
+    cuts = isinstance(terms, ErrorBudget) and terms.of_operands is not None
+    key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, cuts, *names)
     cached = _laws.get(key)
     if cached is not None:
         return cached[2]
@@ -463,4 +473,5 @@ def _make_law(
         cut = _cut_operands(case, numerics)
         return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)
     has_variance = isinstance(terms, ErrorBudget) and terms.variance is not None
-    return composed_law(rule, names, expected.dtype, arithmetic, has_variance=has_variance)
+    cut = _cut_by_budget(case, numerics, terms)
+    return composed_law(rule, names, expected.dtype, arithmetic, numerics, has_variance=has_variance, cut=cut)

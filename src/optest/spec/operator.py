@@ -74,11 +74,14 @@ class ErrorBudget(NamedTuple):
     """What a composed operator may lose before its final rounding, shaped like the output.
 
     ``worst`` is the largest error in multiples of the unit roundoff of the arithmetic; ``variance`` the
-    expected squared error in multiples of its square, None where no statistic can be given.
+    expected squared error in multiples of its square, None where no statistic can be given. ``of_operands`` is what
+    operands of float32 cost in worst and variance that are cut before they are multiplied in a contraction, in
+    multiples of the unit roundoff to which they are cut; None where there is no contraction.
     """
 
     worst: Any
     variance: Any | None = None
+    of_operands: tuple[Any, Any] | None = None
 
 
 class Unrounded(NamedTuple):

@@ -19,6 +19,9 @@ from optest.spec import ErrorBudget, Terms
 
 __all__ = ["rope_terms", "scaled_dot_product_attention_terms"]
 
+_MOST_PRODUCTS = 1 << 22
+"""Of a query, a key and a value, which is some milliseconds."""
+
 
 @quiet
 def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
@@ -40,6 +43,10 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
 
     Where the scores of a query repeat few values, S takes the place of 4√S. Variances are those of independent
     roundings; |v − y|² is taken as 2v² + 2y².
+
+    Where a backend cuts float32 operands before it multiplies them, in units of the roundoff that they are cut to:
+    ``2Σ|t|`` for a score, as each product has two, ``2Σp|v|`` for the weighted sum, and |y| for weights that were added
+    up after they were cut.
     """
     first = np.asarray(inputs[0])
     operands = attention_operands(inputs, attributes)
@@ -70,21 +77,58 @@ def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -
         growth_variance * (1.0 / 3.0 + (p * p).sum(-1, keepdims=True) / 2.0) + 4.0 * lost * lost + 4.0
     )
     variance += tiny * tiny / 3.0 * squares.sum(-2, keepdims=True)
-    return (ErrorBudget(worst, variance),)
+    may_be_cut = any(np.asarray(each).dtype == np.float32 for each in inputs[:3])
+    return (ErrorBudget(worst, variance, _of_cut_operands(operands, weights.scores, p, y) if may_be_cut else None),)
+
+
+def _of_cut_operands(operands: AttentionOperands, scores: Array, p: Array, y: Array) -> tuple[Array, Array]:
+    """What y loses if the operands of both products are cut: at worst, and its variance."""
+    terms, squares = (np.where(scores != -np.inf, each, 0.0) for each in _terms_of_scores(operands))
+    size, magnitude = np.abs(_finite(operands.value)), np.abs(y)
+    error = _times(p, 2.0 * terms)
+    worst = error @ size + magnitude * (error.sum(-1, keepdims=True) + 1.0) + 2.0 * (p @ size)
+    of_keys = _times(p * p, squares)
+    variance = 3.0 * ((p * p) @ (size * size)) + 2.0 * y * y * (p * p).sum(-1, keepdims=True)
+    variance += 2.0 * (of_keys @ (size * size) + y * y * of_keys.sum(-1, keepdims=True))
+    return np.asarray(worst), np.asarray(variance + _of_cut_queries(operands, squares, p, y))
+
+
+def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, y: Array) -> Array:
+    """The variance of y by roundings of the query, which meet every key: Σᵢ scale²·qᵢ²·(Σⱼ pⱼ·kᵢⱼ·(vⱼ − y))².
+
+    Of a large one its bound by Cauchy and Schwarz is returned: ``Σⱼ pⱼ·Σᵢtᵢⱼ² · Σⱼ pⱼ·(vⱼ − y)²``.
+    """
+    query, key, value = (_finite(each) for each in (operands.query, operands.key, operands.value))
+    if y.size * key.shape[-2] * key.shape[-1] > _MOST_PRODUCTS:
+        return np.asarray(_times(p, squares).sum(-1, keepdims=True) * np.maximum(p @ (value * value) - y * y, 0.0))
+    shared = np.einsum("...ls,...si,...se->...lie", p, key, value, optimize=True)
+    shared = shared - (p @ key)[..., :, None] * y[..., None, :]
+    return np.asarray(operands.scale**2 * np.einsum("...li,...lie->...le", query * query, shared * shared))
+
+
+def _finite(array: Array) -> Array:
+    """Without what meets no weight, or makes a result that is not finite either."""
+    return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _errors_of_scores(operands: AttentionOperands, scores: Array) -> tuple[Array, Array]:
     """The worst error of each score and its variance; 0 where a score is −∞, which no error reaches."""
     query, key = operands.query, np.swapaxes(operands.key, -1, -2)
     elements = float(query.shape[-1])
-    terms = abs(operands.scale) * (np.abs(query) @ np.abs(key))
-    squares = operands.scale**2 * ((query * query) @ (key * key))
+    terms, squares = _terms_of_scores(operands)
     with_mask = np.abs(scores)
     worst = (4.0 * np.sqrt(elements) + 3.0) * terms + with_mask
     plain = operands.scale * (query @ key)
     variance = elements * (plain * plain / 3.0 + squares / 2.0) + squares + with_mask * with_mask / 3.0
     seen = scores != -np.inf
     return np.where(seen, worst, 0.0), np.where(seen, variance, 0.0)
+
+
+def _terms_of_scores(operands: AttentionOperands) -> tuple[Array, Array]:
+    """Σ|t| and Σt² of each score."""
+    query, key = operands.query, np.swapaxes(operands.key, -1, -2)
+    squares = operands.scale**2 * ((query * query) @ (key * key))
+    return np.asarray(abs(operands.scale) * (np.abs(query) @ np.abs(key))), np.asarray(squares)
 
 
 def _times(weights: Array, errors: Array) -> Array:

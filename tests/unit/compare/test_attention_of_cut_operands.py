@@ -1,0 +1,88 @@
+"""Attention on units that cut float32 operands: allowed to whoever declares it, in that precision, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from comparing import COMPOSED, verdict_of
+
+from optest.numerics import round_to
+from optest.operators.attention.error_terms import scaled_dot_product_attention_terms
+from optest.operators.attention.references import scaled_dot_product_attention_reference
+from optest.spec import Numerics, Reason, Status, dtype
+
+Array = np.ndarray[Any, Any]
+ATTRIBUTES = {"scale": None, "is_causal": False, "enable_gqa": False, "dropout_p": 0.0}
+SHAPES = [(2, 3, 17, 5, 8), (1, 1, 16, 64, 32), (1, 1, 1, 300, 64), (1, 4, 33, 257, 16), (1, 2, 64, 64, 64)]
+SMALL = SHAPES[:2]
+
+
+def drawn(shape: tuple[int, ...], size: float, seed: int) -> list[Array]:
+    batch, heads, queries, keys, width = shape
+    random = np.random.default_rng(seed)
+    lengths = (queries, keys, keys)
+    return [(size * random.standard_normal((batch, heads, each, width))).astype(np.float32) for each in lengths]
+
+
+def cut(array: Array, unit: str) -> Array:
+    """Rounded to the nearest, to 11 bits for tf32."""
+    if unit == "tf32":
+        mantissa, exponent = np.frexp(array.astype(np.float64))
+        return np.ldexp(np.rint(mantissa * 2.0**11) / 2.0**11, exponent).astype(np.float32)
+    return round_to(array.astype(np.float64), dtype(unit)).astype(np.float32)
+
+
+def kernel(inputs: list[Array], unit: str, *, scale: float = 1.0, keys: int | None = None) -> Array:
+    """In float32, the operands of both products cut; the last keys may be forgotten."""
+    query, key, value = inputs[0], inputs[1][..., :keys, :], inputs[2][..., :keys, :]
+    scores = cut(query, unit) @ cut(key, unit).swapaxes(-1, -2) * np.float32(scale / np.sqrt(query.shape[-1]))
+    shifted = np.exp(scores - scores.max(-1, keepdims=True))
+    total = shifted.sum(-1, keepdims=True)
+    return np.asarray(cut(shifted, unit) @ cut(value, unit) / total)
+
+
+def judged(inputs: list[Array], actual: Array, operands: str) -> Any:
+    (expected,) = scaled_dot_product_attention_reference(inputs, ATTRIBUTES)
+    (terms,) = scaled_dot_product_attention_terms(inputs, ATTRIBUTES)
+    return verdict_of(
+        actual,
+        expected,
+        rule=COMPOSED,
+        terms=terms,
+        numerics=Numerics(operands=operands),
+        operands=("float32",) * 3,
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("size", [0.1, 1.0, 3.0])
+def test_who_declares_it_may_cut(shape: tuple[int, ...], size: float) -> None:
+    for seed in range(4):
+        inputs = drawn(shape, size, seed)
+        for unit in ("tf32", "bfloat16"):
+            verdict = judged(inputs, kernel(inputs, unit), unit)
+            assert verdict.status is Status.PASSED, (unit, seed, verdict.measures)
+            assert judged(inputs, kernel(inputs, "float32"), unit).status is Status.PASSED
+
+
+@pytest.mark.parametrize("shape", SMALL)
+def test_who_does_not_may_not(shape: tuple[int, ...]) -> None:
+    inputs = drawn(shape, 1.0, 0)
+    assert judged(inputs, kernel(inputs, "tf32"), "float32").reason is Reason.VALUE
+    assert judged(inputs, kernel(inputs, "bfloat16"), "tf32").reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+def test_cutting_hides_no_other_fault(shape: tuple[int, ...]) -> None:
+    inputs = drawn(shape, 1.0, 0)
+    assert judged(inputs, kernel(inputs, "tf32", scale=1.05), "tf32").reason is Reason.VALUE
+    assert judged(inputs, kernel(inputs, "tf32", keys=-1), "tf32").reason is Reason.VALUE
+
+
+def test_the_rule_names_them() -> None:
+    inputs = drawn(SHAPES[0], 1.0, 0)
+    text = judged(inputs, kernel(inputs, "tf32"), "tf32").measures[0].rule.text
+    assert "(tf32 operands)" in text
+    assert "what cutting operands to tf32 costs" in text
