@@ -179,6 +179,15 @@ CASES = {
 _FRAME = yaml.safe_load(BUILT_IN.read_text())
 
 
+def test_what_is_always_so_is_read_as_the_operator_reads_it(tmp_path: Path) -> None:
+    """A single number for a list of them, as everywhere else."""
+    changed = {**_FRAME["operators"]["layer_norm"], "always": {"normalized_shape": 5, "statistics": True}}
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump({**_FRAME, "operators": {"layer_norm": changed}}), encoding="utf-8")
+    entry = read_mapping(file).operators["layer_norm"]
+    assert [spec.shape for spec in outputs_of_c(CASES["layer_norm"], entry).values()] == [(2, 5), (2, 5), (2,)]
+
+
 @given(
     key=st.sampled_from(_KEYS),
     node=st.one_of(_NODES, _LIKELY, _LIKELY),

@@ -160,7 +160,7 @@ def _goes_without_saying(
     if name in entry.implied:
         implied = implied_value(entry.implied[name], tensors)
         return bool(value == (defaults.get(name) if implied is None else implied))
-    if name in entry.always and entry.always[name] == value:
+    if name in entry.always and _always(case, entry)[name] == value:
         return True
     if name in entry.swapped.values():
         return isinstance(value, bool)
@@ -274,7 +274,12 @@ def outputs_of_c(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec
     wanted = [role.name for role in entry.roles() if role.kind == "output"]
     if not own or not entry.always or all(name in own for name in wanted):
         return own
-    return {**_inferred(case, {**case.attributes, **entry.always}, case.descriptor.tensors.inputs), **own}
+    return {**_inferred(case, {**case.attributes, **_always(case, entry)}, case.descriptor.tensors.inputs), **own}
+
+
+def _always(case: TestCase, entry: OperatorMapping) -> dict[str, Any]:
+    """What a mapping states of attributes, as the operator reads it: 5 for [5]."""
+    return {name: case.descriptor.attribute(name).read(value) for name, value in entry.always.items()}
 
 
 def outputs_for_a_refusal(case: TestCase, entry: OperatorMapping) -> dict[str, TensorSpec]:
@@ -288,7 +293,7 @@ def outputs_for_a_refusal(case: TestCase, entry: OperatorMapping) -> dict[str, T
     defaults = {each.name: each.default for each in case.descriptor.attributes if not each.is_required}
     for attributes in (case.attributes, {**case.attributes, **defaults}):
         for parameters in (inputs, required):
-            found = _inferred(case, {**attributes, **entry.always}, parameters)
+            found = _inferred(case, {**attributes, **_always(case, entry)}, parameters)
             if found:
                 return found
     return {role.name: _dense(next(iter(like.values()))) for role in entry.roles() if role.kind == "output"}
