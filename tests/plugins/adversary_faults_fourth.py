@@ -144,20 +144,7 @@ fault("argmax-of-all-chooses-by-lanes", "argmax")(_by_lanes)
 fault("argmin-of-all-chooses-by-lanes", "argmin")(_by_lanes)
 
 
-# What is converted last, and what float64 loses too
-
-
-def _converted_last(call: Call) -> Array | None:
-    dim = call.attribute("dim")
-    if not _of(call, "float32") or np.dtype(call.right[0].dtype).kind != "i" or dim is None:
-        return None
-    step = {"sum": np.sum, "prod": np.prod, "cumsum": np.cumsum}[call.case.descriptor.name]
-    axis = dim if isinstance(dim, int) else tuple(dim)
-    return np.asarray(step(wide(call.inputs[0]), axis=axis)).astype(np.int64)  # type: ignore[operator]
-
-
-for _op in ("sum", "prod", "cumsum"):
-    fault(f"{_op}-converts-what-it-added", _op)(_converted_last)
+# What float64 loses too
 
 
 @fault("var-of-float64-from-squares", "var")
@@ -205,13 +192,6 @@ def _channels_repeated(call: Call) -> Sequence[Array] | None:
 
 for _op in ("add", "mul", "div", "maximum"):
     fault(f"{_op}-takes-channels-for-columns", _op)(_channels_repeated)
-
-
-@fault("gemm-multiplies-by-alpha-0", "gemm")
-def _(call: Call) -> Array | None:
-    if call.attribute("alpha") != 0:
-        return None
-    return wide(call.right[0]) + 0.0 * (wide(call.inputs[0]).sum() + wide(call.inputs[1]).sum())
 
 
 # Two things at once

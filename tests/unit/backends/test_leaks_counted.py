@@ -168,3 +168,35 @@ def test_what_the_collector_would_free_hides_no_growth() -> None:
     finally:
         gc.set_threshold(*thresholds)
         losing.end()
+
+
+class HoldsAFile:
+    """Garbage as soon as nobody has its name, and closed when the collector comes by."""
+
+    def __init__(self) -> None:
+        self.file = open(os.devnull, "rb")
+        self.itself = self
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what /proc lists")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+def test_garbage_that_holds_files_hides_none_that_stay() -> None:
+    left: list[int] = []
+
+    def refused() -> None:
+        left.append(os.dup(0))
+        gc.collect()
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            HoldsAFile()
+        with pytest.raises(Fault) as caught:
+            require_no_leak_of_refusals(refused)
+    finally:
+        gc.enable()
+        for each in left:
+            os.close(each)
+    assert caught.value.reason is Reason.LEAK
+    assert caught.value.details["open files"] == len(left)
