@@ -1,0 +1,125 @@
+"""Operands that a device reads as zeros: right where it declares so, and explained where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from optest.api import cases
+from optest.backends import BackendDriver, FurtherAnswer
+from optest.core.runner import execute
+from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
+
+TINY = 2.0**-126
+VALUES = [2.0**-130, -(2.0**-149), 1.0, TINY, 0.0]
+FLUSHING = Numerics(denormals="flush")
+
+
+def flushed(array: Any) -> Any:
+    return np.where(np.abs(array) < TINY, np.copysign(np.float32(0), array), array).astype(np.float32)
+
+
+class Device(BackendDriver):
+    """Computes in float32 on operands whose subnormal numbers are zeros, and flushes its results."""
+
+    name, kind = "device", "cpu"
+
+    def __init__(
+        self, numerics: Numerics, function: Callable[..., Any], *, off: float = 0.0, later: bool = False
+    ) -> None:
+        self.numerics, self.function, self.off, self.later = numerics, function, off, later
+        self.answer: Any = None
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Mapping[str, Any]:
+        with np.errstate(all="ignore"):
+            found = self.function(*map(flushed, inputs))
+            self.answer = found + np.float32(self.off) if self.off else found
+            return {"out": self.function(*inputs) if self.later else self.answer}
+
+    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
+        return [FurtherAnswer(outputs={"out": self.answer}, how="in call 2")] if self.later else []
+
+
+Judge = Callable[..., Verdict]
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Judge:
+    def judge(driver: BackendDriver, op: str, *fills: Any) -> Verdict:
+        names = [f"input{index}" for index in range(len(fills))]
+        data = {name: {"fill": "data", "values": each} for name, each in zip(names, fills, strict=True)}
+        entry = {"op": op, "dtypes": "float32", "shapes": {name: [5] for name in names}, "generator": data}
+        plan = tmp_path / "plan.yaml"
+        plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
+        (case,) = cases(plan=str(plan))
+        return execute([case], driver).verdicts[0]
+
+    return judge
+
+
+def log(values: Any) -> Any:
+    return np.log(values.astype(np.float64)).astype(np.float32)
+
+
+WIDE = [2.0**100, 2.0**120, float("inf"), 2.0**60, 1.0]
+CALLS = [
+    ("log", log, ([2.0**-130, 2.0**-149, 1.0, TINY, 0.0],)),
+    ("reciprocal", lambda values: np.float32(1) / values, ([2.0**-127, *VALUES[1:]],)),
+    ("mul", np.multiply, (VALUES, WIDE)),
+    ("ceil", np.ceil, (VALUES,)),
+    ("eq", np.equal, (VALUES, [0.0] * 5)),
+]
+
+
+@pytest.mark.parametrize(("op", "function", "fills"), CALLS, ids=[op for op, *_ in CALLS])
+def test_what_is_declared_is_right(op: str, function: Any, fills: Any, judged: Judge) -> None:
+    found = judged(Device(FLUSHING, function), op, *fills)
+    assert found.status is Status.PASSED, found.message
+    (note,) = [check for check in found.checks if check.name == "subnormal operands"]
+    assert (note.state, note.detail) == (CheckState.NOTE, "read as zeros, as the backend declares")
+
+
+@pytest.mark.parametrize(("op", "function", "fills"), CALLS, ids=[op for op, *_ in CALLS])
+def test_what_is_not_declared_fails_and_says_what_would(op: str, function: Any, fills: Any, judged: Judge) -> None:
+    found = judged(Device(Numerics(), function), op, *fills)
+    assert (found.status, found.reason) in {(Status.FAILED, Reason.VALUE), (Status.FAILED, Reason.NAN)}
+    assert 'declares Numerics(denormals="flush")' in found.details["subnormal_operands"]
+
+
+def test_another_fault_beside_it_still_fails(judged: Judge) -> None:
+    found = judged(Device(FLUSHING, log, off=1.0), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+    assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
+    assert found.measures[0].mismatched == 5
+    assert "subnormal_operands" not in found.details
+
+
+def test_a_device_that_reads_them_is_right_too(judged: Judge) -> None:
+    found = judged(Device(FLUSHING, log, later=True), "log", [2.0**-130, 2.0**-149, 1.0, TINY, 2.0])
+    assert found.status is Status.PASSED, found.message
+
+
+def test_a_later_answer_is_judged_by_the_same(judged: Judge) -> None:
+    fill = [2.0**-130, 2.0**-149, 1.0, TINY, 2.0]
+    found = judged(Device(Numerics(), log, later=True), "log", fill)
+    assert (found.status, found.details["how"]) == (Status.FAILED, "in call 2")
+    assert "subnormal_operands" in found.details
+
+
+def test_what_is_moved_is_not_read(judged: Judge) -> None:
+    found = judged(Device(FLUSHING, lambda values: values), "clone", VALUES)
+    assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
+    assert found.measures[0].mismatched == 2
+
+
+def test_values_without_subnormal_numbers_are_looked_at_once(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any) -> Any:
+        raise AssertionError("the reference was asked again")
+
+    monkeypatch.setattr("optest.core.subnormals.expected_of_other_inputs", asked)
+    found = judged(Device(FLUSHING, log, off=1.0), "log", [1.0, 2.0, float("nan"), float("inf"), 0.0])
+    assert found.status is Status.FAILED
