@@ -183,9 +183,9 @@ class Numerics:
     ``operands`` is the precision to which float32 operands of a contraction are cut (``float32``, ``tf32``,
     ``bfloat16``); ``accumulator`` the dtype of sums (None: float32, float64 for float64 inputs);
     ``accumulator_truncates`` for units that cut instead of rounding; ``direct`` is False for Winograd and FFT;
-    ``denormals`` is ``preserve`` or, where results or operands are zeros instead, ``flush``; ``overflow`` is ``infinity`` for arithmetic as IEEE 754 has it and
-    ``any`` for a backend that may stop at the largest finite value instead; ``invariant`` promises the same bits for
-    every run.
+    ``denormals`` is ``preserve`` or, where results or operands are zeros instead, ``flush``; ``overflow`` is
+    ``infinity`` for arithmetic as IEEE 754 has it and ``any`` for a backend that may stop at the largest finite value
+    instead; ``invariant`` promises the same bits for every run.
     """
 
     operands: str = "float32"
