@@ -32,6 +32,7 @@ __all__ = [
     "BackendManager",
     "Fault",
     "FurtherAnswer",
+    "Numerics",
     "PreparedCall",
     "Reason",
     "Script",

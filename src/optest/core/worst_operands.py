@@ -1,0 +1,48 @@
+"""What an elementwise operator was given where its result is worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from optest.spec import Measure, Reason, Status, TestCase, Verdict
+
+__all__ = ["with_worst_operands"]
+
+Array = np.ndarray[Any, Any]
+
+_ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})
+_VALUES = (Reason.VALUE, Reason.NAN)
+
+
+def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdict) -> Verdict:
+    """``verdict`` with the operands of the worst element among its details, where each has one there."""
+    if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
+        return verdict
+    if case.descriptor.category not in _ELEMENTWISE:
+        return verdict
+    wrong = [measure for measure in verdict.measures if measure.mismatched and measure.worst_index is not None]
+    if len(wrong) != 1:
+        return verdict
+    there = [_at(array, wrong[0]) for array in inputs]
+    if not there or None in there:
+        return verdict
+    words = [f"{argument.name} {value}" for argument, value in zip(case.inputs, there, strict=True)]
+    return replace(verdict, details={**verdict.details, "operands_there": ", ".join(words)})
+
+
+def _at(array: Array, measure: Measure) -> str | None:
+    """The element that is broadcast to the worst one, None where the shapes do not say which that is."""
+    assert measure.worst_index is not None
+    lead = len(measure.shape) - array.ndim
+    if lead < 0:
+        return None
+    index = []
+    for size, wanted, place in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
+        if size not in (1, wanted):
+            return None
+        index.append(place if size == wanted else 0)
+    return str(array[tuple(index)])

@@ -1,0 +1,11 @@
+"""What a driver of one's own needs comes from one place."""
+
+from __future__ import annotations
+
+import optest.backends
+import optest.spec
+
+
+def test_a_driver_declares_its_arithmetic_without_a_second_import() -> None:
+    assert optest.backends.Numerics is optest.spec.Numerics
+    assert {"BackendDriver", "Fault", "Numerics", "Reason", "backend_manager"} <= set(optest.backends.__all__)
