@@ -51,6 +51,10 @@ _EXTENSIONS = re.compile(r"^(?:Extension modules: .*\(total: [0-9]+\)|<truncated
 _TAIL_WIDTH = 240
 _FLUSHING = 'Numerics(denormals="flush")'
 
+_HALVES = ("float16", "bfloat16")
+_OF_STEPS = ("ulp", "composed")
+_FEW_ULP = 8
+
 _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
 _TOLD_ELSEWHERE = frozenset(
@@ -121,7 +125,19 @@ def measure_lines(measure: Measure) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
+    elif _looks_rounded_between(measure):
+        lines.append(
+            f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
+            "What is expected is computed in float32 and rounded once, at the end"
+        )
     return lines
+
+
+def _looks_rounded_between(measure: Measure) -> bool:
+    if measure.dtype not in _HALVES or not measure.mismatched or measure.nonfinite_mismatched:
+        return False
+    few = measure.max_ulp_error is not None and measure.max_ulp_error <= _FEW_ULP
+    return few and measure.rule is not None and measure.rule.name in _OF_STEPS
 
 
 def _is_flushed(measure: Measure) -> bool:

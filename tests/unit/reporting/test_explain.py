@@ -318,6 +318,29 @@ def test_a_flushed_result_names_what_declares_it(
     assert ('a device that flushes declares Numerics(denormals="flush")' in text) == told, text
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, True),
+        ({"dtype": "bfloat16", "rule": "composed"}, True),
+        ({"dtype": "float32"}, False),
+        ({"rule": "accumulate"}, False),
+        ({"rule": "tolerance"}, False),
+        ({"max_ulp_error": 100.0}, False),
+        ({"max_ulp_error": None}, False),
+        ({"nonfinite_mismatched": 1}, False),
+        ({"mismatched": 0}, False),
+    ],
+)
+def test_halves_that_are_a_little_off_ask_for_float32_between(
+    more: dict[str, Any], told: bool, result: Make, measure: Make
+) -> None:
+    off = {**OFF, "dtype": "float16", "max_ulp_error": 3.0, "rule": "ulp", **more}
+    off["rule"] = RuleUsed(name=off["rule"], layer="operator", text="")
+    text = "\n".join(explain(result(status=Status.FAILED, reason=Reason.VALUE, measures=(measure(**off),))))
+    assert (f"rounded to {off['dtype']}? What is expected is computed in float32" in text) == told, text
+
+
 def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:
     bare: Measure = measure(mismatched=5)
     assert "  out: 5 of 2048 elements are off" in explain(result(reason=Reason.VALUE, measures=(bare,)))
