@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
-from optest.backends.arguments import at_their_places
+from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, Reason, TestCase, UnfitArguments, undeclared_output_dtype
+from optest.spec import Fault, Numerics, Reason, TestCase, undeclared_output_dtype
 
 __all__ = ["NumpyBackend", "reference_label", "reference_outputs"]
 
@@ -35,7 +35,7 @@ class NumpyBackend(BackendDriver):
         Raises:
             UnfitArguments: for inputs that the operator is not defined for.
         """
-        _refuse_unfit(case)
+        refuse_unfit(case)
         outputs = reference_outputs(case, inputs)
         if len(case.outputs) == len(outputs):
             return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
@@ -127,17 +127,6 @@ def _reference_of(case: TestCase) -> Reference:
         found: Reference = load_object(reference)
         return found
     return reference
-
-
-def _refuse_unfit(case: TestCase) -> None:
-    """A reference may compute something for arguments that the operator refuses; those have no outputs in the case."""
-    descriptor = case.descriptor
-    if not descriptor.admits([entry.name for entry in case.dtypes]):
-        raise UnfitArguments(f"{descriptor.name} is not defined for {', '.join(entry.name for entry in case.dtypes)}")
-    if case.outputs or descriptor.infer is None:
-        return
-    infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
-    infer(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
 
 
 def _in_order(outputs: Any) -> list[Any]:

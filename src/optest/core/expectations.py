@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from optest.backends.arguments import refuse_unfit
 from optest.compare import Expected
 from optest.compare.vacuity import admits_zeros, has_no_number
+from optest.core.border import Border
 from optest.core.expected import BY_BACKEND
 from optest.spec import BAD_STATUSES, Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
 
@@ -26,13 +28,14 @@ _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"}
 """What nobody raises to refuse arguments; whoever does can say so in ``type``."""
 
 
-def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
+def refusal_verdict(case: TestCase, expected: ExpectedError, fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
     if fault is None:
         return Verdict(
             status=Status.FAILED,
             reason=Reason.NOT_REFUSED,
             message=f"the call was accepted, but should be refused with {expected}",
+            details=_grounds(case),
         )
     if fault.reason is not Reason.RAISED:
         return fault_verdict(fault)
@@ -59,6 +62,17 @@ def refusal_verdict(expected: ExpectedError, fault: Fault | None) -> Verdict:
             details=fault.details,
         )
     return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
+
+
+def _grounds(case: TestCase) -> dict[str, str]:
+    """Why the operator itself refuses the call, where it says so without values."""
+    try:
+        with Border("the operator", Reason.BAD_CASE):
+            refuse_unfit(case)
+    except Fault as fault:
+        if "UnfitArguments" in fault.details.get("exception_types", ()):
+            return {"why": str(fault.details["exception"]).partition(": ")[2]}
+    return {}
 
 
 def excused(case: TestCase, verdict: Verdict) -> Verdict:

@@ -1,0 +1,47 @@
+"""A call that should have been refused is told with what the operator itself says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from optest.api import cases
+from optest.backends import BackendDriver
+from optest.core.runner import execute
+from optest.spec import Reason, TestCase
+
+
+class AcceptsAll(BackendDriver):
+    name, kind = "accepts-all", "cpu"
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        return [np.zeros(3, np.float32)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "because"),
+    [
+        ({"op": "relu", "dtypes": "bool", "shapes": {"input0": [3]}}, "relu is not defined for bool"),
+        (
+            {"op": "add", "dtypes": "float32", "shapes": {"input0": [3], "input1": [4]}},
+            "should have 3 or 1 to broadcast",
+        ),
+        ({"op": "softmax", "dtypes": "float32", "shapes": {"input0": [3]}, "attributes": {"dim": 2}}, "dim is 2"),
+        ({"op": "relu", "dtypes": "float32", "shapes": {"input0": [3]}}, None),
+    ],
+)
+def test_the_operator_says_why(entry: dict[str, Any], because: str | None, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(yaml.safe_dump({"version": 1, "cases": [{**entry, "expects_error": {"type": "Exception"}}]}))
+    (case,) = cases(plan=str(plan))
+    verdict = execute([case], AcceptsAll()).verdicts[0]
+    assert verdict.reason is Reason.NOT_REFUSED
+    if because is None:
+        assert "why" not in verdict.details
+    else:
+        assert because in verdict.details["why"]
