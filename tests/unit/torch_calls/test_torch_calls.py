@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from optest.api import cases
+from optest.backends.torch_calls.answering import call_of, why_no_operator
 from optest.backends.torch_calls.calling import torch_call
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
@@ -75,6 +77,28 @@ def test_any_dotted_name_is_found_without_a_table(name: str) -> None:
 def test_what_torch_does_not_have_is_said_with_what_was_meant(name: str, hint: str | None) -> None:
     with pytest.raises(NoSuchCallable, match=f"has no torch.*{f'did you mean {hint}' if hint else ''}"):
         find(name)
+
+
+@pytest.mark.parametrize("name", ["abs", "F.relu", "torch.F.relu", "numpy.add", "os.system", "torch"])
+def test_a_name_that_is_not_torchs_is_said_to_be_none(name: str) -> None:
+    with pytest.raises(NoSuchCallable, match=f"op is '{name}', but should be a dotted name of torch's; "):
+        find(name)
+
+
+@pytest.mark.parametrize(
+    ("op", "call", "said"),
+    [
+        ("torch.add", "torch.mul(input0, input1)", "op is torch.add, but `call` is one of torch.mul"),
+        ("torch.add", "numpy.add(input0, input1)", "op is 'numpy.add', but should be a dotted name of torch's"),
+    ],
+)
+def test_a_call_is_one_of_the_operator_whose_rules_hold(op: str, call: str, said: str) -> None:
+    (case,) = cases(op=op, dtype="float32,float32", shape=("input0=2", "input1=2"), attr=(f"call={call}",))
+    with pytest.raises(Fault, match=said) as caught:
+        call_of(case)
+    assert caught.value.reason is Reason.BAD_CASE
+    with pytest.raises(Fault, match=said):
+        why_no_operator(case)
 
 
 def test_an_operator_that_another_process_registered_is_told_with_what_makes_it_known_here() -> None:

@@ -38,12 +38,21 @@ def call_of(case: TestCase) -> TorchCall:
     """The call of a case.
 
     Raises:
-        Fault: BAD_CASE if torch has no such function, or the text is no call.
+        Fault: BAD_CASE if torch has no such function, the text is no call, or it is a call of another operator.
     """
     try:
-        return torch_call(case.attributes["call"])
+        return _call_of_its_operator(case)
     except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
         raise Fault(Reason.BAD_CASE, str(error)) from None
+
+
+def _call_of_its_operator(case: TestCase) -> TorchCall:
+    call = torch_call(case.attributes["call"])
+    called = call.call.function
+    if called != case.descriptor.name:
+        message = f"op is {case.descriptor.name}, but `call` is one of {called}: whose rules would hold?"
+        raise Fault(Reason.BAD_CASE, message)
+    return call
 
 
 def why_no_operator(case: TestCase) -> str | None:
@@ -53,7 +62,7 @@ def why_no_operator(case: TestCase) -> str | None:
         Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
     """
     try:
-        call = torch_call(case.attributes["call"])
+        call = _call_of_its_operator(case)
     except NotAnOperator as error:
         return f"not an operator: {error}"
     except (NoSuchCallable, NotLiteral) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from optest.errors import nearest
+from optest.spec.call_names import misnamed
 
 __all__ = ["NoSuchCallable", "NotAnOperator", "constant", "find"]
 
@@ -53,6 +54,8 @@ def find(name: str) -> Callable[..., Any]:
         NoSuchCallable: if torch has nothing of that name.
         NotAnOperator: if it is no operator.
     """
+    if wrong := misnamed(name):
+        raise NoSuchCallable("; ".join(wrong))
     home, _, last = name.rpartition(".")
     if last in _SETTINGS:
         raise NotAnOperator(f"{name} computes nothing")

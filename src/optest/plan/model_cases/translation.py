@@ -14,7 +14,6 @@ from optest.plan.forms import Misfit, shown
 from optest.plan.misfits import problem_at, problems_of
 from optest.plan.model_cases.arguments import keywords, literal, value_of
 from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
-from optest.plan.model_cases.op_names import require_name_of_torch
 from optest.plan.model_cases.schema import (
     ERROR_TYPES,
     MODEL_FILE,
@@ -27,6 +26,7 @@ from optest.plan.model_cases.schema import (
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
+from optest.spec.call_names import is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 
 __all__ = ["Translated", "is_model_file", "slug", "translated"]
@@ -163,7 +163,9 @@ class _Translation:
 
     def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
         op = entry["op"]
-        require_name_of_torch(op)
+        wrong = misnamed(op)
+        if wrong is not None and not is_dotted(op):
+            raise Misfit(wrong[0], path=("op",), hint=wrong[1])
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
         is_dtype = self._check_dtype(word, (*path, "dtype"))
         tensors = _Tensors(word if is_dtype else "float32", self._folder)
@@ -179,7 +181,10 @@ class _Translation:
             return {}
         self._with_device_layout += tensors.with_device_layout
         call = _text(Call(op, tuple(arguments), named))
-        case: dict[str, Any] = {"op": op, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
+        full = (
+            op if op.startswith("torch.") else f"torch.{op}"
+        )  # whoever asks torch refuses the call under its own name
+        case: dict[str, Any] = {"op": full, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
         case.update(tensors.plan())
         if "description" in entry:
             case["description"] = entry["description"].strip()

@@ -1,12 +1,10 @@
-"""What ``op`` may be, and what was probably meant by a name that it cannot be."""
+"""What a call of torch may be named, and what was probably meant by another name."""
 
 from __future__ import annotations
 
 import re
 
-from optest.plan.forms import Misfit
-
-__all__ = ["require_name_of_torch"]
+__all__ = ["is_dotted", "misnamed"]
 
 _NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -22,20 +20,24 @@ _ALLOWED = (
 )
 
 
-def require_name_of_torch(op: str) -> None:
-    """Refuse what is no dotted name of torch's; whether torch has it is asked later, of torch.
+def is_dotted(name: str) -> bool:
+    """Whether it is a dotted name at all, of whatever library."""
+    return _DOTTED.fullmatch(name) is not None
 
-    Raises:
-        Misfit: with the name that was probably meant, or with what is allowed.
+
+def misnamed(name: str) -> tuple[str, str] | None:
+    """Why it is no dotted name of torch's, and what was probably meant or what is allowed; None if it is one.
+
+    Whether torch has it is for torch to say.
     """
-    full, is_known = _in_full(op)
+    full, is_known = _in_full(name)
     if _NAME.fullmatch(full) and not is_known:
-        return
+        return None
     if full.startswith("torch.nn.") and full.rpartition(".")[2][0].isupper():
         hint = "a module of torch.nn is no call: write the function of torch.nn.functional that it makes"
     else:
-        hint = f"op: {full}" if is_known else _ALLOWED if _DOTTED.fullmatch(op) else "op: torch.add"
-    raise Misfit(f"op is {op!r}, but should be a dotted name of torch's", path=("op",), hint=hint)
+        hint = f"op: {full}" if is_known else _ALLOWED if is_dotted(name) else "op: torch.add"
+    return f"op is {name!r}, but should be a dotted name of torch's", hint
 
 
 def _in_full(op: str) -> tuple[str, bool]:
