@@ -86,3 +86,17 @@ def test_one_value_for_each_place_has_to_stand_there() -> None:
 
     assert judged(case(PUT, ROWS, ONCE, ROWS), TorchBackend()).status is Status.PASSED
     assert judged(case(PUT, ROWS, ONCE, ROWS), Turned()).status is Status.FAILED
+
+
+@pytest.mark.parametrize("text", ["torch.setitem(input0, input1, 7)", "torch.setitem(input0, input1, 7.0)"])
+def test_a_number_at_one_place_twice_has_to_stand_there(text: str) -> None:
+    class Missed(TorchBackend):
+        def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+            found = super().run(case, inputs)
+            for each in found:
+                each[2, 1] = 6.0
+            return found
+
+    asked = case(text, ROWS, TWICE)
+    assert judged(asked, TorchBackend()).status is Status.PASSED
+    assert judged(asked, Missed()).status is Status.FAILED

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from optest.backends.torch_calls.names import find
+from optest.errors import UnknownName
 from optest.numerics import dtype_of
-from optest.spec import OperatorDescriptor, dtype
+from optest.spec import DType, OperatorDescriptor, dtype
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
 __all__ = ["Bound", "CannotBind", "bound", "fits", "named_arguments"]
@@ -67,7 +68,7 @@ def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
     """To convert to a wider dtype first changes nothing; to a narrower one rounds the operands."""
     if not isinstance(stated, TorchName):
         return
-    wanted = dtype(stated.name.removeprefix("torch."))
+    wanted = _dtype_called(stated)
     narrower = [each for each in map(dtype_of, {array.dtype for array in inputs}) if each.precision > wanted.precision]
     if narrower:
         raise CannotBind(f"dtype={stated.name} rounds the operands, which are {narrower[0]}")
@@ -105,10 +106,17 @@ def _number(value: bool | int | float | complex, beside: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, TorchName):
-        return dtype(value.name.removeprefix("torch.")).name
+        return _dtype_called(value).name
     if isinstance(value, (TensorRef, Device)):
         raise CannotBind(f"{value} stands where the catalogue has an attribute")
     return tuple(value) if isinstance(value, list) else value
+
+
+def _dtype_called(name: TorchName) -> DType:
+    try:
+        return dtype(name.name.removeprefix("torch."))
+    except UnknownName:
+        raise CannotBind(f"{name.name} is no dtype of the catalogue") from None
 
 
 def named_arguments(call: Call) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _written(name: str, given: dict[str, Any]) -> tuple[Array, Array]:
         if name == "index_put":
             key = tuple([slice(None) if each is None else each for each in key])
         places, values = numbers[key], given["values"]
-    values = torch.broadcast_to(values.to(target.dtype), places.shape)
+    values = torch.broadcast_to(torch.as_tensor(values, dtype=target.dtype), places.shape)
     return places.flatten().numpy(), np.asarray(as_array(values)).reshape(-1)
 
 
