@@ -35,6 +35,7 @@ class Unwritten(NoCase):
 
 SETTINGS = "compute nothing"
 _UNINITIALISED = "return memory that nobody has written"
+_OF_DUALS = "join or part tensors and their derivatives in forward mode, which no case has"
 
 _OPERATORS = {
     "__eq__": "torch.eq", "__ne__": "torch.ne", "__lt__": "torch.lt", "__le__": "torch.le", "__gt__": "torch.gt",
@@ -89,6 +90,7 @@ _PROPERTIES = {
     "data": ("torch.Tensor.detach", ()),
 }  # fmt: skip
 _RESIZED = ("resize_", "resize_as_")
+_DUAL = ("_make_dual", "_unpack_dual", "_fw_primal")
 _NOTHING = frozenset(
     ["requires_grad_", "retain_grad", "backward", "register_hook", "share_memory_", "set_", "__deepcopy__"]
 )
@@ -159,6 +161,8 @@ def _require_computing(last: str) -> None:
         raise Unwritten(_UNINITIALISED)
     if last in _RESIZED:
         raise NoCase(_UNINITIALISED)
+    if last in _DUAL:
+        raise NoCase(_OF_DUALS)
     if last in _NOTHING:
         raise NoCase(SETTINGS)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from optest.capture.masks import words_of_mask
@@ -306,6 +307,7 @@ _CHANGES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (int, int),
     (float, float),
     (complex, complex),
+    ((np.number, np.bool_), lambda value: value.item()),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -31,6 +32,10 @@ IMAGE, P, S = torch.rand(1, 1, 4, 4), torch.tensor([1, 0]), torch.rand(2, 2)
         (lambda: 2 + X, "torch.add(2x3, 2)"),
         (lambda: 2 - X, "torch.rsub(2x3, 2)"),
         (lambda: X - 2.5, "torch.sub(2x3, 2.5)"),
+        (lambda: X * numpy.int64(2), "torch.mul(2x3, 2)"),
+        (lambda: X + numpy.float32(0.5), "torch.add(2x3, 0.5)"),
+        (lambda: X.view(numpy.prod(X.shape)), "torch.Tensor.view(2x3, 6)"),
+        (lambda: X[numpy.int32(1)], "torch.getitem(2x3, 1)"),
         (lambda: 2 * X, "torch.mul(2x3, 2)"),
         (lambda: X / Y, "torch.div(2x3, 2x3)"),
         (lambda: 2 / X, "torch.truediv(2, 2x3)"),
@@ -151,6 +156,13 @@ def test_what_draws_random_numbers_is_left_out(function: Callable[[], object], n
     recorder = recorded(function)
     assert recorder.left_out[name, "draw random numbers, so no result is the right one"] == 1
     assert all(case["op"] == "torch.getitem" for case in recorder.cases())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_tensors_with_a_derivative_in_forward_mode_are_made_by_no_case() -> None:
+    recorder = recorded(lambda: torch.func.jvp(torch.exp, (X,), (Y,)))
+    assert [case["op"] for case in recorder.cases()] == ["torch.exp"]
+    assert any("forward mode" in reason for name, reason in recorder.left_out if "_make_dual" in name)
 
 
 def test_memory_that_nobody_wrote_and_results_without_a_number_are_left_out() -> None:
