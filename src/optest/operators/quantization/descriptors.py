@@ -63,7 +63,8 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             source="definition of ONNX QuantizeLinear; OpenCL C 3.0 §7.4 for the quotient",
             formula=(
                 "or every integer that a quotient within 3 ulp of float32 rounds to (by division, or by the inverse "
-                "of the scale); at an exact tie only the even one"
+                "of the scale), or one that is rounded to the dtype of a scale of 16 bits; at an exact tie only the "
+                "even one"
             ),
         ),
         description=(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.numerics import numpy_dtype, ulp
+from optest.numerics import numpy_dtype, round_to, ulp
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
 from optest.operators.quantization.inference import (
     channel_dim,
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _FLOAT32 = dtype("float32")
+_HALVES = ("float16", "bfloat16")
 _ULPS = 3.0
 _EXACT_TIES = 2.0**23
 _BEYOND = 2.0**40
@@ -58,6 +59,8 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
     A division may be off by 2.5 ulp (OpenCL C 3.0 §7.4), and so may the inverse of the scale, whose product with the
     input is rounded once more. A quotient that float32 holds and that lies on a tie is one by either way for scales
     that are powers of two; ties of other scales are ties of the division, which is what is defined.
+
+    A scale of 16 bits makes the quotient one of 16 bits, too, as ONNX defines it: what the rounded quotient rounds to.
     """
     with np.errstate(all="ignore"):
         quotient = _quotient(inputs, attributes)
@@ -66,7 +69,12 @@ def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequen
         reach = np.where(np.isfinite(reach), reach, 0.0)
         lowest, highest = (_stored(np.rint(each), quotient) for each in (value - reach, value + reach))
         got = widen(actual[0]).astype(np.int64)
-    return ((got >= lowest.astype(np.int64)) & (got <= highest.astype(np.int64)),)
+        right = (got >= lowest.astype(np.int64)) & (got <= highest.astype(np.int64))
+        scale = spec_of(np.asarray(inputs[1])).dtype
+        if scale.name in _HALVES:
+            narrow = _stored(np.rint(as_float64(round_to(value, scale))), quotient)
+            right |= got == narrow.astype(np.int64)
+    return (right,)
 
 
 def _is_tie(quotient: _Quotient) -> Array:

@@ -170,6 +170,26 @@ def test_next_to_a_tie_either_neighbour_is_right_and_no_other() -> None:
     assert as_right([0.3, 0.3], 0.2, [1, 2]) == [True, True]  # 1.5 but for the roundings of 0.3 and 0.2
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_scale_of_16_bits_may_have_a_quotient_of_16_bits(name: str) -> None:
+    half = numpy_dtype(dtype(name))
+    x, scale = np.linspace(-127, 127, 257).astype(half), np.array([0.3], half)
+    quotient = round_to(x.astype(np.float64) / scale.astype(np.float64), dtype(name)).astype(np.float64)
+    found = np.rint(quotient).astype(np.int32)
+    assert (found != expected("quantize", x, scale, dtype="int32")).any()
+    assert _alternative(x, scale, found).all()
+    assert not _alternative(x, scale, found + 3).any()
+
+
+def test_a_scale_of_32_bits_has_no_quotient_of_16_bits() -> None:
+    x, s = np.array([97.25], np.float16), np.array([0.3], FLOAT)  # 324.17, 324.25 in float16, 324 in bfloat16
+    assert _alternative(x, s, np.array([324], np.int32)).all()
+    x = np.array([58.36], np.float16)  # 194.53, and 194.5 in float16
+    assert _alternative(x, s, np.array([195], np.int32)).all()
+    assert not _alternative(x, s, np.array([194], np.int32)).any()
+    assert _alternative(x, s.astype(np.float16), np.array([194], np.int32)).all()
+
+
 def test_beyond_the_integers_of_float32_several_are_right() -> None:
     quotient = 2.0**27
     assert as_right([quotient] * 3, 1.0, [2**27, 2**27 + 40, 2**27 + 60], "int32") == [True, True, False]
