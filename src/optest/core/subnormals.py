@@ -21,6 +21,7 @@ __all__ = ["judged_with_zeros"]
 Array = np.ndarray[Any, Any]
 
 _VALUES = (Reason.VALUE, Reason.NAN)
+_SORTED = ("values", "indices")
 _DECLARED = Check(name="subnormal operands", state=CheckState.NOTE, detail="read as zeros, as the backend declares")
 _UNDECLARED = 'right for zeros in their place; a device that reads them so declares Numerics(denormals="flush")'
 
@@ -38,15 +39,16 @@ def judged_with_zeros(
     """``verdict``, unless values are wrong that are right where every subnormal operand is a zero of its sign.
 
     They are right then of a backend that declares ``denormals="flush"``, and else the verdict says so. What only
-    moves elements reads none of them. The reference that is asked once more is told to the ``clock``.
+    moves elements reads none of them; what sorts compares them, and moves them as they are. The reference that is asked
+    once more is told to the ``clock``.
     """
-    rule = case.descriptor.rule
     if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
-        return verdict
-    if rule is not None and rule.kind is RuleClass.MOVEMENT:
         return verdict
     zeroed = _zeroed(inputs)
     if zeroed is None:
+        return verdict
+    answered = _answered(case, inputs, outputs)
+    if answered is None:
         return verdict
     with clock.announced(REFERENCE):
         expected = expected_of_other_inputs(case, zeroed, driver, interrupted)
@@ -55,12 +57,35 @@ def judged_with_zeros(
     numerics = driver.numerics_of(case)
     flushing = replace(numerics, denormals="flush")
     with Border("the comparison", Reason.INTERNAL):
-        found = judge(case, outputs, expected, numerics=flushing, inputs=zeroed, checks=verdict.checks)
+        found = judge(case, answered, expected, numerics=flushing, inputs=zeroed, checks=verdict.checks)
     if found.status is not Status.PASSED:
         return verdict
     if numerics == flushing:
         return replace(found, checks=(*found.checks, _DECLARED))
     return replace(verdict, details={**verdict.details, "subnormal_operands": _UNDECLARED})
+
+
+def _answered(case: TestCase, inputs: Sequence[Array], outputs: Sequence[Any]) -> Sequence[Any] | None:
+    """The outputs to judge by operands that are zeros; None for elements that only move, or do not move as they are."""
+    rule = case.descriptor.rule
+    if rule is None or rule.kind is not RuleClass.MOVEMENT:
+        return outputs
+    if case.descriptor.tensors.outputs != _SORTED or len(outputs) != len(_SORTED):
+        return None
+    values, indices = map(np.asarray, outputs)
+    try:
+        named = np.take_along_axis(inputs[0], indices.astype(np.int64), axis=case.attributes["dim"])
+    except (IndexError, ValueError):
+        return None
+    if values.dtype != named.dtype or not _has_bits_of(values, named):
+        return None
+    return [_without_subnormals(values), indices]
+
+
+def _has_bits_of(values: Array, named: Array) -> bool:
+    words = f"u{values.itemsize}"
+    equal = np.ascontiguousarray(values).view(words) == np.ascontiguousarray(named).view(words)
+    return bool(np.all(equal | ((values != values) & (named != named))))
 
 
 def _zeroed(inputs: Sequence[Array]) -> list[Array] | None:

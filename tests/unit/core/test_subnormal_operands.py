@@ -50,10 +50,10 @@ Judge = Callable[..., Verdict]
 
 @pytest.fixture
 def judged(tmp_path: Path) -> Judge:
-    def judge(driver: BackendDriver, op: str, *fills: Any) -> Verdict:
+    def judge(driver: BackendDriver, op: str, *fills: Any, **more: Any) -> Verdict:
         names = [f"input{index}" for index in range(len(fills))]
         data = {name: {"fill": "data", "values": each} for name, each in zip(names, fills, strict=True)}
-        entry = {"op": op, "dtypes": "float32", "shapes": {name: [5] for name in names}, "generator": data}
+        entry = {"op": op, "dtypes": "float32", "shapes": {name: [5] for name in names}, "generator": data, **more}
         plan = tmp_path / "plan.yaml"
         plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
         (case,) = cases(plan=str(plan))
@@ -114,6 +114,40 @@ def test_what_is_moved_is_not_read(judged: Judge) -> None:
     found = judged(Device(FLUSHING, lambda values: values), "clone", VALUES)
     assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
     assert found.measures[0].mismatched == 2
+
+
+class Sorts(BackendDriver):
+    """Compares subnormal numbers as zeros, and moves elements as they are, unless it flushes them on the way."""
+
+    name, kind, numerics = "sorts", "cpu", FLUSHING
+
+    def __init__(self, *, flushes: bool = False, stable: bool = True) -> None:
+        self.flushes, self.stable = flushes, stable
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        indices = np.argsort(flushed(inputs[0]), kind="stable")
+        if not self.stable:
+            indices[[1, 2]] = indices[[2, 1]]
+        values = inputs[0][indices]
+        return [flushed(values) if self.flushes else values, indices]
+
+
+UNSORTED = [2.0, 2.0**-130, 0.0, -(2.0**-149), -1.0]
+
+
+def test_what_sorts_compares_subnormal_numbers(judged: Judge) -> None:
+    found = judged(Sorts(), "sort", UNSORTED)
+    assert found.status is Status.PASSED, found.message
+
+
+def test_what_sorts_moves_elements_as_they_are(judged: Judge) -> None:
+    assert judged(Sorts(flushes=True), "sort", UNSORTED).reason is Reason.VALUE
+
+
+def test_what_sorts_stably_keeps_the_order_of_zeros(judged: Judge) -> None:
+    assert judged(Sorts(), "sort", UNSORTED, attributes={"stable": True}).status is Status.PASSED
+    assert judged(Sorts(stable=False), "sort", UNSORTED).status is Status.PASSED
+    assert judged(Sorts(stable=False), "sort", UNSORTED, attributes={"stable": True}).reason is Reason.VALUE
 
 
 def test_values_without_subnormal_numbers_are_looked_at_once(judged: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
