@@ -138,6 +138,8 @@ class _Writer:
         self.made.tensors.append(tensor)
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
             raise NoCase("take tensors that are not dense")
+        if tensor._is_zerotensor():
+            raise NoCase("take zeros without memory, as derivatives in forward mode are")
         if tensor.dtype not in _NAMES:
             raise NoCase(f"take tensors of {tensor.dtype}, which optest does not know")
         found: dict[str, Any] = {"shape": list(tensor.shape), "dtype": _NAMES[tensor.dtype]}

@@ -28,6 +28,7 @@ VACUOUS = "return no finite number, so a pass would prove little"
 AUTOCAST = "are refused without autocast, which no case has: capture what it makes of them with --level aten"
 OF_FUNCTIONS = "take functions of the model, whose own calls are not seen"
 NESTED = "return nested tensors, which no file of cases can hold"
+NO_MEMORY = "return zeros without memory, as derivatives in forward mode are"
 EMPTY = "return no elements, so nothing can be compared"
 
 
@@ -66,6 +67,8 @@ class _Watch:
             pass  # a question: its size, whether it is true
         elif any(each.is_nested for each in tensors_of(returned)):
             self._recorder.leave_out(made.op, NESTED)
+        elif any(each._is_zerotensor() for each in tensors_of(returned)):
+            self._recorder.leave_out(made.op, NO_MEMORY)
         elif _is_empty(returned):
             self._recorder.leave_out(made.op, EMPTY)
         elif not made.tensors and not _holds_number(returned):

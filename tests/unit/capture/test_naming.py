@@ -165,6 +165,17 @@ def test_tensors_with_a_derivative_in_forward_mode_are_made_by_no_case() -> None
     assert any("forward mode" in reason for name, reason in recorder.left_out if "_make_dual" in name)
 
 
+def test_zeros_without_memory_are_not_read() -> None:
+    """Torch 2.13 ends the process where one of a forward derivative is read below functorch."""
+    zeros = torch._efficientzerotensor((2, 3))
+    recorder = recorded(lambda: (torch._efficientzerotensor((2, 3)), torch.ops.aten.add(zeros, X)), "aten")
+    assert recorder.cases() == []
+    assert {reason for _, reason in recorder.left_out} == {
+        "return zeros without memory, as derivatives in forward mode are",
+        "take zeros without memory, as derivatives in forward mode are",
+    }
+
+
 def test_memory_that_nobody_wrote_and_results_without_a_number_are_left_out() -> None:
     recorder = recorded(lambda: (torch.empty(2), torch.empty_like(X), torch.full((2, 2), float("-inf"))))
     assert recorder.cases() == []
