@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
-from optest.backends.arguments import refuse_unfit
+from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
 from optest.compare.vacuity import admits_zeros, has_no_number
 from optest.core.border import Border
 from optest.core.expected import BY_BACKEND
+from optest.registry import load_object
 from optest.spec import BAD_STATUSES, Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
 
 __all__ = ["after_attempts", "doubted", "excused", "fault_verdict", "judged_by_others", "refusal_verdict"]
@@ -28,14 +30,14 @@ _SLIPS = frozenset({"NameError", "AttributeError", "ImportError", "SyntaxError"}
 """What nobody raises to refuse arguments; whoever does can say so in ``type``."""
 
 
-def refusal_verdict(case: TestCase, expected: ExpectedError, fault: Fault | None) -> Verdict:
+def refusal_verdict(case: TestCase, expected: ExpectedError, inputs: Sequence[Any], fault: Fault | None) -> Verdict:
     """Judge a call that has to be refused: NOT_REFUSED if it was accepted, WRONG_ERROR for another refusal."""
     if fault is None:
         return Verdict(
             status=Status.FAILED,
             reason=Reason.NOT_REFUSED,
             message=f"the call was accepted, but should be refused with {expected}",
-            details=_grounds(case),
+            details=_grounds(case, inputs),
         )
     if fault.reason is not Reason.RAISED:
         return fault_verdict(fault)
@@ -64,11 +66,14 @@ def refusal_verdict(case: TestCase, expected: ExpectedError, fault: Fault | None
     return Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED, message=f"refused: {raised}")
 
 
-def _grounds(case: TestCase) -> dict[str, str]:
-    """Why the operator itself refuses the call, where it says so without values."""
+def _grounds(case: TestCase, inputs: Sequence[Any]) -> dict[str, str]:
+    """Why the operator, or its own reference, refuses the call."""
     try:
         with Border("the operator", Reason.BAD_CASE):
             refuse_unfit(case)
+            reference = case.descriptor.reference
+            if isinstance(reference, str) and reference.startswith("optest.operators."):
+                load_object(reference)(at_their_places(case, [each.copy() for each in inputs]), dict(case.attributes))
     except Fault as fault:
         if "UnfitArguments" in fault.details.get("exception_types", ()):
             return {"why": str(fault.details["exception"]).partition(": ")[2]}

@@ -44,7 +44,7 @@ def verdict_of(
     answer's values, where that was found before.
     """
     if case.expects_error is not None:
-        return refusal_verdict(case, case.expects_error, answer.fault)
+        return refusal_verdict(case, case.expects_error, inputs, answer.fault)
     if answer.fault is not None:
         return replace(fault_verdict(answer.fault), checks=answer.checks)
     if not expected:

@@ -32,6 +32,15 @@ class AcceptsAll(BackendDriver):
             "should have 3 or 1 to broadcast",
         ),
         ({"op": "softmax", "dtypes": "float32", "shapes": {"input0": [3]}, "attributes": {"dim": 2}}, "dim is 2"),
+        (
+            {
+                "op": "embedding",
+                "dtypes": ["float32", "int64"],
+                "shapes": {"input0": [5, 3], "input1": [3]},
+                "generator": {"input1": {"fill": "data", "values": [0, -1, 2]}},
+            },
+            "indices is -1 at [1], but should be 0 to 4",
+        ),
         ({"op": "relu", "dtypes": "float32", "shapes": {"input0": [3]}}, None),
     ],
 )
