@@ -13,7 +13,7 @@ from optest.reporting.layouts import layout_text, layouts_of
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
 from optest.reporting.remedies import remedy_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
-from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, dtype
+from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, Verdict, dtype
 
 __all__ = [
     "brief",
@@ -50,6 +50,12 @@ _OWN_FRAME = re.compile(
 _EXTENSIONS = re.compile(r"^(?:Extension modules: .*\(total: [0-9]+\)|<truncated rest of calls>)$")
 _TAIL_WIDTH = 240
 _FLUSHING = 'Numerics(denormals="flush")'
+
+_LOST_NAN = (
+    "a NaN got lost: comparisons with NaN are false, so whatever chooses between elements has to ask for it; "
+    "0 / 0, as in the mean of nothing, is one"
+)
+_NAN_WITH_A_RESULT = "the operator has a number for this NaN; docs/operators.md says which"
 
 _HALVES = ("float16", "bfloat16")
 _OF_STEPS = ("ulp", "composed")
@@ -413,7 +419,19 @@ def _meaning(result: CaseResult) -> list[str]:
         return []
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {found.remedy}"]
-    return [f"  {result.reason.value}: {remedy_of(result.reason, result.verdict.details)}"]
+    remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
+    return [f"  {result.reason.value}: {remedy or remedy_of(result.reason, result.verdict.details)}"]
+
+
+def _remedy_of_nan(verdict: Verdict) -> str:
+    """What to try where a NaN got lost, or where an operand was one; else empty."""
+    worst = next((measure for measure in verdict.measures if _is_off(measure)), None)
+    if worst is None:
+        return ""
+    if worst.worst_expected == "nan":
+        return _LOST_NAN
+    operands = str(verdict.details.get("operands_there", "")).replace(",", "").split()
+    return _NAN_WITH_A_RESULT if worst.worst_actual == "nan" and "nan" in operands else ""
 
 
 def _meaning_of(result: CaseResult) -> Meaning | None:

@@ -128,8 +128,8 @@ MEANINGS: dict[Reason, Meaning] = {
     ),
     Reason.SIGNAL: Meaning(
         "a signal ended the process",
-        "SIGSEGV is a wild pointer, SIGABRT a failed assertion, SIGKILL often a lack of memory; "
-        "run the line below with --isolate none under a debugger or sanitizer",
+        "SIGSEGV is a wild pointer, SIGFPE an integer divided by zero, SIGABRT a failed assertion, SIGKILL often a "
+        "lack of memory; run the line below with --isolate none under a debugger or sanitizer",
         matters="in a program that embeds the kernel the whole program would have ended",
     ),
     Reason.EXIT_CODE: Meaning(

@@ -341,6 +341,26 @@ def test_halves_that_are_a_little_off_ask_for_float32_between(
     assert (f"rounded to {off['dtype']}? What is expected is computed in float32" in text) == told, text
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "operands", "told"),
+    [
+        (2.0, "nan", "input 2.0, other nan", "a NaN got lost"),
+        ("inf", "nan", "", "a NaN got lost"),
+        ("nan", 0.0, "input nan", "has a number for this NaN"),
+        ("nan", 0.0, "input nano", "division by zero"),
+        ("nan", 0.0, "", "division by zero"),
+    ],
+)
+def test_a_nan_is_told_by_the_side_it_is_on(
+    actual: Any, expected: Any, operands: str, told: str, result: Make, measure: Make
+) -> None:
+    off = {**OFF, "worst_actual": actual, "worst_expected": expected}
+    details = {"operands_there": operands} if operands else {}
+    said = result(status=Status.FAILED, reason=Reason.NAN, measures=(measure(**off),), details=details)
+    (line,) = [line for line in explain(said) if line.startswith("  NAN: ")]
+    assert told in line
+
+
 def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:
     bare: Measure = measure(mismatched=5)
     assert "  out: 5 of 2048 elements are off" in explain(result(reason=Reason.VALUE, measures=(bare,)))
