@@ -35,6 +35,9 @@ def _of_one(
     near = call(input=(len(_NEAR_ZERO),), generator={"input": {"fill": "data", "values": _NEAR_ZERO}})
     yield from variations("range", [near, *(_line(*ends) for ends in lines)], dtypes=_EVERY_FLOAT)
     yield from variations("range", [_line(*ends) for ends in far], dtypes=("float32", "bfloat16", "float64"))
+    ends = ["nan", -0.0, 0.0, "nan"]  # in a vector, and in what is left behind the last
+    tail = {"input": {"fill": "data", "values": [*ends, *(0.5 + k / 8 for k in range(9)), *ends]}}
+    yield from variations("special", [call(input=(17,), generator=tail)], dtypes=("float32", "float16"))
     if ("uint8",) in variants:  # with the top bit, which the domain keeps random ones from
         high = {"input": {"fill": "data", "values": [0, 1, 127, 128, 200, 255]}}
         yield from variations("dtypes", [call(input=(6,), generator=high)], dtypes=("uint8",))

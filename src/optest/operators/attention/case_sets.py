@@ -89,6 +89,14 @@ def attention_samples() -> Iterator[Sample]:
         _ask((1, 8, 1, 128), (1, 2, 2048, 128), enable_gqa=True),
     ]
     yield from variations("long", model, dtypes=_FLOATS, tier=Tier.FULL)
+    alone = _ask((1, 2, 1, 16), (1, 2, 9, 16), is_causal=True)  # counted from the first: it sees one key
+    together = {"shape": [2, 3, 9, 16], "strides": [432, 16, 48, 1]}  # heads of one place lie side by side
+    packed = _ask((2, 3, 9, 16), (2, 3, 9, 16))
+    packed["shapes"] = dict.fromkeys(packed["shapes"], together)
+    yield from variations("attributes", [alone, packed], dtypes=("float32", "float16"))
+    below = {"query": {"fill": "full", "value": 8.0}, "key": {"fill": "uniform", "low": -40.0, "high": -30.0}}
+    lowest = _ask((1, 2, 5, 8), (1, 2, 7, 8), scale=1.0, generator=below)  # a maximum that begins at 0 stays there
+    yield from variations("large scores", [lowest], dtypes=_FLOATS)
 
 
 def _special() -> Iterator[Sample]:
@@ -207,6 +215,7 @@ def rope_samples() -> Iterator[Sample]:
     large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
     large.append(call(input=(1, 9, 17, 8), cos=(17, 4), sin=(17, 4)))
     large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
+    large.append(call(input=(5, 5, 8), cos=(5, 4), sin=(5, 4)))  # as many heads as places
     yield from variations("sizes", large, dtypes=("float32",))
     yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
     yield from variations("positions", _rope_positions())

@@ -54,6 +54,10 @@ def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
         dtypes = ["int8", "int8", *["int32"] * (len(each["shapes"]) - 2)]
         full = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
         yield Sample(case_set="accumulator", case=full)
+        highest = {name: {"fill": "full", "value": 255} for name in lowest}
+        yield Sample(
+            case_set="accumulator", case={**full, "dtypes": ["uint8", "uint8", *dtypes[2:]], "generator": highest}
+        )
 
 
 def small_floats(stated: Call) -> Iterator[Sample]:
@@ -139,6 +143,7 @@ def matmul_samples() -> Iterator[Sample]:
     )
     yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
     yield from of_one_element(call(input=(1, 1), other=(1, 1)), call(input=(1,), other=(1,)))
+    yield from beyond_16_bits(call(input=(65_537, 1, 2), other=(65_537, 2, 1)))
     yield from variations(
         "long", [call(input=(256, 4096), other=(4096, 256))], dtypes=("float32", "bfloat16"), tier=Tier.FULL
     )
@@ -286,6 +291,9 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
         "c": (6, 6),
     }  # a forgotten transposition shows in the values alone
     yield from (call({"trans_a": a, "trans_b": b}, **square) for a, b in ((True, False), (False, True), (True, True)))
+    for trans_a, trans_b in ((True, False), (False, True)):
+        a, b = ((9, 5) if trans_a else (5, 9)), ((11, 9) if trans_b else (9, 11))
+        yield call({"trans_a": trans_a, "trans_b": trans_b}, a=a, b=b)
     yield call(a=(6, 6), b=(6, 6), c=(6, 1))  # nor does a column that is taken for a row
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
@@ -378,6 +386,9 @@ def einsum_samples() -> Iterator[Sample]:
         ask("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 3, 2)),
         ask(",->", (), ()),
         ask("nlhd,nshd->nhls", (2, 5, 3, 8), (2, 4, 3, 8)),
+        ask("cb,ba", (3, 4), (4, 5)),  # the labels of the result are in order
+        ask("iij->ij", (3, 3, 3)),
+        ask("...ij,...jk->...ik", (3, 4), (2, 4, 5)),
     ]
     yield from variations("equations", equations, dtypes=("float32", "int32"))
     alone = [ask("ij,jk->k", (5, 7), (7, 3)), ask("ij,kj->i", (5, 7), (3, 7))]  # torch sums one first, in 16 bits too

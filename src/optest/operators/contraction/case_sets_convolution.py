@@ -70,6 +70,7 @@ def conv1d_samples() -> Iterator[Sample]:
         ]
     )
     yield from variations("long", [call(input=(1, 2048, 20), weight=(4, 2048, 8))], dtypes=("float32", "float16"))
+    yield from variations("attributes", [call(input=(1, 2, 50), weight=(2, 2, 37))], dtypes=("float32",))
 
 
 def _special(calls: Sequence[Call]) -> Iterator[Sample]:
@@ -133,6 +134,19 @@ def conv2d_samples() -> Iterator[Sample]:
     resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
     yield from variations("long", [resnet], dtypes=_FLOATS, tier=Tier.FULL)
     yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
+    yield from variations("attributes", _kernels_of_their_own(), dtypes=("float32", "float16"))
+
+
+def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
+    """Forms for which libraries have a kernel of their own."""
+    yield call({"groups": 4, "dilation": 2, "padding": 2}, input=(1, 4, 7, 8), weight=(4, 1, 3, 3), bias=(4,))
+    yield call({"groups": 4, "padding": (0, 1)}, input=(2, 4, 1, 9), weight=(4, 1, 1, 3), bias=(4,))
+    yield call({"stride": 2, "padding": 3}, input=(1, 3, 12, 13), weight=(4, 3, 7, 7), bias=(4,))
+    yield call({"stride": 2, "padding": 2}, input=(1, 3, 9, 8), weight=(4, 3, 5, 5))
+    yield call({"dilation": 2, "padding": 2}, input=(1, 3, 7, 8), weight=(4, 3, 3, 3))
+    yield call(input=(1, 2, 3, 21), weight=(2, 2, 2, 19))
+    last = {"shape": [2, 4, 5, 6], "strides": [120, 1, 24, 4]}
+    yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
 
 
 def conv3d_samples() -> Iterator[Sample]:
@@ -172,6 +186,10 @@ def conv3d_samples() -> Iterator[Sample]:
         call({"groups": 6, "padding": 1}, input=(2, 6, 4, 5, 3), weight=(6, 1, 3, 3, 2), bias=(6,)),  # one for each
         call({"groups": 3}, input=(3, 6, 2, 3, 4), weight=(9, 2, 1, 1, 1), bias=(9,)),
         call({"stride": (2, 3, 1)}, input=(5, 3, 4, 5, 3), weight=(4, 3, 1, 1, 1), bias=(4,)),
+        call({"padding": "same", "dilation": (1, 2, 1)}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 3)),
+        call({"groups": 3, "dilation": 2, "padding": 2}, input=(1, 3, 4, 5, 6), weight=(3, 1, 2, 3, 3), bias=(3,)),
+        call({"groups": 3}, input=(2, 3, 4, 5, 3), weight=(6, 1, 2, 3, 2), bias=(6,)),  # two results of each channel
+        call({"padding": (1, 2, 0)}, input=(1, 3, 2, 3, 4), weight=(4, 3, 1, 1, 1), bias=(4,)),
     ]
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from variations("sizes", _volumes(), dtypes=("float32",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ _SCALARS_OF_ANOTHER_DTYPE = (
 """They do not widen a tensor that has dimensions."""
 _PAIRED = (0.0, -0.0, 1.0, -0.5, "inf", "-inf", "nan")
 """Drawn special values seldom meet: 0 times infinity, infinity less infinity."""
+_ENDS = ("nan", "inf", "-inf", -0.0, "nan")
 _WHOLE = (
     ("uint8", (0, 1, 127, 128, 200, 255)),
     ("int16", (-300, 0, 3, 300)),
@@ -69,6 +70,10 @@ def unary(
         if (dtype,) in variants:
             values = {"input": {"fill": "data", "values": list(whole)}}
             yield from variations("dtypes", [call(attributes, input=(len(whole),), generator=values)], dtypes=(dtype,))
+    if special and ("float32",) in [tuple(each) for each in variants]:
+        values = {"input": {"fill": "data", "values": [*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS]}}
+        tail = call(attributes, input=(2 * len(_ENDS) + 9,), generator=values)
+        yield from variations("special", [tail], dtypes=("float32",))  # vectors and what is left of them
     if special and not any(name == ("float32",) for name in variants):
         yield from variations("special", [{**calls[0], "generator": "special"}], dtypes=[each[0] for each in variants])
 
@@ -95,6 +100,12 @@ def binary(
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
     others = [each[0] for each in variants if len(each) == 1 and each[0] not in names]
     yield from variations("broadcast", [pair(*_BROADCAST[0])], dtypes=others)
+    yield from _further_forms(pair, names[:1], second)
+    if ("int32", "float32") in [tuple(each) for each in variants]:
+        for value in (1.5, -1.5):  # which widen integers
+            fills = {"input": {"fill": "randint", "low": -3, "high": 4}, second: {"fill": "full", "value": value}}
+            fractional = {**pair((3, 5), ()), "dtypes": ["int32", "float32"], "generator": fills}
+            yield from variations("broadcast", [fractional])
     for narrow, wider in _SCALARS_OF_ANOTHER_DTYPE:
         if (narrow, wider) in [tuple(each) for each in variants]:
             two: dict[str, Any] = {"fill": "full", "value": 2}  # in either dtype the same
@@ -112,6 +123,16 @@ def binary(
     if special and floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
     yield from refused([pair(*shapes) for shapes in _UNFIT])
+
+
+def _further_forms(pair: Callable[[Any, Any], dict[str, Any]], dtypes: Sequence[str], second: str) -> Iterator[Sample]:
+    """Five dimensions, a bias of channels that are as many as columns, and three dimensions that are not dense."""
+    channels = pair((2, 5, 3, 5), (5, 1, 1))
+    swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
+    yield from variations("broadcast", [pair((2, 1, 3, 1, 2), (4, 1, 2, 1)), channels], dtypes=dtypes)
+    deep = pair((3, 5, 7), (3, 5, 7))
+    laid = [{**deep, "shapes": {**deep["shapes"], **each}} for each in ({"input": swapped}, {second: swapped})]
+    yield from variations("layouts", laid, dtypes=dtypes)
 
 
 def _of_size(attributes: dict[str, Any] | None, generator: Any, size: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
-from optest.operators.samples import call, in_layouts_at_once, refused, variations
+from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, variations
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, UNSIGNED
 from optest.spec import Sample, dtype
 
@@ -80,6 +80,7 @@ def add_samples() -> Iterator[Sample]:
     yield from _ties(_TERMS_OF_TIES)
     yield from _ends_of_range()
     yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
+    yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
 
 
 def sub_samples() -> Iterator[Sample]:
@@ -104,6 +105,8 @@ def _scaled() -> Iterator[Sample]:
     natural = [_pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
     yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
     yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=FLOAT_NAMES)
+    scalars = [call({"alpha": -2.0}, input=left, other=right) for left, right in (((4, 37), ()), ((), (4, 37)))]
+    yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*FLOAT_NAMES, "float64"))
     yield from refused([_pair({"alpha": 0.5}, dtypes=["int32"])])

@@ -50,6 +50,11 @@ def _ties() -> Iterator[Sample]:
     yield from variations("ties", [few], dtypes=(*_FLOATS, "int8", "int32", "int64", "uint8"))
     table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
     yield from variations("ties", [grid(table, table)], dtypes=_FLOATS)
+    alike = {
+        "input": {"fill": "data", "values": [*table, 2.0, 3.0]},
+        "other": {"fill": "data", "values": [-0.0, 0.0, *table[2:], 3.0, 2.0]},
+    }
+    yield from variations("ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=_FLOATS)  # nothing broadcasts
 
 
 def _neighbours() -> Iterator[Sample]:
@@ -81,11 +86,13 @@ def _neighbours_of_two_types() -> Iterator[Sample]:
     """Numbers whose bits are alike in the narrower or the unsigned type of the two."""
     wide, narrow = [2**32 + 1, 1, 2**32 - 1, -1, 2**32], [1, -1, 0]
     signed, unsigned = [-1, 1, -128, 127, -2], [255, 1, 128, 127, 254]
+    beyond_half = [2048, 2049, 70_000, 70_001, 2**24]
     for names, rows, columns in (
         (("int64", "int32"), wide, narrow),
         (("int32", "int64"), narrow, wide),
         (("int8", "uint8"), signed, unsigned),
         (("uint8", "int8"), unsigned, signed),
+        (("int32", "float32"), beyond_half, beyond_half),
     ):
         yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})
 

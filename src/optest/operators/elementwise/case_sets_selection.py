@@ -61,6 +61,11 @@ def where_samples() -> Iterator[Sample]:
         scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
         yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)
     yield from refused([_where((3,), (3, 4), (3, 4)), _where((3, 4), (4, 3), (3, 4))])
+    yield _typed("broadcast", _where((1, 37), (4, 37), (4, 37)), "float32")
+    swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
+    for name in ("condition", "input"):
+        deep = _where((3, 5, 7), (3, 5, 7), (3, 5, 7))
+        yield _typed("layouts", {**deep, "shapes": {**deep["shapes"], name: swapped}}, "float32")
 
 
 def _where(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:

@@ -175,6 +175,9 @@ def _gather_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 1}, input=(4, 5), index=(4, 0))
     yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2))
     yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3))
+    yield call({"dim": 0}, input=(4, 5), index=(6, 3))
+    gaps = {"shape": [4, 6], "strides": [12, 2]}
+    yield call({"dim": 1}, input=(4, 5), index=gaps, dtypes=("float32", "int32"))
 
 
 def _index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
@@ -235,6 +238,8 @@ def scatter_add_samples() -> Iterator[Sample]:
     yield from _outside(outside, "index", [[0, 1, 2], [3, 4, 4]], 5)
     long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
     yield from variations("long", [long], tier=Tier.FULL)
+    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
+    yield from variations("long", _of("input", ("float32", "float16", "bool"), [crowd]))
 
 
 def _scatter_attributes() -> Iterator[dict[str, Any]]:
@@ -322,6 +327,9 @@ def topk_samples() -> Iterator[Sample]:
         yield from _negative_nan(attributes)
     yield from variations("sizes", [call({"k": 2}, input=(_BEYOND_16_BITS, 3))])
     yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=_FLOATS[1:])
+    yield from variations("sizes", [call({"k": 1100}, input=(2, 1500))], dtypes=("float32", "int32"))
+    tied = [call({"k": k}, input=(40,), generator=_TIES) for k in (7, 33)]
+    yield from variations("ties", tied, dtypes=("float32", "int32"))
     large = call({"k": 100}, input=(2, 65537))
     yield from variations("sizes", [large], dtypes=_FLOATS, tier=Tier.FULL)
 
@@ -397,8 +405,20 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
     yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
     yield from variations("sizes", [call(input=(2, 16_411))], dtypes=_FLOATS[1:])
+    yield from _sorted_vectors()
     large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
     yield from variations("stable", [large], dtypes=_FLOATS, tier=Tier.FULL)
+
+
+def _sorted_vectors() -> Iterator[Sample]:
+    """One dimension alone, which many libraries sort by another kernel, of digits or merged, than rows."""
+    for descending in (False, True):
+        attributes = {"descending": descending, "stable": True}
+        special = call(attributes, input=(37,), generator={"fill": "special", "rate": 0.5})
+        yield from variations("stable", [special], dtypes=_FLOATS)
+        yield from variations("stable", [call(attributes, input=(300,), generator=_TIES)], dtypes=("float32", "int32"))
+    wide = {"fill": "randint", "low": -(2**30), "high": 2**30}
+    yield from variations("sizes", [call(input=(40_001,), generator=wide)], dtypes=("int32", "int64"))
 
 
 def _sort_attributes() -> Iterator[dict[str, Any]]:

@@ -62,6 +62,9 @@ def clone_samples() -> Iterator[Sample]:
     ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
     yield from variations("special", [call(input=(7,), generator={"fill": "data", "values": ends})], dtypes=("uint64",))
     yield from in_every_layout([call(input=(2, 3, 9, 7), dtypes=("int8",))])
+    repeated = {"shape": [3, 5, 17], "strides": [17, 0, 1]}
+    deep = {"shape": [2, 3, 2, 4, 3], "strides": [1, 2, 24, 6, 48]}
+    yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=_SOME)
 
 
 def like_samples() -> Iterator[Sample]:
@@ -84,6 +87,7 @@ def transpose_samples() -> Iterator[Sample]:
             *(call({"dim0": -2, "dim1": -1}, input=shape) for shape in ((5, 5), (33, 33), (2, 16, 16))),  # in place?
             call({"dim0": 0, "dim1": -1}, input=()),
             call({"dim0": 0, "dim1": 1}, input=(0, 3)),
+            call({"dim0": 1, "dim1": -2}, input=(2, 3, 2, 4, 3)),
         ],
         [call({"dim0": 0, "dim1": 2}, input=(3, 4)), call({"dim0": -3, "dim1": 0}, input=(3, 4))],
     )
@@ -104,6 +108,9 @@ def permute_samples() -> Iterator[Sample]:
             call({"dims": []}, input=()),
             call({"dims": [1, 0]}, input=(0, 3)),
             call({"dims": [1, 0]}, input=(33, 65)),
+            call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2), dtypes=("int8",)),
+            call({"dims": [0, 3, 1, 2]}, input=(2, 5, 4, 3)),  # channels first, three of them
+            call({"dims": [0, 2, 1, 3]}, input=(2, 1, 3, 4)),
         ],
         [
             call({"dims": [0]}, input=(3, 4)),
@@ -127,6 +134,7 @@ def reshape_samples() -> Iterator[Sample]:
             call({"shape": [0, 5]}, input=(5, 0, 2)),
             call({"shape": [6, -1]}, input=(2, 3, 5, 3)),
             call({"shape": [4, 3, -1]}, input=(2, 3, 2, 5, 3)),
+            call({"shape": [-1]}, input={"shape": [6, 6], "strides": [1, 6]}),
         ],
         [
             call({"shape": [5, 5]}, input=(4, 6)),
@@ -157,6 +165,9 @@ def broadcast_to_samples() -> Iterator[Sample]:
         ((5,), [5, 5]),  # rows, not columns
         ((3, 3), [3, 3, 3]),
         ((2, 1, 3, 1, 5), [2, 3, 3, 4, 5]),
+        ((2, 1, 3, 1), [2, 4, 3, 5]),
+        ((2, 1, 3), [2, 1, 2, 2, 4, 3]),
+        ((1,), [5000]),
     ]
     yield from moved(
         [call({"size": [4, 3, 37]}, input=(3, 37)), call({"size": [5, 17]}, input=(5, 1))],
@@ -183,6 +194,8 @@ def tile_samples() -> Iterator[Sample]:
         ((0, 3), [2, 2]),
         ((2, 1, 3), [2, 2, 1, 1]),
         ((2, 3, 2, 5, 2), [1, 2, 1, 2, 2]),
+        ((5,), [3]),
+        ((2, 3, 1, 4), [2, 3, 2, 2]),
     ]
     yield from moved(
         [call({"dims": [2, 3]}, input=(5, 17)), call({"dims": [2, 1, 2]}, input=(3, 4, 5))],
@@ -232,6 +245,7 @@ def roll_samples() -> Iterator[Sample]:
             call({"shifts": [1, 2], "dims": [2, -1]}, input=(2, 3, 4, 2, 5)),
             call({"shifts": 1}, input=()),
             call({"shifts": 2, "dims": 1}, input=(0, 3)),
+            call({"shifts": [1, 2], "dims": [1, 3]}, input=(2, 3, 4, 5)),
         ],
         [
             call({"shifts": 1, "dims": 2}, input=(3, 4)),
@@ -273,6 +287,7 @@ def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
             call(input=(129, 3)),
             call(input=(3, 0)),
             call(input=(0, 4, 4)),
+            call(input=(2, 1, 2, 4, 5)),
         ],
         [call(input=(5,)), call(input=())],
     )

@@ -66,6 +66,7 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     wide: dict[str, Any] = {f"tensors{index}": (3, index % 4) for index in range(33)}
     yield call({"dim": 0}, **tall)
     yield call({"dim": 1}, **wide)
+    yield call({"dim": 0}, **{f"tensors{index}": (index % 2 + 1,) for index in range(130)})
 
 
 def split_samples() -> Iterator[Sample]:
@@ -90,6 +91,9 @@ def split_samples() -> Iterator[Sample]:
             call({"split_size": 2, "dim": 2}, input=(2, 3, 5, 2, 2)),
             call({"split_size": 0}, input=(0, 3)),
             call({"split_size": 2}, input=(0, 3)),
+            call({"sections": [1, 3], "dim": 1}, input=(2, 4, 3, 2)),
+            call({"split_size": 1, "dim": 0}, input=(2, 4, 3, 2)),
+            call({"split_size": 2, "dim": 0}, input={"shape": [5, 3], "strides": [1, 5]}),
         ],
         [
             call({"split_size": 0}, input=(4, 3)),
@@ -140,6 +144,7 @@ def slice_samples() -> Iterator[Sample]:
             *(call(attributes, input=(3, 9, 5)) for attributes in (*stated, *backwards)),
             call({"dim": [1, 3], "start": [1, 0], "end": [3, 4], "step": [1, 2]}, input=(2, 3, 2, 5, 3)),
             call({"dim": 0, "start": 0, "end": 3}, input=(0, 3)),
+            call({"dim": 3, "start": 1, "end": 4}, input=(2, 3, 2, 5)),
         ],
         [
             call({"dim": 2, "start": 0, "end": 1}, input=(3, 4)),
@@ -196,6 +201,8 @@ def _constant_pads() -> Iterator[dict[str, Any]]:
     yield call({"pad": [1, 2], "value": 3.0}, input=(2, 0))
     yield call({"pad": [1, 1]}, input=(3, 5))
     yield call({"pad": [1, 2, 3, 0], "value": 0.5}, input=(2, 2, 4, 5))
+    yield call({"pad": [-1, 2], "value": 0.5}, input=(4, 6))
+    yield call({"pad": [1, 0, 0, 1, 1, 0, 0, 2, 1, 1], "value": 0.5}, input=(2, 2, 2, 2, 3))
 
 
 def _repeating_pads() -> Iterator[dict[str, Any]]:
@@ -207,3 +214,6 @@ def _repeating_pads() -> Iterator[dict[str, Any]]:
         yield call({"pad": [1, 0, 2, 1, 0, 1], "mode": mode}, input=(1, 2, 2, 4, 5))
     yield call({"pad": [5, 6], "mode": "replicate"}, input=(2, 4))
     yield call({"pad": [4, 4], "mode": "circular"}, input=(2, 4))
+    yield call({"pad": [1, 2], "mode": "circular"}, input=(2, 4), dtypes=("int64",))
+    for mode in ("reflect", "replicate", "circular"):
+        yield call({"pad": [2, 1], "mode": mode}, input={"shape": [2, 3, 4], "strides": [12, 1, 3]})

@@ -100,6 +100,13 @@ def _softmaxes() -> Iterator[Sample]:
     nothing = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
     yield from variations("empty", nothing)
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
+    between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd, between two sizes of a block
+    yield from variations("long", between, dtypes=("float32", "float64", "float16"))
+    yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=_HALVES)
+    low = call({"dim": 1}, generator=_uniform(-210.0, -190.0), input=(2, 1500))  # a maximum that begins at 0
+    far = call({"dim": 1}, generator=_uniform(-30000.0, -29000.0), input=(3, 33))  # or at some other finite number
+    yield from variations("long", [low, far], dtypes=_HALVES)
+    yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
 
 def causal_softmax_samples() -> Iterator[Sample]:
@@ -294,6 +301,8 @@ def group_norm_samples() -> Iterator[Sample]:
             call({"num_groups": 6}, input=(1, 6)),
         ]
     )
+    wide = [whole(3, 2, 6, 9, 11), whole(2, 1, 4, 13, 5)]  # planes that are no multiple of a vector
+    yield from variations("attributes", wide, dtypes=("float32", "float16"))
 
 
 def batch_norm_samples() -> Iterator[Sample]:
@@ -329,6 +338,11 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
     yield from of_one_element(_channelwise(1, 1), _channelwise(1, 1, 1))
     yield from _refused_channels()
+    last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
+    for training in (False, True):
+        half = _channelwise(2, 3, 4, 5, training=training)
+        laid = {**half, "shapes": {**half["shapes"], "input": last}}
+        yield from variations("layouts", [laid], dtypes=("float16",))
 
 
 def _channelwise(*shape: int, **attributes: Any) -> _Call:
@@ -349,7 +363,7 @@ def _in_training() -> Iterator[Sample]:
     def batch(*shape: int, **attributes: Any) -> _Call:
         return _without(_channelwise(*shape, training=True, **attributes), "running_mean", "running_var")
 
-    calls = [batch(5, 7, 3), batch(4, 3, 5, 6), batch(9, 5)]
+    calls = [batch(5, 7, 3), batch(4, 3, 5, 6), batch(9, 5), batch(7, 7)]
     yield from variations("attributes", calls, dtypes=_HALVES)
     yield from variations("attributes", [_without(calls[0], "weight", "bias")], dtypes=_HALVES)
     yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=_HALVES)

@@ -88,6 +88,8 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     ]
     yield from variations("integer-exact", sums, dtypes=("float32", "float16", "bfloat16"))
     yield from zero_mean([call({"kernel_size": 9, "stride": 3, "padding": 4}, input=(1, 9, 30, 33))])
+    large = {**calls[0], "generator": {"fill": "uniform", "low": 30000.0, "high": 40000.0}}
+    yield from variations("ordinary", [large], dtypes=("float16",))  # sums beyond what it holds, of four
     yield from refused(
         [
             call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
@@ -128,6 +130,7 @@ def _forms() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 2, "stride": 3, "padding": 1, "ceil_mode": True}, input=(1, 1, 3, 5))
     yield call({"kernel_size": 3, "stride": 1, "padding": 1}, input=(2, 17, 5, 5))
     yield call({"kernel_size": 2}, input=(2, 67, 4, 5))
+    yield call({"kernel_size": 1, "stride": 2, "ceil_mode": True}, input=(1, 2, 6, 7))
 
 
 def _divisors() -> Iterator[dict[str, Any]]:
@@ -167,6 +170,8 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     yield from variations("attributes", attributes, dtypes=("float32", "bfloat16"))
     yield from variations("long", [call({"output_size": (1, 2)}, input=(1, 3, 64, 129))], dtypes=("float32", "float16"))
     yield from zero_mean([call({"output_size": (2, 3)}, input=(2, 33, 33, 31))])
+    whole = call({"output_size": 1}, input=(1, 2, 33, 37), generator={"fill": "uniform", "low": 60.0, "high": 100.0})
+    yield from variations("long", [whole], dtypes=("float32", "float16"))  # sums beyond float16
     yield from refused(
         [
             call({"output_size": 2}, input=(6, 6)),

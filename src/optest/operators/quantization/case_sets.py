@@ -55,6 +55,14 @@ def quantize_samples() -> Iterator[Sample]:
     yield from variations("sizes", [many])
     large = call(dtypes=("float32", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
     yield from variations("sizes", [large], tier=Tier.FULL)
+    for low, high in ((0, 15), (-8, 0)):
+        limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
+        fills = {"input": _uniform(12.0), "scale": _full(0.5)}
+        bounded = call(limits, dtypes=("float32", "float32"), generator=fills, input=(5, 37), scale=())
+        yield from variations("attributes", [bounded])
+    fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": _full(0.1)}
+    half = call(dtypes=("float16", "float16", "int8"), generator=fills, input=(16, 97), scale=(), zero_point=())
+    yield from variations("attributes", [half])
 
 
 def _shaped(names: tuple[str, str, str], *, input: tuple[int, ...], size: int) -> Iterator[dict[str, Any]]:  # noqa: A002
@@ -173,6 +181,12 @@ def dequantize_samples() -> Iterator[Sample]:
     yield from variations("sizes", [many])
     large = call(dtypes=("int8", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
     yield from variations("sizes", [large], tier=Tier.FULL)
+    beyond = {"input": {"fill": "data", "values": [70_001, 70_003, -1, 0]}, "zero_point": _full(70_000)}
+    names = ("int32", "float32", "int64")
+    wide = call(dtypes=names, generator=beyond, input=(4,), scale=(), zero_point=())
+    yield from variations("extremes", [wide])
+    stated = call({"dtype": "float32"}, dtypes=("int8", "float16", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield from variations("attributes", [stated], tier=Tier.FULL)
 
 
 def _dequantize_attributes() -> Iterator[dict[str, Any]]:

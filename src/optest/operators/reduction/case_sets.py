@@ -141,6 +141,8 @@ def _of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]
 
 
 _REFUSED = [call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4)), call({"dim": -3}, input=(3, 4))]
+_TWO_BY_ROWS = call({"dim": [1, 2]}, input=(2, 3, 37))
+"""Two dimensions of which the inner one is no multiple of a vector."""
 _ORDINARY = [
     call({"dim": 1}, input=(4, 37)),
     call(input=(3, 5, 7)),
@@ -185,6 +187,7 @@ def sum_samples() -> Iterator[Sample]:
     yield from _into_other_dtypes()
     yield from _of_nothing()
     yield from refused(_REFUSED)
+    yield from integer_exact([_TWO_BY_ROWS])
 
 
 def mean_samples() -> Iterator[Sample]:
@@ -200,6 +203,7 @@ def mean_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
     yield from refused([*_REFUSED, call(dtypes=("int32",), input=(3, 4))])
+    yield from integer_exact([_TWO_BY_ROWS])
 
 
 def prod_samples() -> Iterator[Sample]:
@@ -345,6 +349,12 @@ def var_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
     yield from refused([*_REFUSED, call(dtypes=("int32",), input=(3, 4))])
+    biased = {"dim": 1, "correction": 0.0}
+    for fill in (_offset(1000.0, 1.0), _offset(-300.0, 2.0)):
+        rows = call(biased, generator=fill, input=(4, 257))
+        yield from variations("mean beside std", [rows], dtypes=("float32",))
+    wide = call({"dim": 1}, generator=_offset(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
+    yield from variations("long", [wide], dtypes=("float16",))
 
 
 def norm_samples() -> Iterator[Sample]:
@@ -382,6 +392,8 @@ def norm_samples() -> Iterator[Sample]:
             call(dtypes=("int32",), input=(3, 4)),
         ]
     )
+    small = data([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})  # whose squares float16 has not
+    yield from variations("special", [small], dtypes=("float16",))
 
 
 def logsumexp_samples() -> Iterator[Sample]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim, many_rows
 from optest.operators.samples import (
+    LARGE_SIZE,
     SIZES,
     call,
     in_every_layout,
@@ -147,6 +148,25 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     yield from variations("long", far, dtypes=("float32",))  # an index of 16 bits is another one
     yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
     yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
+    yield from _of_one_sign(negative, positive)
+
+
+def _of_one_sign(negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
+    """Beyond a block, and in the last places of a type: lanes without an element that count as 0 are the extreme."""
+    shapes: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (
+        ({"dim": 1}, (3, 1500)),
+        ({"dim": 0}, (45, 3)),
+        ({}, (1500,)),
+    )
+    calls = [call(stated, input=shape, generator=fill) for stated, shape in shapes for fill in (negative, positive)]
+    yield from variations("special", calls, dtypes=("float32",))
+    low, high = [[-3, -7, -128], [-127, -1, -2]], [[200, 130, 255], [128, 255, 129]]
+    yield from variations("special", [data(low, {"dim": 1}, dtype="int8"), data(high, {"dim": 1}, dtype="uint8")])
+    beyond = [2**60, 2**60 + 1, 2**60 - 1, -(2**60), -(2**60) - 1]
+    yield from variations("ties", [data(beyond, dtype="int64")])  # float64 holds three of them
+    far = [[5] * 299 + [0], [5] * 299 + [9]]
+    yield from variations("long", [data(far, {"dim": 1}, dtype="uint8")])
+    yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 1))], dtypes=("float32",))
 
 
 def _values_of_all(few: dict[str, Any], negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
@@ -233,6 +253,12 @@ def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     yield from in_layouts_at_once([call({"dim": 1}, input=(16, 3), generator=_MIXED)], dtype="float16")
     least = {"fill": "full", "value": 2.0**-140}  # not 0, unless subnormal numbers are
     yield from variations("special", [call({"dim": 1}, input=(3, 4), generator=least)], dtypes=("float32",))
+    bytes_of_0 = {"int16": [[256, 256], [1, -(2**15)], [256, 0]], "int32": [[1 << 30, 256], [1, 65536], [256, 0]]}
+    for name, values in bytes_of_0.items():
+        yield from variations("special", [data(values, {"dim": 1}, dtype=name)])
+    yield from variations("special", [data([2, 4], dtype="uint8"), data([0, 128, 2], dtype="uint8")])
+    for row in ([1] * 1500 + [0], [0] * 1500 + [1]):  # of a whole vector the last element decides
+        yield from variations("long", [data(row)], dtypes=("bool", "float32"))
 
 
 _MIXED = {"fill": "randint", "low": 0, "high": 2}
