@@ -11,7 +11,7 @@ from typing import Any
 
 from optest.reporting.alike import skeleton, told_once
 from optest.reporting.typography import duration, plural
-from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
+from optest.spec import BAD_STATUSES, CaseResult, Reason, RunInfo, RunSummary, Status
 
 __all__ = [
     "HEAD",
@@ -83,6 +83,7 @@ def is_check(info: RunInfo) -> bool:
     return info.options.get("command") == "check"
 
 
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
 _NUMBERED = re.compile(r"[^/]*/[^/]*/(\d+)")
 
 
@@ -119,24 +120,36 @@ def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:
-    """Failures of one operator in one case set for one reason; ``worst`` stands for ``others``."""
+    """Failures of one operator in one case set for one reason, or of all for one exception; ``worst`` stands for
+    ``others``."""
 
     worst: CaseResult
     others: tuple[CaseResult, ...] = ()
 
 
 def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
-    """What is not well, grouped by operator, reason and case set; the worst is the farthest beyond its bound."""
+    """What is not well, grouped by operator, reason and case set; the worst is the farthest beyond its bound.
+
+    An exception is one whichever operator raised it, if it says the same at the same place.
+    """
     alike: dict[tuple[Any, ...], list[CaseResult]] = {}
     for result in results:
         if result.status in BAD_STATUSES:
             key = (result.operator, result.status, result.reason, case_set_of(result))
-            alike.setdefault(key, []).append(result)
+            alike.setdefault(_raised_there(result) or key, []).append(result)
     groups = []
     for members in alike.values():
         worst = max(members, key=_badness)
         groups.append(FailureGroup(worst=worst, others=tuple(each for each in members if each is not worst)))
     return groups
+
+
+def _raised_there(result: CaseResult) -> tuple[Any, ...]:
+    """What was raised and where; empty for a failure that is no exception or has no place."""
+    frames = _FRAME.findall(str(result.verdict.details.get("traceback_tail") or ""))
+    if result.reason is not Reason.RAISED or not frames:
+        return ()
+    return (result.status, result.reason, frames[-1], skeleton(result.verdict.message))
 
 
 def _badness(result: CaseResult) -> float:

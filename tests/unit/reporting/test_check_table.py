@@ -132,6 +132,38 @@ def test_failures_that_are_alike_are_told_once_with_the_worst(result: Make, meas
     assert "CRASHED  exp/ordinary/1" in text
 
 
+def raised(result: Make, operator: str, number: int, said: str, frames: str) -> CaseResult:
+    return result(
+        id=f"{operator}/ordinary/{number}",
+        operator=operator,
+        tags=("set:ordinary",),
+        reason=Reason.RAISED,
+        message=f"the backend raised {said}",
+        details={"exception": said, "traceback_tail": frames},
+    )
+
+
+def test_one_exception_from_one_place_is_told_once_for_all_operators(result: Make) -> None:
+    here = '  File "mine.py", line 9, in run\n    f(x)\n  File "mine.py", line 3, in f'
+    there, elsewhere = here.replace("line 9", "line 8"), here.replace("line 3", "line 4")
+    results = [
+        raised(result, "add", 1, "TypeError: no int8", here),
+        raised(result, "add", 2, "ValueError: another", here),
+        raised(result, "mul", 1, "TypeError: no int16", there),
+        raised(result, "sub", 1, "TypeError: no int8", elsewhere),
+        raised(result, "sum", 1, "TypeError: no int8", ""),
+        raised(result, "tan", 1, "TypeError: no int8", ""),
+    ]
+    assert [(each.worst.id, [other.id for other in each.others]) for each in failure_groups(results)] == [
+        ("add/ordinary/1", ["mul/ordinary/1"]),
+        ("add/ordinary/2", []),
+        ("sub/ordinary/1", []),
+        ("sum/ordinary/1", []),
+        ("tan/ordinary/1", []),
+    ]
+    assert "and 1 more like it: mul/ordinary/1" in told(results)
+
+
 def test_few_of_many_groups_are_explained(result: Make) -> None:
     results = [result(id=f"op{n}", operator=f"op{n}", reason=Reason.NAN) for n in range(9)]
     text = told(results, block_limit=4)
