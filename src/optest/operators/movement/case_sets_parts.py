@@ -66,7 +66,8 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     wide: dict[str, Any] = {f"tensors{index}": (3, index % 4) for index in range(33)}
     yield call({"dim": 0}, **tall)
     yield call({"dim": 1}, **wide)
-    yield call({"dim": 0}, **{f"tensors{index}": (index % 2 + 1,) for index in range(130)})
+    many: dict[str, Any] = {f"tensors{index}": (index % 2 + 1,) for index in range(130)}
+    yield call({"dim": 0}, **many)
 
 
 def split_samples() -> Iterator[Sample]:

@@ -340,8 +340,8 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from _refused_channels()
     last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
     for training in (False, True):
-        half = _channelwise(2, 3, 4, 5, training=training)
-        laid = {**half, "shapes": {**half["shapes"], "input": last}}
+        images = _channelwise(2, 3, 4, 5, training=training)
+        laid = {**images, "shapes": {**images["shapes"], "input": last}}
         yield from variations("layouts", [laid], dtypes=("float16",))
 
 

@@ -349,9 +349,8 @@ def var_samples() -> Iterator[Sample]:
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
     yield from refused([*_REFUSED, call(dtypes=("int32",), input=(3, 4))])
-    biased = {"dim": 1, "correction": 0.0}
     for fill in (_offset(1000.0, 1.0), _offset(-300.0, 2.0)):
-        rows = call(biased, generator=fill, input=(4, 257))
+        rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
         yield from variations("mean beside std", [rows], dtypes=("float32",))
     wide = call({"dim": 1}, generator=_offset(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
     yield from variations("long", [wide], dtypes=("float16",))
