@@ -131,7 +131,7 @@ def measure_lines(measure: Measure) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
-    elif _looks_rounded_between(measure):
+    if _looks_rounded_between(measure):
         lines.append(
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end"

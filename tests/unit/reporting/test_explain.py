@@ -10,7 +10,7 @@ import pytest
 
 from optest.reporting.explain import brief, checks_text, explain, gist, headline
 from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS
-from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status
+from optest.spec import BAD_STATUSES, CaseResult, Check, CheckState, Measure, Reason, Rounding, RuleUsed, Status
 
 GOLDEN = Path(__file__).with_name("failure_blocks.txt")
 Make = Callable[..., Any]
@@ -359,6 +359,17 @@ def test_a_nan_is_told_by_the_side_it_is_on(
     said = result(status=Status.FAILED, reason=Reason.NAN, measures=(measure(**off),), details=details)
     (line,) = [line for line in explain(said) if line.startswith("  NAN: ")]
     assert told in line
+
+
+def test_a_factor_that_is_rounded_leans_and_is_asked_for_all_the_same(result: Make, measure: Make) -> None:
+    lean = Rounding(
+        inexact=1000, above=0, away=0, nearest_above=500, nearest_away=500, astray=500, draws=1000, rms_ulp=0.5
+    )
+    rule = RuleUsed(name="ulp", layer="operator", text="")
+    off = {**OFF, "dtype": "float16", "max_ulp_error": 0.9, "rule": rule, "rounding": lean}
+    text = "\n".join(explain(result(status=Status.FAILED, reason=Reason.VALUE, measures=(measure(**off),))))
+    assert "lie below the true value" in text
+    assert "are steps, or factors, rounded to float16?" in text
 
 
 def test_a_measure_without_numbers_is_still_told(result: Make, measure: Make) -> None:
