@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import adversary_faults
-import adversary_faults_fourth  # noqa: F401  (adds to ADVERSARY)
+import adversary_faults_fifth  # noqa: F401  (adds to ADVERSARY)
+import adversary_faults_fourth  # noqa: F401  (too)
 import adversary_faults_second  # noqa: F401  (too)
 import adversary_faults_third  # noqa: F401  (too)
 import pytest
