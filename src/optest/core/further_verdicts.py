@@ -18,7 +18,7 @@ from optest.core.expected import expected_of_other_inputs
 from optest.core.outputs import in_order
 from optest.core.phases import REFERENCE, Clock
 from optest.core.subnormals import judged_with_zeros
-from optest.core.worst_operands import with_worst_operands
+from optest.core.worst_operands import with_definition, with_worst_operands
 from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, Verdict
 
 __all__ = ["OTHER_VALUES", "verdict_of_further"]
@@ -70,7 +70,7 @@ def verdict_of_further(
         with Border("the comparison", Reason.INTERNAL):
             found = judge(case, outputs, wanted, numerics=driver.numerics_of(case), every_measure=True, inputs=given)
         found = judged_with_zeros(case, driver, given, outputs, found, clock=clock, interrupted=interrupted)
-        found = with_worst_operands(case, given, found)
+        found = with_definition(case, with_worst_operands(case, given, found))
         if found.status is not Status.PASSED:
             return replace(
                 found,

@@ -1,4 +1,4 @@
-"""What an elementwise operator was given where its result is worst."""
+"""What a wrong result came from: what an elementwise operator was given there, and what the operator is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from optest.spec import Measure, Reason, Status, TestCase, Verdict
 
-__all__ = ["with_worst_operands"]
+__all__ = ["with_definition", "with_worst_operands"]
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +32,28 @@ def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdic
         return verdict
     words = [f"{argument.name} {value}" for argument, value in zip(case.inputs, there, strict=True)]
     return replace(verdict, details={**verdict.details, "operands_there": ", ".join(words)})
+
+
+def with_definition(case: TestCase, verdict: Verdict) -> Verdict:
+    """``verdict`` with the operator's own words, where a number alone does not say why it is right: for the dtype
+    of integers, what has one right answer, and a result or an operand that is no number."""
+    if verdict.status is not Status.FAILED or not case.descriptor.description:
+        return verdict
+    if verdict.reason in _VALUES:
+        worst = next((measure for measure in verdict.measures if measure.mismatched), None)
+        if worst is None or not (_is_exact(worst) or isinstance(worst.worst_expected, str) or _has_nan(verdict)):
+            return verdict
+    elif verdict.reason is not Reason.DTYPE or any(each.spec.dtype.is_inexact for each in case.inputs):
+        return verdict
+    return replace(verdict, details={**verdict.details, "definition": case.descriptor.description})
+
+
+def _is_exact(measure: Measure) -> bool:
+    return measure.rule is not None and measure.rule.name == "exact"
+
+
+def _has_nan(verdict: Verdict) -> bool:
+    return "nan" in str(verdict.details.get("operands_there", "")).replace(",", "").split()
 
 
 def _at(array: Array, measure: Measure) -> str | None:

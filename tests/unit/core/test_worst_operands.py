@@ -72,6 +72,25 @@ def test_numbers_have_the_digits_of_their_dtype(judged: Judge) -> None:
     assert verdict.details["operands_there"] == "input 0.1"
 
 
+def told(verdict: Verdict) -> str:
+    return str(verdict.details.get("definition", ""))
+
+
+def test_the_operator_says_what_it_is_where_a_number_does_not(judged: Judge) -> None:
+    assert "0 for NaN" in told(judged(Device(np.sign), "sign", [1.0, NAN]))
+    assert "Largest element" in told(judged(Device(np.fmax.reduce), "amax", [1.0, NAN]))
+    assert "uint8 for uint8" in told(judged(Device(np.all), "all", [0, 1], dtype="uint8"))
+    assert "give 0" in told(judged(Device(lambda x, y: x + y), "pow", [2, 3], [-1, 2], dtype="int32"))
+
+
+def test_a_number_that_is_off_has_no_definition_beside_it(judged: Judge) -> None:
+    wrong = judged(Device(lambda x: np.exp(x) + np.float32(1)), "exp", [1.0, 2.0])
+    assert wrong.reason is Reason.VALUE
+    assert not told(wrong)
+    assert not told(judged(Device(lambda x: x.astype(np.float64)), "exp", [1.0, 2.0]))
+    assert not told(judged(Device(np.abs), "abs", [1.0, -2.0]))
+
+
 def test_a_pass_is_told_nothing_of(judged: Judge) -> None:
     assert "operands_there" not in judged(Device(np.abs), "abs", [1.0, -2.0]).details
 
