@@ -18,6 +18,7 @@ import torch
 
 from optest.backends.torch_calls.calling import torch_call
 from optest.backends.torch_calls.indices import positions_of
+from optest.backends.torch_calls.other_values import takes_ordered_integers
 from optest.backends.torch_tensors import TORCH_DTYPES
 from optest.capture.values import DECIDED_BY_COUNT
 from optest.plan.model_cases.arguments import literal, value_of
@@ -99,9 +100,11 @@ def _has_lost_elements(before: Shapes, after: Shapes) -> bool:
 
 
 def _counts(entry: Entry) -> bool:
-    """Whether the true elements of a mask have to be as many as another tensor has rows."""
+    """Whether true elements of a mask, or offsets and lengths, have to fit the sizes of other tensors."""
     op = entry["op"].split(".")
     name = op[3] if op[:2] == ["torch", "ops"] else op[-1]
+    if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in _tensors(entry)):
+        return True
     return name in DECIDED_BY_COUNT and any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from optest.backends.torch_calls.other_values import takes_ordered_integers
 from optest.capture.masks import words_of_mask
 from optest.capture.naming import NamedCall, NoCase
 from optest.capture.written_values import shortest, value_text, written
@@ -35,8 +36,15 @@ _HUGE = 1e30
 _NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
 DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
 """Where the number of true elements has to fit another shape."""
-_STRUCTURED = ("cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex")
-"""Where a matrix has to be positive definite, which a drawn one is not."""
+_STRUCTURED = (
+    *("cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex"),
+    *("householder_product", "linalg_householder_product", "orgqr", "ormqr"),
+    *("lu_solve", "linalg_lu_solve", "solve_triangular", "linalg_solve_triangular", "triangular_solve"),
+)
+"""Where a matrix has to be positive definite, or factors of another one, as which a drawn one overflows."""
+
+_COUNTED = "repeat_interleave"
+"""Where integers have to add up to a size that is stated."""
 
 _ASCENDING = {"bucketize": 1, "searchsorted": 0}
 """The argument whose elements have to ascend, so that there is one place for a value."""
@@ -66,7 +74,12 @@ def described(call: NamedCall) -> Described:
     if last in _STRIDED:
         _require_own_elements(*call.args, **call.kwargs)
     made = Described(call.name, [], {}, [])
-    writer = _Writer(made, subscripts=last in ("getitem", "setitem"), is_structured=last in _STRUCTURED)
+    writer = _Writer(
+        made,
+        subscripts=last in ("getitem", "setitem"),
+        is_structured=last in _STRUCTURED,
+        orders=last == _COUNTED or takes_ordered_integers(call.name),
+    )
     for index, value in enumerate(call.args):
         writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
         writer.hides = last == _ATTENTION and index == 3
@@ -120,6 +133,9 @@ class _Writer:
     made: Described
     subscripts: bool
     is_structured: bool
+    orders: bool
+    """Whether integers are offsets or lengths, of which drawn ones would be illegal."""
+
     is_decided_by_count: bool = False
     is_ascending: bool = False
     hides: bool = False
@@ -149,7 +165,7 @@ class _Writer:
         if offset:
             found["storage_offset"] = offset
         try:
-            if self.is_structured or self.is_ascending:
+            if self.is_structured or self.is_ascending or (self.orders and _is_order(tensor)):
                 return {**found, **_whole(tensor.detach())}
             fill, note = _fill(tensor.detach(), must_fit=self.is_decided_by_count, hides=self.hides)
         except (RuntimeError, NotImplementedError, TypeError):
@@ -172,9 +188,19 @@ def _fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[st
     return _floats(tensor)
 
 
+def _is_order(tensor: torch.Tensor) -> bool:
+    """Whether integers may be offsets or lengths: they are few, or ascend or descend."""
+    if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex() or tensor.device.type == "meta":
+        return False
+    if MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
+        return True
+    steps = tensor.detach().flatten().to(torch.int64).diff()
+    return tensor.numel() > _MOST_DECIDING and bool((steps >= 0).all() or (steps <= 0).all())
+
+
 def _whole(tensor: torch.Tensor) -> dict[str, Any]:
     if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
-        raise NoCase("take a matrix that no drawn one can stand for, too large to be written")
+        raise NoCase("take a matrix or offsets that no drawn one can stand for, too large to be written")
     return _data(tensor)
 
 

@@ -160,3 +160,16 @@ def test_a_layout_whose_elements_share_a_place_is_tried_too(kind: str, more: dic
     repeated = {"tensor": {"shape": [2, 3], "dtype": kind, "stride": [0, 1], **more}}
     entry, became = shrunk({"op": "torch.add", "inputs": [repeated, T(64, 2, 3)]}, 8)
     assert (entry["inputs"], became) == ([repeated, T(8, 2, 3)], {64: 8})
+
+
+def test_a_call_of_offsets_keeps_its_sizes() -> None:
+    offsets = {"shape": [20], "dtype": "int64", "init": "data", "init_args": list(range(0, 40, 2))}
+    entry = {
+        "op": "torch.nn.functional.embedding_bag",
+        "inputs": [
+            {"tensor": {"shape": [40], "dtype": "int64", "init": "randint", "init_args": {"low": 0, "high": 64}}},
+            {"tensor": {"shape": [64, 64], "dtype": "float32", "init": "randn"}},
+            {"tensor": offsets},
+        ],
+    }
+    assert shrunk(entry, 16)[0] == entry

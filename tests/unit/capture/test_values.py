@@ -201,6 +201,37 @@ LARGE = torch.eye(65)
 
 
 @pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("embedding_bag", lambda: torch.nn.functional.embedding_bag(OFFSETS * 0, torch.rand(2, 3), OFFSETS // 3)),
+        ("segment_reduce", lambda: torch.segment_reduce(torch.rand(300, 2), "sum", offsets=OFFSETS)),
+        ("repeat_interleave", lambda: torch.repeat_interleave(torch.rand(101), OFFSETS // 100, output_size=102)),
+        ("_pack_padded_sequence",
+         lambda: torch.nn.utils.rnn.pack_padded_sequence(torch.rand(301, 101, 1), OFFSETS.flip(0) + 1)),
+        ("_grouped_mm", lambda: torch.ops.aten._grouped_mm(torch.rand(300, 4), torch.rand(101, 4, 4), OFFSETS.int())),
+    ],
+)  # fmt: skip
+def test_offsets_lengths_and_counts_are_the_models_own(name: str, function: Callable[[], object]) -> None:
+    """Drawn ones are illegal, or leave rows that nobody writes."""
+    (entry,) = [each for each in entries_of(function) if name in each["op"]]
+    given = [*entry["inputs"], *entry.get("kwmap", {}).values()]
+    tensors = [each["tensor"] for each in given if isinstance(each, dict) and "tensor" in each]
+    assert {each["init"] for each in tensors if "int" in each["dtype"]} == {"data"}
+
+
+OFFSETS = torch.arange(0, 303, 3)
+
+
+def test_offsets_too_many_to_be_written_are_left_out_and_other_integers_drawn() -> None:
+    many, rows, first = torch.arange(5000), torch.rand(7, 3), torch.tensor([0])
+    recorder = recorded(lambda: torch.nn.functional.embedding_bag(many * 0, rows, many))
+    assert any("offsets that no drawn one can stand for" in reason for _, reason in recorder.left_out)
+    positions = many % 7
+    drawn = entry_of(lambda: torch.nn.functional.embedding_bag(positions, rows, first))
+    assert drawn["inputs"][0]["tensor"]["init"] == "randint"
+
+
+@pytest.mark.parametrize(
     ("function", "why"),
     [
         (lambda: torch.rand(2, 2).to_sparse().abs(), "not dense"),

@@ -40,17 +40,22 @@ def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValu
         return None
     if tensor.is_floating_point() or tensor.is_complex():
         return OtherValues(f"half the values of input{index}", _halve)
-    if any(word in call.call.function for word in _ORDERED):
+    if takes_ordered_integers(call.call.function):
         return None
     return OtherValues(f"the elements of input{index} in the reverse order", _reverse)
 
 
 _ORDERED = (
     *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "grouped_mm", "gru", "jagged", "ldl", "linalg_lu"),
-    *("lstm", "lu_solve", "lu_unpack", "nested", "packed", "rnn", "searchsorted", "segment_reduce", "sparse"),
-    *("tensor_split", "varlen"),
+    *("lstm", "lu_solve", "lu_unpack", "nested", "pack_padded", "packed", "rnn", "searchsorted", "segment_reduce"),
+    *("sparse", "tensor_split", "varlen"),
 )
 """Calls, by a part of their names, of integers that have to stay in their order: offsets, lengths, pivots, edges."""
+
+
+def takes_ordered_integers(function: str) -> bool:
+    """Whether integers that a function of this name takes are legal in their own order alone."""
+    return any(word in function for word in _ORDERED)
 
 
 def _halve(tensor: torch.Tensor) -> None:
