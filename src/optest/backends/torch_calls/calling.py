@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from optest.backends.torch_calls.binding import CannotBind, named_arguments
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.names import constant, find
+from optest.backends.torch_calls.stand_ins import in_float64
 from optest.backends.torch_calls.written import written_beside, written_results
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
@@ -60,7 +61,8 @@ class TorchCall:
         Devices in the call are ``device``, save the CPU; ``dtypes`` are put in the place of others.
         """
         args, kwargs = self.call.mapped(lambda value: _live(value, tensors, device, dtypes or {}))
-        function, changed = self.function, [tensors[index] for index in self.mutates]
+        function = in_float64(self.call.function, self.function) if dtypes else self.function
+        changed = [tensors[index] for index in self.mutates]
 
         def make() -> list[Any]:
             return [*leaves_of(function(*args, **kwargs)), *changed]

@@ -60,7 +60,7 @@ new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
 _CONTRACTION = """
 addbmm addmm addmv addr baddbmm
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
-convolution_backward dot einsum inner linear matmul mm mv tensordot vdot
+convolution_backward dot einsum _grouped_mm grouped_mm inner linear matmul mm mv tensordot vdot
 """
 _NOT_IN_PLACE = ("and_", "or_", "not_")
 """Operators of Python whose underscore keeps them apart from keywords."""

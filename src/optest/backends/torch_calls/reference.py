@@ -20,6 +20,7 @@ from optest.backends.torch_calls.multiples import with_power_of_factors
 from optest.backends.torch_calls.names import NoSuchCallable
 from optest.backends.torch_calls.refusals import is_a_lack
 from optest.backends.torch_calls.scalars import with_rounded_scalars
+from optest.backends.torch_calls.stand_ins import is_grouped
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
@@ -179,7 +180,9 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         (absolute, squared), operands = ([each] for each in blocks), [to_read(array) for array in inputs]
     else:
         operands = [_magnitude(each) for each in widened(inputs)]
-        squares = [each.square() for each in operands]  # before a call in place adds into the operands
+        # before a call in place adds into the operands; ends of groups are no operands
+        keeps = is_grouped(call.call.function)
+        squares = [each if keeps and not each.is_floating_point() else each.square() for each in operands]
         absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
         squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
     counts = _counts(call, operands, len(absolute)) if any(each.numel() for each in absolute) else [0] * len(absolute)
@@ -212,6 +215,8 @@ def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> l
 
 def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | None:
     name = call.call.function.rpartition(".")[2].rstrip("_")
+    if is_grouped(call.call.function):
+        return int(tensors[call.call.tensors()[0]].shape[-1])
     if name in _PRODUCTS_ADDED and len(call.call.args) == 3:
         return int(tensors[call.call.tensors()[1]].shape[-1]) + 1
     if name in _PRODUCTS and tensors[0].dim():
