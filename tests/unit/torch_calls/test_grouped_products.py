@@ -74,3 +74,8 @@ def test_each_way_to_group_passes_against_itself_backward_too(shapes: Any, ends:
 def test_rows_of_no_group_have_no_right_answer(ends: list[int], reason: Reason) -> None:
     asked = case("torch._grouped_mm(input0, input1, input2)", A, B, tensor(3, "int32", "data", values=ends))
     assert judged(asked, TorchBackend()).reason is reason
+
+
+def test_a_bias_which_torch_refuses_has_no_right_answer() -> None:
+    asked = case("torch._grouped_mm(input0, input1, input2, input3)", A, B, ENDS, tensor((3, 16)))
+    assert judged(asked, TorchBackend()).reason in {Reason.UNSUPPORTED, Reason.REFERENCE_FAILED}

@@ -12,6 +12,8 @@ from optest.spec import Fault, Reason
 
 __all__ = ["in_float64", "is_grouped"]
 
+_NAMES = {"self": "one", "input": "one", "mat_a": "one", "mat2": "other", "mat_b": "other"}
+
 
 def in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """What computes ``function`` of that name in float64: itself, where torch has it there."""
@@ -23,17 +25,18 @@ def is_grouped(name: str) -> bool:
     return any(part in ("grouped_mm", "_grouped_mm") for part in name.split("."))
 
 
-def _grouped_mm(*args: torch.Tensor, offs: torch.Tensor | None = None, **named: Any) -> torch.Tensor:
+def _grouped_mm(*args: Any, **named: Any) -> torch.Tensor:
     """The product of each group; ``offs`` are the ends of groups in the dimension that the operands have no groups for.
 
     Raises:
-        Fault: BAD_CASE where they do not ascend, UNSUPPORTED where elements of the result belong to no group, into
-            which torch writes nothing.
+        Fault: BAD_CASE where they do not ascend, UNSUPPORTED for a bias, and where elements of the result belong to no
+            group, into which torch writes nothing.
     """
-    if len(args) > 2:
-        args, offs = args[:2], args[2]
-    given = [*args, *(named[name] for name in ("self", "input", "mat_a", "mat2", "mat_b") if name in named)]
-    one, other = given
+    named = {_NAMES.get(name, name): value for name, value in named.items()}
+    given = dict(zip(("one", "other", "offs", "bias"), args, strict=False)) | named
+    one, other, offs = given["one"], given["other"], given.get("offs")
+    if given.get("bias") is not None:
+        raise Fault(Reason.UNSUPPORTED, "the product of groups is known here without a bias alone")
     if offs is None:
         return one @ other
     groups = list(pairwise([0, *offs.tolist()]))
