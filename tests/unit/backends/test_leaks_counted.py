@@ -27,6 +27,16 @@ from optest.spec import Fault, Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
 
+
+@pytest.fixture(scope="module", autouse=True)
+def objects_of_other_tests_are_frozen() -> Iterator[None]:
+    """As those of a worker are before its first case: the collector, which comes before each count, walks over them."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 process = ctypes.PyDLL(None)
 process.malloc.argtypes, process.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
 process.free.argtypes, process.free.restype = (ctypes.c_void_p,), None
