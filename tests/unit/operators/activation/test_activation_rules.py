@@ -77,7 +77,7 @@ def test_torch_stays_inside(operator: str, attributes: dict[str, Any], name: str
     torch_stays_inside(operator, attributes, name, range(2), (1, 17, 4096))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 @pytest.mark.parametrize("name", FLOATS)
 @pytest.mark.parametrize(("operator", "attributes"), CALLS, ids=str)

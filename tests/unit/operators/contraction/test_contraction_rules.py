@@ -81,10 +81,10 @@ def test_torch_stays_inside(label: str, width: int, name: str) -> None:
         assert asked(label, width, name, fill, seed=width).is_answered(kernel), fill
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("width", [*WIDTHS[:2], pytest.param(WIDTHS[2], marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("label", CALLS)
 def test_torch_stays_inside_for_a_hundred_seeds(label: str, width: int, name: str) -> None:
     kernel = torch_kernel(CALLS[label][0])

@@ -97,7 +97,7 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
     torch_stays_inside(operator, name, range(2), (1, 17, 4096))
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 @pytest.mark.parametrize(("operator", "name"), list(pairs()))
 def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> None:

@@ -175,7 +175,7 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
             check_torch(operator, name, width, seeds=2)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("operator", NAMES)

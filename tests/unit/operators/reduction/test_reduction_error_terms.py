@@ -156,7 +156,7 @@ def test_torch_stays_inside(operator: str, name: str) -> None:
         check_torch(operator, name, width, seeds=3)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @pytest.mark.torch
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("operator", ["sum", "mean", "var", "norm", "logsumexp", "cumsum", "prod", "dot"])
