@@ -1,6 +1,7 @@
 """The journal of a run: JSON lines, appended by one writer, readable whatever happened to the writer.
 
-A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "info"|"result"|"summary": …}``. A torn last line
+A line is ``{"type": "start"|"result"|"end", "schema_version": 1, "info"|"result"|"summary": …, "crc32": …}``, where
+``crc32`` is the CRC-32 of all bytes of the line before its comma. Journals of an older optest lack it. A torn last line
 (the writer was killed, the disk was full) is tolerated and cut off before the next one; a garbled line before the
 last is not, because then something else has written here.
 """
@@ -10,12 +11,14 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -124,7 +127,7 @@ class JournalWriter:
         """The line, in memory that is used again."""
         line = self._line
         codec.encode_after(_PREFIX[kind], noun, line)
-        line += b"}\n"
+        line += b',"crc32":%d}\n' % zlib.crc32(line)
         return line
 
     def _write(self, line: bytearray) -> None:
@@ -247,17 +250,19 @@ def _read(path: Path, data: bytes) -> Journal:
     summary: RunSummary | None = None
     results: list[CaseResult] = []
     starts = 0
+    has_checksums: bool | None = None
     for number, line in enumerate(lines, 1):
         try:
-            found = _parse(line, f"{path}:{number}")
+            found, has_checksum = _parse(line, f"{path}:{number}")
+            if isinstance(found, RunInfo) or has_checksums is None:
+                has_checksums = has_checksum  # a newer optest may have resumed the run of one that wrote none
+            elif has_checksum is not has_checksums:
+                raise ValueError(f"it has {'a' if has_checksum else 'no'} checksum, unlike the lines before it")
         except (msgspec.DecodeError, ValueError) as error:
             if number == len(lines) and not torn:
                 torn = True
                 break
-            raise UsageError(
-                f"journal line is garbled: {error}\n  at {path}:{number}\n"
-                "  a journal has one writer and is never edited; the lines before this one are intact"
-            ) from None
+            raise UsageError(_garbled(path, number, error)) from None
         if isinstance(found, CaseResult):
             results.append(found)
         elif isinstance(found, RunInfo):
@@ -267,7 +272,22 @@ def _read(path: Path, data: bytes) -> Journal:
     return Journal(info=info, results=tuple(results), summary=summary, starts=starts, torn=torn)
 
 
-def _parse(line: bytes, where: str) -> RunInfo | CaseResult | RunSummary:
+def _garbled(path: Path, number: int, error: Exception) -> str:
+    return (
+        f"journal line is garbled: {error}\n  at {path}:{number}\n"
+        "  a journal has one writer and is never edited; the lines before this one are intact:\n"
+        f"  keep these alone (head -n {number - 1}) and go on with --resume, or run again"
+    )
+
+
+_CHECKSUM = re.compile(rb',"crc32":(\d{1,10})\}$')
+
+
+def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, bool]:
+    """What a line holds, and whether it has a checksum."""
+    checksum = _CHECKSUM.search(line, max(0, len(line) - 24))
+    if checksum is not None and zlib.crc32(memoryview(line)[: checksum.start()]) != int(checksum[1]):
+        raise ValueError("its bytes are not those that were written, by their checksum")
     head = _LINE.decode(line)
     if head.schema_version > SCHEMA_VERSION:
         raise UsageError(
@@ -280,7 +300,7 @@ def _parse(line: bytes, where: str) -> RunInfo | CaseResult | RunSummary:
     if not body:
         raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
     found: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
-    return found
+    return found, checksum is not None
 
 
 def _is_readable(line: bytes) -> bool:
@@ -291,19 +311,25 @@ def _is_readable(line: bytes) -> bool:
     return True
 
 
+_Crc32 = Annotated[int, msgspec.Meta(ge=0, lt=2**32)]
+
+
 class _Start(msgspec.Struct, tag="start", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     info: RunInfo
+    crc32: _Crc32 = 0
 
 
 class _Result(msgspec.Struct, tag="result", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     result: CaseResult
+    crc32: _Crc32 = 0
 
 
 class _End(msgspec.Struct, tag="end", tag_field="type", forbid_unknown_fields=True):
     schema_version: int
     summary: RunSummary
+    crc32: _Crc32 = 0
 
 
 def journal_schema() -> dict[str, Any]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,17 @@ def write(path: Path) -> bytes:
             writer.result(result)
         writer.end(SUMMARY)
     return path.read_bytes()
+
+
+def without_checksums(data: bytes) -> bytes:
+    """As an older optest wrote it."""
+    return re.sub(rb',"crc32":\d+\}\n', b"}\n", data)
+
+
+def summed(data: bytes) -> bytes:
+    """The lines with the checksums of what they hold now."""
+    bodies = [line[:-1] for line in without_checksums(data).splitlines()]
+    return b"".join(b'%s,"crc32":%d}\n' % (body, zlib.crc32(body)) for body in bodies)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -121,7 +134,7 @@ def test_a_garbled_line_before_the_last_is_an_error_with_its_number(garbled: byt
 
 def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    path.write_bytes(write(path).replace(b'"schema_version":1', b'"schema_version":2'))
+    path.write_bytes(summed(write(path).replace(b'"schema_version":1', b'"schema_version":2')))
     with pytest.raises(UsageError, match="schema_version 2, but should have 1 or less"):
         read_journal(path)
     with pytest.raises(UsageError, match="schema_version 2"):
@@ -131,8 +144,45 @@ def test_a_newer_journal_is_refused(tmp_path: Path) -> None:
 
 def test_fields_of_a_later_version_of_the_same_schema_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    path.write_bytes(write(path).replace(b'"key":"k1:0"', b'"key":"k1:0","news":[1]'))
+    path.write_bytes(summed(write(path).replace(b'"key":"k1:0"', b'"key":"k1:0","news":[1]')))
     assert read_journal(path).results == RESULTS
+
+
+def test_a_journal_without_checksums_is_read_and_resumed(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(without_checksums(write(path)))
+    assert read_journal(path) == Journal(info=INFO, results=RESULTS, summary=SUMMARY, starts=1)
+    with JournalWriter(path) as writer:
+        writer.start(INFO)
+        writer.result(a_result("after"))
+    assert read_journal(path).results == (*RESULTS, a_result("after"))
+
+
+@given(data=st.data())
+@settings(max_examples=400, deadline=None)
+def test_corrupt_bytes_never_change_a_result(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("corrupt") / "j"
+    whole = write(path)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    length = data.draw(st.integers(1, 64))
+    replaced = data.draw(st.sampled_from(["flip", "byte", "delete", "repeat", "noise"]))
+    piece = whole[at : at + length]
+    changed = {
+        "flip": bytes([whole[at] ^ 1 << data.draw(st.integers(0, 7))]) + piece[1:],
+        "byte": data.draw(st.binary(min_size=1, max_size=1)) + piece[1:],
+        "delete": b"",
+        "repeat": piece + piece,
+        "noise": data.draw(st.binary(min_size=length, max_size=length)),
+    }[replaced]
+    path.write_bytes(whole[:at] + changed + whole[at + length :])
+    try:
+        found = read_journal(path)
+    except UsageError:
+        return
+    assert found.info in (INFO, None)
+    assert found.results == RESULTS[: len(found.results)]
+    assert len(found.results) == len(RESULTS) or found.torn
+    assert found.summary in (SUMMARY, None)
 
 
 def test_a_resumed_run_has_not_ended_until_it_ends_again(tmp_path: Path) -> None:
