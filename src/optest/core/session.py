@@ -7,8 +7,9 @@ import queue
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -33,6 +34,9 @@ Turn: TypeAlias = tuple[Execution, Sequence[Execution]]
 
 _LOOKED_AHEAD = 16
 """Executions that a worker is asked for before it has answered."""
+
+_SHARE = 4
+"""A lane looks ahead by at most this part of its fair share of what remains."""
 
 _MOST_TOGETHER = 64
 _MOST_SHARED = 8.0
@@ -166,6 +170,10 @@ class Interruption:
             yield
         finally:
             self._is_put_off = False
+
+
+_Outcome: TypeAlias = tuple[Execution, runner.Execution, int]
+"""An execution, what came of it, and the number of attempts."""
 
 
 class _Group(NamedTuple):
@@ -355,38 +363,58 @@ class Session:
         return why_not_run(execution.first, self.driver)
 
     def _run_side_by_side(self, remaining: Sequence[Execution]) -> None:
-        """One lane for each job; a lane has one execution at a time, and results come as they finish."""
-        lanes: queue.SimpleQueue[Executor] = queue.SimpleQueue()
+        """One lane for each job, which takes from what remains; results come as they finish."""
+        rest = deque(remaining)
+        outcomes: queue.SimpleQueue[_Outcome | Future[None]] = queue.SimpleQueue()
         executors = [self.make_executor(lane) for lane in range(self.policy.jobs)]
-        for executor in executors:
-            lanes.put(executor)
-
-        asking = threading.Lock()
-
-        def run(execution: Execution) -> tuple[Execution, runner.Execution, int]:
-            executor = lanes.get()
-            try:
-                with asking:  # a driver is asked by one thread at a time
-                    refusal = self._refusal(execution)
-                return (execution, *self._run_one(execution, executor, refusal))
-            finally:
-                lanes.put(executor)
-
+        taking = threading.Lock()
         pool = ThreadPoolExecutor(max_workers=self.policy.jobs, thread_name_prefix="optest")
-        futures: list[Future[tuple[Execution, runner.Execution, int]]] = []
+        lanes = len(executors)
         try:
-            futures.extend(pool.submit(run, execution) for execution in remaining)
-            for future in as_completed(futures):
-                self._report(*future.result())
+            for executor in executors:
+                pool.submit(self._run_lane, executor, rest, taking, outcomes).add_done_callback(outcomes.put)
+            while lanes:
+                outcome = outcomes.get()
+                if isinstance(outcome, Future):
+                    outcome.result()  # raises what ended the lane
+                    lanes -= 1
+                    continue
+                self._report(*outcome)
                 if self._is_over():
                     return
         finally:
             with self.interruption.put_off():
-                for future in futures:
-                    future.cancel()
+                rest.clear()
                 for executor in executors:
                     executor.close()
                 pool.shutdown(wait=True)
+
+    def _run_lane(
+        self,
+        executor: Executor,
+        rest: deque[Execution],
+        taking: threading.Lock,
+        outcomes: queue.SimpleQueue[_Outcome | Future[None]],
+    ) -> None:
+        """Run executions until none remains; the lane's worker goes on with the next ones of the lane meanwhile.
+
+        A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
+        executions at the end do not queue up behind one worker while another is idle.
+        """
+        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        taken: deque[tuple[Execution, Verdict | None]] = deque()
+        while True:
+            with taking:  # a driver is asked by one thread at a time
+                depth = min(_LOOKED_AHEAD, len(rest) // (_SHARE * self.policy.jobs)) if looks_ahead else 0
+                while rest and len(taken) <= depth:
+                    execution = rest.popleft()
+                    taken.append((execution, self._refusal(execution)))
+            if not taken:
+                return
+            execution, refusal = taken.popleft()
+            once = takewhile(lambda each: self._is_tried_once(each[0]), taken)
+            following = [each.cases for each, refused in once if refused is None]
+            outcomes.put((execution, *self._run_one(execution, executor, refusal, following)))
 
     def _run_one(
         self,

@@ -6,7 +6,6 @@ Its text has one line for each case; it is what ``optest check --write`` writes,
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -103,23 +102,21 @@ def _entry(descriptor: OperatorDescriptor, sample: Sample) -> dict[str, Any]:
 
 def document_of(entries: Sequence[Mapping[str, Any]], name: str) -> PlanDocument:
     """The plan that holds these cases; the text is read only if something is wrong with it."""
-    raw = _text(entries).encode()
     data = {"version": 1, "cases": entries}
     try:
         document = PlanDocument.model_validate(data)
     except ValidationError:
-        return parse_plan(raw, name)
+        return parse_plan(_text(entries).encode(), name)
     lines = range(_FIRST_LINE, _FIRST_LINE + len(entries))
     document._source = Source(
         file=name,
-        raw=raw,
+        raw=lambda: _text(entries).encode(),
         data=data,
         root=None,
         faults={},
         case_lines=list(lines),
         case_key_lines=[dict.fromkeys(entry, line) for entry, line in zip(entries, lines, strict=True)],
     )
-    document._sha256 = hashlib.sha256(raw).hexdigest()
     return document
 
 

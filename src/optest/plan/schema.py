@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -66,7 +65,6 @@ class PlanDocument(BaseModel):
     cases: list[CaseEntry] = Field(description="The cases, in the order in which they run.")
 
     _source: Source = PrivateAttr()
-    _sha256: str = PrivateAttr()
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
@@ -90,11 +88,6 @@ class PlanDocument(BaseModel):
     def source(self) -> Source:
         """The file's nodes, for whoever has to name a line."""
         return self._source
-
-    @property
-    def sha256(self) -> str:
-        """Of the file's bytes: a resumed run needs the same plan."""
-        return self._sha256
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -260,7 +253,6 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
         source.settle()
     document._source = source
     document._is_model_file = is_model
-    document._sha256 = hashlib.sha256(raw).hexdigest()
     document._problems = tuple(dict.fromkeys(found.values()))
     document._notes = notes
     document._places = places

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -90,7 +90,8 @@ class Source:
     """
 
     file: str
-    raw: bytes
+    raw: Callable[[], bytes]
+    """The text, made only when a line is asked for where nobody wrote a file."""
     data: dict[str, Any]
     root: Node | None
     faults: dict[Path, Problem]
@@ -123,7 +124,7 @@ class Source:
 
     def _find(self, path: Path) -> tuple[int, Node, bool]:
         if self.root is None:
-            self.root = compose(self.raw, self.file)
+            self.root = compose(self.raw(), self.file)
         assert self.root is not None
         node = self.root
         line = node.start_mark.line + 1
@@ -183,7 +184,7 @@ def parse_source(raw: bytes, file: str) -> Source:
         _check_aliases(root, file)
     data, suspicious = _plain_data(root)
     faults = dict(_faults(root, file)) if suspicious else {}
-    return Source(file=file, raw=raw, data=data, root=root, faults=faults)
+    return Source(file=file, raw=lambda: raw, data=data, root=root, faults=faults)
 
 
 def load_value(text: str) -> Any:
