@@ -7,7 +7,6 @@ those of NumPy in single precision, formulas as kernels have them. float64 input
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,9 +40,6 @@ class SingleBackend(BackendDriver):
         if not all(floats) or len(set(case.dtypes)) > 1:
             return "floats of one dtype alone"
         return None
-
-    def expectations(self) -> str | None:
-        return str(Path(__file__).with_name("single_expectations.yaml"))
 
     def run(self, case: TestCase, inputs: Sequence[Array]) -> Sequence[Array]:
         real = np.float64 if case.dtypes[0].bits == 64 else np.float32

@@ -37,7 +37,7 @@ def verdict_of(operator: str, inputs: Sequence[Array | None], outputs: Sequence[
     case = case_of(operator, inputs, attributes)
     given = [each for each in inputs if each is not None]
     expected, _ = expected_outputs([case], given, None, NumpyBackend())
-    return judge(case, outputs, expected, numerics=Numerics(), inputs=given)
+    return judge(case, outputs, expected, numerics=Numerics(processor="cpu"), inputs=given)
 
 
 def measured(operator: str, inputs: Sequence[Array | None], values: Any, **attributes: Any) -> tuple[bool, Measure]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, ClassVar
 
 from optest.backends.further import FurtherAnswer
@@ -38,6 +39,7 @@ __all__ = [
     "Script",
     "ScriptInput",
     "backend_manager",
+    "declared_numerics",
 ]
 
 
@@ -362,12 +364,25 @@ def _require_sound(driver: object) -> None:
         raise UsageError(f"backend {driver.name} has neither `run` nor `run_into`")
 
 
+def declared_numerics(driver: BackendDriver, case: TestCase) -> Numerics:
+    """What ``driver`` declares of the arithmetic that answers ``case``, its processor by its kind if it states none."""
+    stated = driver.numerics_of(case)
+    return stated if stated.processor is not None else _with_processor(stated, driver.kind == "cpu")
+
+
+@cache
+def _with_processor(stated: Numerics, is_cpu: bool) -> Numerics:
+    """The same object for the same declaration, since laws are remembered for it."""
+    return replace(stated, processor="cpu" if is_cpu else "accelerator")
+
+
 _FLOATS = tuple(entry.name for entry in DTYPES if entry.is_float)
 _CHOICES: dict[str, tuple[str | bool | None, ...]] = {
     "operands": ("float32", "tf32", "bfloat16", "float16"),
     "accumulator": (None, *_FLOATS),
     "denormals": ("preserve", "flush"),
-    "overflow": ("any", "infinity"),
+    "overflow": ("infinity", "saturate"),
+    "processor": (None, "cpu", "accelerator"),
     "accumulator_truncates": (False, True),
     "direct": (False, True),
     "invariant": (False, True),

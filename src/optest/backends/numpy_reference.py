@@ -27,7 +27,7 @@ class NumpyBackend(BackendDriver):
     kind = "cpu"
     isolated = False
     is_reference = True
-    numerics = Numerics(accumulator="float64", overflow="infinity")
+    numerics = Numerics(accumulator="float64")
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         """Return one array for each output, rounded to the dtype that is declared or follows from the inputs.

@@ -98,10 +98,9 @@ class TorchBackend(BackendDriver):
     def numerics(self) -> Numerics:  # type: ignore[override]
         """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32.
 
-        A CPU overflows to infinity; of a device that is not known.
+        Devices of vendors' modules may stop at the largest finite value, as Ascend's do in one of their modes.
         """
-        overflow = "infinity" if self._device.type == "cpu" else "any"
-        return _numerics(_operand_precision(self._device.type), overflow)
+        return _numerics(_operand_precision(self._device.type), self._device.type)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
         self._asked = None
@@ -396,8 +395,9 @@ def _described(kind: str, index: int) -> str:
 
 
 @cache
-def _numerics(operands: str, overflow: str) -> Numerics:
-    return Numerics(operands=operands, overflow=overflow)
+def _numerics(operands: str, device: str) -> Numerics:
+    overflow = "infinity" if device in _OWN_DEVICES else "saturate"
+    return Numerics(operands=operands, overflow=overflow, processor="cpu" if device == "cpu" else "accelerator")
 
 
 def _operand_precision(kind: str) -> str:

@@ -156,27 +156,35 @@ def arithmetic_of(inputs: Sequence[DType], output: DType, numerics: Numerics, *,
     return max((declared, *operands), key=lambda entry: entry.precision)
 
 
-def ulp_law(rule: Rule, output: DType, arithmetic: DType, *, budgeted: bool) -> Law:
+def ulp_law(rule: Rule, output: DType, arithmetic: DType, processor: str | None, *, budgeted: bool) -> Law:
     """``ulp`` rule: a ceiling in units of the arithmetic's last place, plus the final rounding of a narrower output.
 
     A float64 result gets one unit more, because the reference is float64 too and may itself be off by one.
     """
     wide = output.precision >= arithmetic.precision
     double = output.precision >= _FLOAT64.precision
-    budget = " + u·(largest intermediate)" if budgeted else ""
+    budget = " + u·(budget of the operator)" if budgeted else ""
     final = "" if wide else " + ½ulp, rms <= 1.25 x that of correct rounding"
     slack = " + 1 (the reference is float64 too)" if double else ""
+    ceiling = rule.ceiling(processor)
+    units = f"{ceiling:g}{slack} ulp of {arithmetic}{_other_ceiling(rule, processor)}"
     return Law(
-        text=f"{arithmetic} arithmetic: |err| <= {rule.ulp:g}{slack} ulp of {arithmetic}{budget}{final}"
-        + (f" ({rule.source})" if rule.source else ""),
+        text=f"{arithmetic} arithmetic: |err| <= {units}{budget}{final}" + (f" ({rule.source})" if rule.source else ""),
         output=output,
         arithmetic=arithmetic,
-        ulps=rule.ulp + (1.0 if double else 0.0),
+        ulps=ceiling + (1.0 if double else 0.0),
         per_term=arithmetic.unit_roundoff * (2.0 if double else 1.0) if budgeted else 0.0,
         final=0.0 if wide else 0.5,
         narrow=not wide,
         statistic=Statistic.NONE if wide else Statistic.ROUNDING,
     )
+
+
+def _other_ceiling(rule: Rule, processor: str | None) -> str:
+    """Which of an operator's two ceilings is used, beside the other one; nothing for an operator with one."""
+    if rule.cpu_ulp is None:
+        return ""
+    return f" on a CPU ({rule.ulp:g} elsewhere)" if processor == "cpu" else f" ({rule.cpu_ulp:g} on a CPU)"
 
 
 def accumulate_law(

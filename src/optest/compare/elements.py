@@ -99,7 +99,7 @@ class Ends(NamedTuple):
     """
 
     flush: bool = False
-    saturate: bool = True
+    saturate: bool = False
 
 
 def judge_of(
@@ -308,20 +308,21 @@ def _floats(
 def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType, saturate: bool) -> Array:
     """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value.
 
-    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate.
+    Beyond the overflow by more than the bound, that value is right only of a backend that may saturate. A dtype without
+    infinity has NaN in its place.
     """
     both_nan = np.isnan(actual) & np.isnan(reference)
     top = np.copysign(dtype.max_finite, reference)
     beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
+    at_top = actual == top
+    if not saturate:
+        at_top &= np.abs(reference) - bound < overflow_threshold(dtype)
     if dtype.has_infinity:
         same_infinity = np.isinf(reference) & (actual == reference)
-        at_top = (
-            actual == top if saturate else (actual == top) & (np.abs(reference) - bound < overflow_threshold(dtype))
-        )
         overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | at_top)
         return np.asarray(both_nan | same_infinity | overflowed)
     beyond |= np.isinf(reference)
-    return np.asarray(both_nan | (beyond & (np.isnan(actual) | (actual == top))))
+    return np.asarray(both_nan | (beyond & (np.isnan(actual) | at_top)))
 
 
 def _complex_right_by_class(

@@ -466,7 +466,8 @@ def _make_law(
     arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=sums)
     names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
     if rule.kind is RuleClass.ULP:
-        law = ulp_law(rule, expected.dtype, arithmetic, budgeted=isinstance(terms, ErrorBudget))
+        budgeted = isinstance(terms, ErrorBudget)
+        law = ulp_law(rule, expected.dtype, arithmetic, numerics.processor, budgeted=budgeted)
         told = rule.formula and _tells_alternatives(case.descriptor)
         return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if told else law
     if rule.kind is RuleClass.ACCUMULATE:

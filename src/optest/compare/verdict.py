@@ -256,7 +256,7 @@ def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> tuple
 def _judge_values(
     actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
 ) -> tuple[Measure, _Finding | None]:
-    ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "any")
+    ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
     if actual.size <= SMALL and not wanted.dtype.is_complex and not ends.flush:
         measure = measure_small(actual, reference, wanted, allowance, with_sides=every_measure)
         if measure is not None:

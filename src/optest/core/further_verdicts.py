@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends import BackendDriver, FurtherAnswer, declared_numerics
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.answers import Answer, further_answers
@@ -68,7 +68,9 @@ def verdict_of_further(
             wanted = known
         outputs = in_order(case, other.outputs)
         with Border("the comparison", Reason.INTERNAL):
-            found = judge(case, outputs, wanted, numerics=driver.numerics_of(case), every_measure=True, inputs=given)
+            found = judge(
+                case, outputs, wanted, numerics=declared_numerics(driver, case), every_measure=True, inputs=given
+            )
         found = judged_with_zeros(case, driver, given, outputs, found, clock=clock, interrupted=interrupted)
         found = with_definition(case, with_worst_operands(case, given, found))
         if found.status is not Status.PASSED:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, backend_manager
+from optest.backends import BackendDriver, backend_manager, declared_numerics
 from optest.compare import Expected
 from optest.compare.together import Question, judged_together
 from optest.core.answers import Answer, answer_of, further_answers
@@ -197,7 +197,7 @@ class _Run:
         case = cases[0]
         if case.expects_error is not None:
             return None
-        numerics = self._driver.numerics_of(case)
+        numerics = declared_numerics(self._driver, case)
         return Question(case, answer.outputs, expected, numerics, self._inputs, answer.checks)
 
     def judged(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, declared_numerics
 from optest.compare.verdict import judge
 from optest.core.border import Border
 from optest.core.expected import expected_of_other_inputs
@@ -54,7 +54,7 @@ def judged_with_zeros(
         expected = expected_of_other_inputs(case, zeroed, driver, interrupted)
     if isinstance(expected, str):
         return verdict
-    numerics = driver.numerics_of(case)
+    numerics = declared_numerics(driver, case)
     flushing = replace(numerics, denormals="flush")
     with Border("the comparison", Reason.INTERNAL):
         found = judge(case, answered, expected, numerics=flushing, inputs=zeroed, checks=verdict.checks)

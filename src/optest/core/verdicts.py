@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver
+from optest.backends import BackendDriver, declared_numerics
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.answers import Answer
@@ -83,7 +83,7 @@ def _of_values(
             case,
             answer.outputs,
             expected,
-            numerics=driver.numerics_of(case),
+            numerics=declared_numerics(driver, case),
             every_measure=every_measure,
             inputs=inputs,
             checks=answer.checks,

@@ -101,7 +101,11 @@ def _rule_row(descriptor: OperatorDescriptor) -> tuple[str, ...]:
 
 
 def _ceiling(rule: Rule) -> str:
-    return "; ".join(part for part in (f"{rule.ulp:g} ulp" if rule.kind is RuleClass.ULP else "", rule.formula) if part)
+    return "; ".join(part for part in (_units(rule) if rule.kind is RuleClass.ULP else "", rule.formula) if part)
+
+
+def _units(rule: Rule) -> str:
+    return f"{rule.ulp:g} ulp" + (f", {rule.cpu_ulp:g} on a CPU" if rule.cpu_ulp is not None else "")
 
 
 def _rule_of(descriptor: OperatorDescriptor) -> Rule:

@@ -12,6 +12,7 @@ __all__ = [
     "FLOAT32_PARAMETERS",
     "FLOATS",
     "INTEGERS",
+    "MEASURED",
     "MIXED",
     "MIXED_NUMBERS",
     "OPENCL",
@@ -47,6 +48,7 @@ MIXED_NUMBERS = tuple(pair for pair in MIXED if "bool" not in pair)
 FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2))
 
 OPENCL = "OpenCL C 3.0 §7.4 (full profile)"
+MEASURED = "measured in five libraries: docs/verdicts.md"
 SUMS = "growth as √k: Higham and Mary, 2019 (SIAM J. Sci. Comput. 41, A2815); figures: docs/evidence.md"
 
 DIM = Attribute(name="dim", type="int", default=-1, aliases=("axis",), description="Dimension along which it works.")

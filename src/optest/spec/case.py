@@ -184,8 +184,9 @@ class Numerics:
     ``bfloat16``); ``accumulator`` the dtype of sums (None: float32, float64 for float64 inputs);
     ``accumulator_truncates`` for units that cut instead of rounding; ``direct`` is False for Winograd and FFT;
     ``denormals`` is ``preserve`` or, where results or operands are zeros instead, ``flush``; ``overflow`` is
-    ``infinity`` for arithmetic as IEEE 754 has it and ``any`` for a backend that may stop at the largest finite value
-    instead; ``invariant`` promises the same bits for every run.
+    ``infinity`` for arithmetic as IEEE 754 has it and ``saturate`` for a backend that may stop at the largest finite
+    value instead; ``invariant`` promises the same bits for every run. ``processor`` is ``cpu`` where the sharper of two
+    ceilings holds, ``accelerator`` where the wider one does; None: a backend of kind ``cpu`` has the sharper one.
     """
 
     operands: str = "float32"
@@ -193,8 +194,9 @@ class Numerics:
     accumulator_truncates: bool = False
     direct: bool = True
     denormals: str = "preserve"
-    overflow: str = "any"
+    overflow: str = "infinity"
     invariant: bool = False
+    processor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,16 +146,21 @@ class Rule:
     """The built-in rule of an operator.
 
     ``ulp`` is the ceiling in units in the last place of the arithmetic (float32 for 16- and 8-bit results),
-    where 0.5 means correctly rounded. ``source`` says where the ceiling comes from, ``formula`` what a composed
-    budget adds up. ``stands`` keeps it where a plan or a case states a tolerance: one number for all lengths of a sum
-    is too narrow for the long ones and too wide for the short.
+    where 0.5 means correctly rounded; ``cpu_ulp`` is a sharper one, for what runs on a CPU. ``source`` says where the
+    ceiling comes from, ``formula`` what a composed budget adds up. ``stands`` keeps it where a plan or a case states a
+    tolerance: one number for all lengths of a sum is too narrow for the long ones and too wide for the short.
     """
 
     kind: RuleClass
     ulp: float = 0.5
+    cpu_ulp: float | None = None
     source: str = ""
     formula: str = ""
     stands: bool = False
+
+    def ceiling(self, processor: str | None) -> float:
+        """The ceiling for a :attr:`Numerics.processor`."""
+        return self.cpu_ulp if self.cpu_ulp is not None and processor == "cpu" else self.ulp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optest.backends import _BUILTINS, BackendDriver, BackendManager
+from optest.backends import _BUILTINS, BackendDriver, BackendManager, declared_numerics
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.spec import Numerics
 
@@ -50,6 +50,10 @@ class FromTheFuture(Gpu):
 
 class Flushing(Gpu):
     numerics = Numerics(denormals="Flush")
+
+
+class OnCpu(Gpu):
+    numerics = Numerics(processor="cpu")
 
 
 class Loose(Gpu):
@@ -209,3 +213,10 @@ def test_no_driver_is_imported_before_it_is_asked_for() -> None:
     script = "import sys; from optest.backends import backend_manager; backend_manager.names()\n"
     script += "assert not {'torch', 'numpy', 'ml_dtypes'} & set(sys.modules), 'imported too early'"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(("driver", "processor"), [(Idle(), "cpu"), (Gpu(), "accelerator"), (OnCpu(), "cpu")])
+def test_processor_of_a_kind(driver: BackendDriver, processor: str) -> None:
+    case: Any = None
+    assert declared_numerics(driver, case).processor == processor
+    assert declared_numerics(driver, case) is declared_numerics(driver, case)

@@ -14,7 +14,7 @@ from optest.backends import BackendDriver, Fault, Reason
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.numerics import numpy_dtype, round_to
 from optest.operators import operators
-from optest.spec import OperatorDescriptor, Status
+from optest.spec import Numerics, OperatorDescriptor, Status
 from optest.spec import dtype as dtype_called
 
 torch = pytest.importorskip("torch")
@@ -222,6 +222,12 @@ def test_a_device_that_this_machine_lacks(driver: BackendDriver, monkeypatch: py
     monkeypatch.setattr(torch_eager, "_device_count", lambda kind: 2)
     with pytest.raises(Unavailable, match="this machine has cuda:0, cuda:1"):
         driver.configure({"torch_device": "cuda:2"})
+
+
+def test_numerics_of_devices(driver: BackendDriver) -> None:
+    assert (driver.numerics.processor, driver.numerics.overflow) == ("cpu", "infinity")
+    assert torch_eager._numerics("float32", "cuda") == Numerics(processor="accelerator")
+    assert torch_eager._numerics("float32", "npu") == Numerics(processor="accelerator", overflow="saturate")
 
 
 def test_the_precision_of_operands_is_what_torch_is_set_to(driver: BackendDriver) -> None:

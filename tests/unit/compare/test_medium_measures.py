@@ -90,7 +90,7 @@ PLACES = st.integers(0, 10_000)
     slips=st.lists(st.tuples(PLACES, st.sampled_from([0.5, 1.0, -1.0, 3.0, 1e6])), max_size=3),
     stored=st.sampled_from(["float64", "float64", "float32"]),
     total=st.sampled_from([0.0, 0.0, 1.0, np.inf, np.nan, -10.0]),
-    numerics=st.sampled_from([Numerics(), Numerics(denormals="flush"), Numerics(overflow="infinity")]),
+    numerics=st.sampled_from([Numerics(), Numerics(denormals="flush"), Numerics(overflow="saturate")]),
     budgeted=st.booleans(),
     turned=st.booleans(),
 )

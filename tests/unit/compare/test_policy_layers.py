@@ -130,6 +130,22 @@ def test_the_rule_says_from_what_it_was_computed(rule: Rule, entry: str, numeric
     assert (allowance.used.name, allowance.used.layer) == (rule.kind.value, "operator")
 
 
+@pytest.mark.parametrize(
+    ("processor", "ceiling", "words"),
+    [
+        ("cpu", 2.0, "2 ulp of float32 on a CPU (16 elsewhere)"),
+        ("accelerator", 16.0, "16 ulp of float32 (2 on a CPU)"),
+        (None, 16.0, "16 ulp of float32 (2 on a CPU)"),
+    ],
+)
+def test_ceiling_by_processor(processor: str | None, ceiling: float, words: str) -> None:
+    rule = Rule(kind=RuleClass.ULP, ulp=16.0, cpu_ulp=2.0)
+    allowance = resolved(rule=rule, entry="float32", numerics=Numerics(processor=processor))
+    assert allowance.law is not None
+    assert allowance.law.ulps == ceiling
+    assert words in allowance.used.text
+
+
 def test_operands_that_are_cut_are_named() -> None:
     case = case_of(ACCUMULATE, ("float32", "float32"))
     terms = Terms(np.ones(4), np.ones(4), 8)

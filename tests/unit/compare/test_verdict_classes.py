@@ -34,8 +34,9 @@ V, N, OK = Reason.VALUE, Reason.NAN, None
         ("float32", 0.0, -0.0, OK),
         ("float32", -0.0, 0.0, OK),
         ("float16", INF, 70000.0, OK),
-        ("float16", 65504.0, 70000.0, OK),
-        ("float16", -65504.0, -70000.0, OK),
+        ("float16", 65504.0, 70000.0, V),
+        ("float16", -65504.0, -70000.0, V),
+        ("float16", 65504.0, 65520.0, OK),  # within the bound of the overflow either rounding may be meant
         ("float16", -INF, 70000.0, V),
         ("float16", NAN, 70000.0, N),
         ("float16", 65472.0, 70000.0, V),
@@ -44,14 +45,14 @@ V, N, OK = Reason.VALUE, Reason.NAN, None
         ("float16", INF, 65500.0, V),
         ("float8_e4m3fn", NAN, 470.0, OK),
         ("float8_e4m3fn", 448.0, 470.0, OK),
-        ("float8_e4m3fn", 448.0, 1e6, OK),
-        ("float8_e4m3fn", -448.0, 1e6, V),
+        ("float8_e4m3fn", NAN, 1e6, OK),  # has no infinity
+        ("float8_e4m3fn", 448.0, 1e6, V),
         ("float8_e4m3fn", NAN, INF, OK),
-        ("float8_e4m3fn", 448.0, INF, OK),
+        ("float8_e4m3fn", 448.0, INF, V),
         ("float8_e4m3fn", NAN, 400.0, N),
         ("float8_e4m3fn", 416.0, 470.0, V),
         ("float8_e5m2", INF, 1e6, OK),
-        ("float8_e5m2", 57344.0, 1e6, OK),
+        ("float8_e5m2", 57344.0, 1e6, V),
         ("float8_e5m2", NAN, 1e6, N),
     ],
 )
@@ -116,19 +117,20 @@ def test_flushed_results_are_no_rounding() -> None:
     ("entry", "actual", "reference", "reason"),
     [
         ("float16", INF, 70000.0, OK),
-        ("float16", 65504.0, 70000.0, V),
-        ("float16", -65504.0, -70000.0, V),
-        ("float16", 65504.0, 65520.0, OK),  # within the bound of the overflow either rounding may be meant
-        ("float16", INF, 65520.0, OK),
-        ("float8_e4m3fn", 448.0, 1e6, OK),  # has no infinity
+        ("float16", 65504.0, 70000.0, OK),
+        ("float16", -65504.0, -70000.0, OK),
+        ("float16", -65504.0, 70000.0, V),
+        ("float16", 65472.0, 70000.0, V),
+        ("float8_e4m3fn", 448.0, 1e6, OK),
+        ("float8_e4m3fn", -448.0, 1e6, V),
+        ("float8_e4m3fn", 448.0, INF, OK),
+        ("float8_e5m2", 57344.0, 1e6, OK),
     ],
 )
-def test_who_declares_infinity_does_not_saturate(
-    entry: str, actual: float, reference: float, reason: Reason | None, padding: int
-) -> None:
+def test_declared_saturation(entry: str, actual: float, reference: float, reason: Reason | None, padding: int) -> None:
     got = np.array([actual] + [1.0] * padding).astype(numpy_dtype(dtype(entry)))
     for rule, layers in ((ULP, ()), (None, (stated(1e-4, 0),))):
-        numerics = Numerics(overflow="infinity")
+        numerics = Numerics(overflow="saturate")
         want = [reference] + [1.0] * padding
         assert verdict_of(got, want, entry, rule=rule, layers=layers, numerics=numerics).reason is reason
 

@@ -38,13 +38,12 @@ def oracle(actual: float, reference: float, bound: float, target: float, entry: 
     if math.isnan(reference):
         return math.isnan(actual)
     if math.isinf(reference):
-        overflows_to_nan = not entry.has_infinity and (
-            math.isnan(actual) or actual == math.copysign(entry.max_finite, reference)
-        )
-        return actual == reference or overflows_to_nan
+        return math.isnan(actual) if not entry.has_infinity else actual == reference
     if math.isfinite(bound) and abs(Fraction(reference)) + Fraction(bound) >= threshold(entry):
         top = math.copysign(entry.max_finite, reference)
-        if actual == top or (math.isnan(actual) if not entry.has_infinity else actual == math.copysign(math.inf, top)):
+        if math.isnan(actual) if not entry.has_infinity else actual == math.copysign(math.inf, top):
+            return True
+        if actual == top and abs(reference) - bound < threshold(entry):
             return True
     if not (math.isfinite(actual) and math.isfinite(target) and math.isfinite(bound)):
         return False

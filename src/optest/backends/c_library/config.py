@@ -88,9 +88,9 @@ def read_ffi_config(case: TestCase, section: str = "ffi") -> tuple[FfiConfig | N
 
 
 @lru_cache(maxsize=256)
-def _declared(words: tuple[tuple[str, Any], ...]) -> Numerics:
+def _declared(device: str, words: tuple[tuple[str, Any], ...]) -> Numerics:
     """The same object for the same words, since laws are remembered for it."""
-    return Numerics(**dict(words))
+    return Numerics(**{"processor": "cpu" if device == "cpu" else "accelerator", **dict(words)})
 
 
 _MOST_READ = 4096
@@ -137,7 +137,7 @@ class _Reader(SectionReader):
             sanitizer=sanitizer,
             invariant=invariant,
             probes=probes,
-            numerics=_declared(tuple(mapping.numerics.get(device, {}).items())),
+            numerics=_declared(device, tuple(mapping.numerics.get(device, {}).items())),
         )
 
     def _absolute(self, text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.numerics import round_to
+from optest.numerics import dtype_of, round_to
 from optest.operators.arrays import (
     Array,
     Attributes,
@@ -17,11 +17,12 @@ from optest.operators.arrays import (
 from optest.operators.budgets import half_subnormal
 from optest.operators.elementwise.inference import infer_add
 from optest.operators.elementwise.operands import meet
-from optest.operators.elementwise.references_math import round_reference
+from optest.operators.elementwise.references_math import exp_reference, round_reference
 from optest.spec import ErrorBudget
 
 __all__ = [
     "add_terms",
+    "exp_terms",
     "mul_terms",
     "round_terms",
     "sub_terms",
@@ -101,6 +102,23 @@ def _scaled_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudg
         rounded = widen(round_to(read, result.dtype))
         worst = worst + np.maximum(np.abs(read - product), np.abs(rounded - product)) / _FLOAT32_U
     return (ErrorBudget(np.minimum(np.broadcast_to(worst, result.shape), np.finfo(np.float64).max)),)
+
+
+@quiet
+def exp_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget | None, ...]:
+    """|x|/16·|out|, |x|/32 ulp at least: libraries reduce x by multiples of ln 2 that grow with it.
+
+    OpenVINO is off by 3.3 ulp at 39 and 5.3 at 87.9, JAX by 5.5 at 88.7. Beyond 88 |x| counts as 88, since nobody was
+    seen to lose more.
+
+    Results of 16 bits do not show it.
+    """
+    stored = np.asarray(inputs[0])
+    if stored.dtype.itemsize <= 2 and dtype_of(stored.dtype).is_float:
+        return (None,)
+    (result,) = exp_reference(inputs, attributes)
+    share = np.minimum(np.abs(as_float64(stored)), 88.0) / 16.0
+    return (ErrorBudget(_finite(share * np.abs(as_float64(result)))),)
 
 
 @quiet

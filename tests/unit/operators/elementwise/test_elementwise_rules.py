@@ -235,3 +235,15 @@ def test_alternatives_of_special_values_warn_nobody(name: str) -> None:
         assert mask.dtype == bool
     (mask,) = load_object(str(operators.get("round").alternatives))([values], {"decimals": 1}, [values])
     assert mask.dtype == bool
+
+
+@pytest.mark.parametrize(("name", "top"), [("float16", 65504.0), ("float8_e5m2", 57344.0), ("float8_e4m3fn", 448.0)])
+@pytest.mark.parametrize("saturate", [False, True])
+def test_cast_beyond_the_range(name: str, top: float, saturate: bool) -> None:
+    """The largest finite value is right where ``saturate`` says so, and there alone."""
+    x = np.array([70000.0, -1e6, 1.0], np.float32)
+    limited = round_to(np.array([top, -top, 1.0]), dtype(name))
+    unlimited = round_to(x.astype(np.float64), dtype(name))
+    for output, is_right in ((limited, saturate), (unlimited, not saturate)):
+        verdict = verdict_of("cast", [x], [output], dtype=name, saturate=saturate)
+        assert (verdict.status is Status.PASSED) == is_right, output
