@@ -13,12 +13,13 @@ from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, 
 from optest.api.sourcing import known_differences, said_to_be_from, source_documents
 from optest.api.torch_cases import compared_in_own_dtype, differentiated
 from optest.backends import BackendDriver, backend_manager
-from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
+from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
+from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
 
@@ -67,10 +68,13 @@ class Asked:
         return self.every_measure or bool(self.settings["verbose"])
 
 
-def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False) -> Asked:
+def asked(
+    given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True
+) -> Asked:
     """Resolve settings, driver and cases.
 
     With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
+    Without ``imports_hooks`` the user's generators and references are not imported: nothing is to run.
 
     Raises:
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
@@ -94,6 +98,7 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False) -> 
         build_cases,
         operators=operators,
         check_fill=check_fill,
+        check_hook=_require_callable if imports_hooks else lambda _: None,
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],
     )
@@ -159,6 +164,20 @@ def _built(
         if rest is None or not leaves_wrong_files_out:
             raise
         return build(rest), rest, error.problems
+
+
+def _require_callable(path: str) -> None:
+    """What a case may name as its generator or reference; a package that it needs is missed case by case.
+
+    Raises:
+        UsageError: if nothing is at the path, its import fails, or it is neither a function nor a generator.
+    """
+    try:
+        found = load_extension("the module", path)
+    except Unavailable:
+        return
+    if not callable(found) and not callable(getattr(found, "generate", None)):
+        raise UsageError(f"{path!r} is a {type(found).__name__}, but should be a function")
 
 
 def _facts(settings: Settings) -> Facts:

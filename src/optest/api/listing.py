@@ -101,7 +101,7 @@ def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _asked(given: Mapping[str, Any]) -> list[TestCase]:
     from optest.api.asking import asked, nothing_left  # plans bring pydantic; a list of operators can do without
 
-    found = asked(given)
+    found = asked(given, imports_hooks=False)
     if not found.cases:
         raise nothing_left(found.settings)
     return found.cases

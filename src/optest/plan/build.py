@@ -44,6 +44,7 @@ def build_cases(
     check_fill: Callable[[Fill], object],
     check_backend: Callable[[TestCase], Sequence[str]],
     dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
+    check_hook: Callable[[str], object] = lambda _: None,
     backend_names: Collection[str] | None = None,
     default_timeout_s: float | None = None,
 ) -> list[TestCase]:
@@ -54,6 +55,7 @@ def build_cases(
         check_fill: raises ``UsageError`` or ``UnknownName`` for a fill that does not exist or has wrong parameters.
         check_backend: what is wrong with a case's ``backend_config``.
         dtypes_of: dtypes by tensor that the backend's options of a case state, for cases without ``dtypes``.
+        check_hook: raises ``UsageError`` for an import path of a generator or reference that leads nowhere.
         backend_names: the keys that ``backend_config`` may have; None does not check them.
         default_timeout_s: the deadline of cases for which nobody states one.
 
@@ -70,7 +72,7 @@ def build_cases(
     with collection_paused():
         plans = gather_shared(document, request, ledger, target_of)
         known = KnownOperators(operators, ledger)
-        fills = FillCheck(check_fill, ledger)
+        fills = FillCheck(check_fill, ledger, check_hook)
         selection = _Selection(request, known)
         check = check_backend if plans[-1].is_target_known else lambda _: ()
         gathering = _Gathering(known, selection, check)

@@ -27,11 +27,28 @@ __all__ = [
 
 @dataclass(slots=True)
 class FillCheck:
-    """Whether a fill exists, asked once for each fill without parameters."""
+    """Whether a fill, or what an import path names, exists; asked once for each."""
 
     check: Callable[[Fill], object]
     ledger: Ledger
+    check_hook: Callable[[str], object] = lambda _: None
     good: set[str] = field(default_factory=set)
+    hooks: dict[str, str] = field(default_factory=dict)
+    """What is wrong with each import path, "" if nothing."""
+
+    def require_hook(self, path: str, place: Place, *, untrusted: bool) -> None:
+        """An import path has to lead somewhere before a case runs; what an untrusted plan names is not imported."""
+        if untrusted and not isinstance(place, str):
+            return
+        if path not in self.hooks:
+            try:
+                self.check_hook(path)
+                self.hooks[path] = ""
+            except UsageError as error:
+                self.hooks[path] = str(error)
+        if self.hooks[path]:
+            message, _, hint = self.hooks[path].partition("\n")
+            self.ledger.problem(place, message, hint.strip())
 
     def require(self, fill: Fill, place: Place) -> None:
         if not fill.parameters and fill.kind in self.good:
@@ -108,6 +125,8 @@ def choose_fills(
     for place, choice in _layers(statement):
         if choice.path is not None:
             path, every, by_index = choice.path, Fill(kind=DEFAULT_FILL), {}
+            if place != "operator":
+                fills.require_hook(path, place, untrusted=statement.request.untrusted)
         elif choice.every is not None:
             path, every, by_index = None, choice.every, {}
             fills.require(every, place)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 from optest.errors import PlanError, Problem
-from optest.plan.source import Path, format_path
+from optest.plan.source import MAX_BYTES, Path, format_path
+from optest.store import PathError, read_regular, resolve
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["follow_includes", "without_detours"]
 
 MAX_INCLUDED = 1000
+MAX_CHAIN = 32
+"""How many files may include each other one by one; reading them goes as deep."""
 
 
 def follow_includes(
@@ -43,15 +45,14 @@ class _Reader:
         found: list[PlanDocument] = []
         for place, (name, model) in document.included_files():
             file = without_detours(os.path.join(os.path.dirname(document.path), name))
-            real = os.path.realpath(file)
-            message = self._objection(file, real, above)
+            real, message = self._place(file, above)
             raw = b""
             if not message:
                 self.first[real] = document.where(place)
                 try:
-                    raw = FilePath(file).read_bytes()
-                except OSError as error:
-                    message = f"{file} cannot be read: {error.strerror}"
+                    raw = read_regular(file, MAX_BYTES)
+                except PathError as error:
+                    message = str(error)
             if message:
                 yield _problem(document, place, message)
                 continue
@@ -67,10 +68,18 @@ class _Reader:
             yield from self.follow(included, (*above, real))
         document._included = tuple(found)
 
+    def _place(self, file: str, above: tuple[str, ...]) -> tuple[str, str]:
+        """Where a file lies, and why it is not opened."""
+        try:
+            path = resolve("", file, () if self.below is None else (self.below,))
+        except PathError as error:
+            return "", str(error)
+        real = os.path.realpath(path)
+        return real, self._objection(file, real, above)
+
     def _objection(self, file: str, real: str, above: tuple[str, ...]) -> str:
-        """Why a file is not opened."""
-        if self.below is not None and os.path.commonpath((self.below, real)) != self.below:
-            return f"--untrusted refuses to include {file}, which is not below the folder of the plan"
+        if len(above) > MAX_CHAIN:
+            return f"{file} is the end of a chain of more than {MAX_CHAIN} plans that include each other"
         if real in above:
             way = [os.path.basename(each) for each in (*above[above.index(real) :], real)]
             return f"{file} includes itself: {' -> '.join(way)}"

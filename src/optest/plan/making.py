@@ -104,7 +104,7 @@ class Maker:
             "backend_config": self._backend_config(entry),
             "name": entry.get("name", ""),
             "seed": entry.get("seed", shared.default_seed) if request.seed is None else request.seed,
-            "reference": _reference(statement),
+            "reference": self._reference(statement),
             "tolerances": tolerance_layers(statement, shared),
             "timeout_s": first_stated(
                 request.timeout_s, entry.get("timeout"), defaults.get("timeout"), self.default_timeout_s
@@ -120,6 +120,17 @@ class Maker:
             "base_dir": shared.base_dir,
             "origins": origins_of(statement, shared),
         }
+
+    def _reference(self, statement: Statement) -> str | None:
+        stated, place = statement.stated("reference", statement.request.reference, "--reference")
+        if stated is None:
+            return None
+        if is_dotted(stated):
+            self.fills.require_hook(stated, place, untrusted=statement.request.untrusted)
+        else:
+            message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
+            statement.ledger.problem(place, message)
+        return str(stated)
 
     def _backend_config(self, entry: Entry) -> dict[str, Mapping[str, Any]]:
         """Options by backend, merged key by key."""
@@ -146,16 +157,6 @@ def first_stated(*values: Any) -> Any:
 def _tags(statement: Statement) -> tuple[str, ...]:
     own, inherited = statement.entry.get("tags", ()), statement.defaults.get("tags", ())
     return tuple(dict.fromkeys((*own, *inherited, *statement.operator.descriptor.tags)))
-
-
-def _reference(statement: Statement) -> str | None:
-    stated, place = statement.stated("reference", statement.request.reference, "--reference")
-    if stated is None:
-        return None
-    if not is_dotted(stated):
-        message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
-        statement.ledger.problem(place, message)
-    return str(stated)
 
 
 def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from pathlib import Path as FilePath
 from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, with_config
@@ -20,8 +19,9 @@ from optest.plan.misfits import nearest_key, problem_at, problems_of
 from optest.plan.model_cases import is_model_file, translated
 from optest.plan.model_cases.conditions import NO_FACTS, Facts
 from optest.plan.products import MAPPINGS, Product
-from optest.plan.source import Path, Source, all_at_once, parse_source
+from optest.plan.source import MAX_BYTES, Path, Source, all_at_once, parse_source
 from optest.spec.construct import collection_paused
+from optest.store import PathError, read_regular
 
 __all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
 
@@ -190,9 +190,9 @@ def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: F
     """
     file = os.fspath(path)
     try:
-        raw = FilePath(file).read_bytes()
-    except OSError as error:
-        raise PlanError([Problem(message=f"cannot read the plan: {error.strerror}", file=file)]) from None
+        raw = read_regular(file, MAX_BYTES)
+    except PathError as error:
+        raise PlanError([Problem(message=str(error))]) from None
     return parse_plan(raw, without_detours(file), untrusted=untrusted, facts=facts)
 
 
@@ -247,6 +247,7 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
         if found:
             unread = _unread(found)
             document = _readable_part(source.data, found.keys(), unread)
+        products = {index: each for index, each in products.items() if index < len(document.cases)}
         for index, product in products.items():
             if product is not None:
                 product.fixed = _fixed_part(document.cases[index], product)

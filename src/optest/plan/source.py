@@ -52,7 +52,9 @@ def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[
     told = _folded(found)
     if len(told) > MAX_PROBLEMS:
         more = sum(problem.stands_for for problem in told[MAX_PROBLEMS:])
-        last = Problem(message=f"and {more} more problem{'s' if more > 1 else ''}", file=told[-1].file, stands_for=more)
+        first = told[MAX_PROBLEMS]
+        message = f"and {more} more problem{'s' if more > 1 else ''}"
+        last = Problem(message=message, file=first.file, line=first.line, stands_for=more)
         return [*told[:MAX_PROBLEMS], last]
     return told
 
@@ -69,7 +71,7 @@ def _folded(found: Sequence[Problem]) -> list[Problem]:
         elif seen[kind] == MAX_ALIKE + 1:
             rest = all_of[kind] - MAX_ALIKE
             more = f"and {rest} more like it, the last in line {last[kind].line}"
-            told.append(Problem(message=more, file=kind.file, path=kind.path, stands_for=rest))
+            told.append(Problem(message=more, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
     return told
 
 
@@ -139,7 +141,8 @@ class Source:
 def _key_lines(node: Node) -> dict[str, int]:
     if not isinstance(node, MappingNode):
         return {}
-    return {key.value: key.start_mark.line + 1 for key, _ in node.value if _tag(key) is not MERGE}
+    scalars = [key for key, _ in node.value if isinstance(key, ScalarNode)]
+    return {key.value: key.start_mark.line + 1 for key in scalars if _tag(key) is not MERGE}
 
 
 def _child(node: Node, step: str | int) -> tuple[int, Node] | None:
@@ -183,8 +186,12 @@ def parse_source(raw: bytes, file: str) -> Source:
     if b"*" in raw:
         _check_aliases(root, file)
     data, suspicious = _plain_data(root)
-    faults = dict(_faults(root, file)) if suspicious else {}
+    faults = dict(_faults(root, file)) if suspicious or _MAY_BE_NUL.search(raw) else {}
     return Source(file=file, raw=lambda: raw, data=data, root=root, faults=faults)
+
+
+_MAY_BE_NUL = re.compile(rb"\\(0|x00|u0000|U00000000)")
+"""YAML has no NUL but by its escapes; no name, path or text of a plan has a use for one."""
 
 
 def load_value(text: str) -> Any:
@@ -326,6 +333,8 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             shown = tag.replace("tag:yaml.org,2002:", "!!")
             yield fault(node, path, f"the tag {shown} is not taken", "write the value itself, in quotes if it is text")
         if isinstance(node, ScalarNode):
+            if "\0" in node.value:
+                yield fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may")
             if isinstance(tag, tuple) and len(tag) == 3:
                 text, meaning, hint = tag
                 yield fault(node, path, f"{_named(path)} is {text}, and {meaning}", hint)
@@ -349,6 +358,8 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
                 continue
             name = key.value if isinstance(key, ScalarNode) else "[...]"
             here = (*path, name)
+            if "\0" in name:
+                yield fault(key, path, "a key holds a NUL, which no text of a plan may")
             if not isinstance(key, ScalarNode):
                 yield fault(key, here, "a key is a list or mapping, but should be a word")
                 continue

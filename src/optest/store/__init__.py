@@ -9,6 +9,7 @@ from optest.store.journal import (
     journal_schema,
     read_journal,
 )
+from optest.store.paths import PathError, read_regular, resolve
 from optest.store.run_directory import RunDirectory
 
 __all__ = [
@@ -16,9 +17,12 @@ __all__ = [
     "Journal",
     "JournalError",
     "JournalWriter",
+    "PathError",
     "RunDirectory",
     "check_writable",
     "journal_schema",
     "read_journal",
+    "read_regular",
+    "resolve",
     "write_atomically",
 ]

@@ -222,7 +222,7 @@ def test_an_untrusted_plan_opens_nothing_outside_of_its_folder() -> None:
     write("hunter2: [", "secret.yaml")
     with pytest.raises(UsageError) as raised:
         cases(plan=write("include: ../secret.yaml", "sub/plan.yaml"), untrusted=True)
-    assert "--untrusted refuses to include" in str(raised.value)
+    assert "--untrusted refuses" in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
 

@@ -171,7 +171,7 @@ def test_the_same_fault_of_many_cases_is_counted() -> None:
         (2, "$.cases[0].op"),
         (3, "$.cases[1].op"),
         (4, "$.cases[2].op"),
-        (0, "$.cases[*].op"),
+        (5, "$.cases[*].op"),
         (302, "$.cases[300].op"),
     ]
     assert found[3][2] == "and 297 more like it, the last in line 301"

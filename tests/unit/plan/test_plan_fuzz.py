@@ -68,7 +68,7 @@ def outcome(raw: bytes) -> PlanDocument | list[TestCase] | None:
     except PlanError as error:
         problems = error.problems
     assert problems
-    assert all(problem.message and problem.file == "fuzz.yaml" for problem in problems)
+    assert all(problem.message and problem.file == "fuzz.yaml" and problem.line for problem in problems)
     return None
 
 
@@ -76,6 +76,8 @@ def outcome(raw: bytes) -> PlanDocument | list[TestCase] | None:
 @example(b"\xff\xfe")
 @example(b"cases: [{<<: *a}]")
 @example(b"&a [*a]: 1")
+@example(b"cases:\n- {op: relu, shapes: {input0: 4}, ? [a] : 1}")
+@example(b"cases: [{op: relu}]\ncases: [{op: relu}, {op: relu, product: {m: [1]}, shapes: {input0: [$m]}}]")
 def test_any_bytes(raw: bytes) -> None:
     outcome(raw)
 
@@ -121,6 +123,46 @@ def test_any_plan_like_thing(top: dict[str, Any], cases: Any, defaults: dict[str
 def test_any_nearly_right_case(op: str, shapes: Any, dtypes: Any, extra: dict[str, Any]) -> None:
     case = {"op": op, "shapes": shapes, **({"dtypes": dtypes} if dtypes is not None else {}), **extra}
     outcome(yaml.safe_dump({"cases": [case]}, allow_unicode=True).encode("utf-8", "replace"))
+
+
+RICH = """\
+name: rich
+defaults: &all {dtypes: float32, tolerance: {rtol: 1e-3}, backend_config: {command: {workdir: .}}, tags: [a]}
+cases:
+  - {op: add, shapes: {input0: 2x3, input1: [2, 3]}, attributes: {alpha: 2.0}, name: first, xfail: why}
+  - op: matmul
+    product: {m: [1, 2], "k, n": [[3, 4], [5, 6]], dtypes: [float16, float32]}
+    shapes: {input0: [$m, $k], input1: [$k, $n]}
+    exclude: [{m: 1, dtypes: float16}]
+    generator: {input0: "uniform(low=0, high=1)", input1: {fill: ones}}
+  - op: relu
+    product: {n: [1, 2]}
+    shapes: {input0: {shape: [$n, 3], strides: [3, 1]}}
+  - {op: relu, shapes: {input0: 4}, expects_error: {pattern: a}, skip: why}
+"""
+INSERTED = st.sampled_from([*":?-[]{}&*$#,'\"", "? ", "<<: ", "[a]: 1, ", "&all ", "*all", "!!x ", '"\\0"', "\n", "  "])
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_any_mutant_of_a_rich_plan(data: st.DataObject) -> None:
+    lines = RICH.splitlines(keepends=True)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        match data.draw(st.sampled_from(["repeat", "delete", "move", "insert", "cut"])):
+            case "repeat":
+                lines.insert(at, lines[data.draw(st.integers(0, len(lines) - 1))])
+            case "delete" if len(lines) > 1:
+                del lines[at]
+            case "move":
+                lines.append(lines.pop(at))
+            case "insert":
+                column = data.draw(st.integers(0, len(lines[at])))
+                lines[at] = lines[at][:column] + data.draw(INSERTED) + lines[at][column:]
+            case _:
+                column = data.draw(st.integers(0, len(lines[at])))
+                lines[at] = lines[at][:column] + lines[at][column + data.draw(st.integers(1, 8)) :]
+    outcome("".join(lines).encode())
 
 
 @pytest.mark.parametrize("raw", [b"cases: []", b"cases: [{op: relu, shapes: {input0: 2}}]"])

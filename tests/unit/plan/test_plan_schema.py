@@ -296,9 +296,9 @@ def test_reading_files(tmp_path: Path) -> None:
     document = read_plan(path)
     assert document.path == str(path)
     assert document.folder() == str(tmp_path)
-    with pytest.raises(PlanError, match="cannot read the plan: No such file"):
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
         read_plan(tmp_path / "none.yaml")
-    with pytest.raises(PlanError, match="cannot read the plan: Is a directory"):
+    with pytest.raises(PlanError, match="is a folder, but should be a regular file"):
         read_plan(tmp_path)
 
 
