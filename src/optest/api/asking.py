@@ -17,6 +17,7 @@ from optest.errors import NothingSelected, PlanError, Problem, Unavailable, Unkn
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
+from optest.plan.checks import configured_backends, unused_options
 from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.registry import load_extension
@@ -68,9 +69,7 @@ class Asked:
         return self.every_measure or bool(self.settings["verbose"])
 
 
-def asked(
-    given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True
-) -> Asked:
+def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True) -> Asked:
     """Resolve settings, driver and cases.
 
     With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
@@ -87,8 +86,7 @@ def asked(
     document = open_plan(first["plan"], untrusted=first["untrusted"], facts=_facts(first)) if first["plan"] else None
     if document is not None and "format" in document.report:
         _check_report(document)
-    options = document.options() if document else {"backend": "torch"} if sources else {}
-    settings = resolve(given, plan=options, plan_name=document.path if document else "--source")
+    settings, told = _with_backend(given, first, document, {"backend": "torch"} if sources else {})
     if document is None and not sources and not settings["op"]:
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"
@@ -145,12 +143,41 @@ def asked(
         cases=chosen,
         revise=known_differences(driver) if sources else _as_judged,
         notes=(
+            *told,
             *notes,
+            *unused_options(chosen),
             *(document.notes if document is not None and not sources else ()),
             *(note for each in sources for note in each.notes),
         ),
         problems=problems,
     )
+
+
+def _with_backend(
+    given: Mapping[str, Any], first: Settings, document: PlanDocument | None, defaults: Mapping[str, Any]
+) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with those of the plan; where nobody names a backend, the one that is configured runs the cases.
+
+    Raises:
+        UsageError: if several backends are configured and none is named.
+    """
+    options = document.options() if document is not None else dict(defaults)
+    configured = configured_backends(document, _request(first)) if "backend" not in options else {}
+    known = {name: place for name, place in configured.items() if name in backend_manager.names()}
+    if len(known) == 1:
+        options["backend"] = next(iter(known))
+    settings = resolve(given, plan=options, plan_name=document.path if document is not None else "--source")
+    if len(known) > 1 and not settings["backend"]:
+        places = "".join(f"\n  at {place}: backend_config.{name}" for name, place in known.items())
+        example = next(iter(known))
+        raise UsageError(
+            f"options of {len(known)} backends are stated, but no backend is named{places}\n"
+            f"  name the one to run: --backend {example}, or backend: {example} in the plan"
+        )
+    if len(known) == 1 and settings.origin("backend").origin is Origin.PLAN:
+        name = options["backend"]
+        return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
+    return settings, ()
 
 
 def _built(
@@ -177,7 +204,7 @@ def _require_callable(path: str) -> None:
     except Unavailable:
         return
     if not callable(found) and not callable(getattr(found, "generate", None)):
-        raise UsageError(f"{path!r} is a {type(found).__name__}, but should be a function")
+        raise UsageError(f"{path!r} is of type {type(found).__name__}, but should be a function")
 
 
 def _facts(settings: Settings) -> Facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,11 @@ __all__ = [
     "check_defaults",
     "check_names",
     "config_place",
+    "configured_backends",
     "options_of_others",
     "refuse_untrusted",
     "require_tolerance",
+    "unused_options",
 ]
 
 RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env", "library", "mapping", "profile")
@@ -180,6 +183,31 @@ def check_backend_names(plans: Sequence[Shared], known: Collection[str], ledger:
     for name in plans[-1].backend_config:
         if name not in known:
             ledger.unknown("--attr", UnknownName("backend", name, known))
+
+
+def configured_backends(document: PlanDocument | None, request: CaseRequest) -> dict[str, str]:
+    """The backends that a plan with its includes, or ``--attr``, states options of, each with where it first does."""
+    found: dict[str, str] = {}
+    for each in document.family() if document is not None else ():
+        for place in _stated_backends(each):
+            found.setdefault(str(place[-1]), each.where(place))
+    for key in request.attributes:
+        head, _, rest = key.partition(".")
+        if head == "backend_config" and rest:
+            found.setdefault(rest.partition(".")[0], "--attr")
+    return found
+
+
+def unused_options(cases: Sequence[TestCase]) -> list[str]:
+    """A note for every backend that cases state options of, none of them being for the backend that they run on."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for case in cases:
+        if case.backend_config and case.backend.name not in case.backend_config:
+            counts.update((name, case.backend.name) for name in case.backend_config)
+    return [
+        f"backend_config.{name} is not used by backend {running}: {count} case{'s' if count > 1 else ''}"
+        for (name, running), count in counts.items()
+    ]
 
 
 def _stated_backends(document: PlanDocument) -> Iterator[Path]:

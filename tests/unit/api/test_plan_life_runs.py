@@ -10,7 +10,8 @@ import pytest
 from optest.api import cases, run
 from optest.api.durations import slowest
 from optest.api.running import RunOutcome
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
+from optest.spec import Reason
 from optest.store import read_journal
 
 MIXED = """
@@ -234,3 +235,69 @@ def test_slowest_cases_and_where_their_time_went() -> None:
     assert all("ms" in line and "(" in line for line in lines)
     assert not list(slowest(results, 0))
     assert not list(slowest([], 3))
+
+
+# The backend of a plan that names none
+
+ONE = "{op: relu, shapes: {input0: 4}, backend_config: {command: {command: ['false']}}}"
+OTHER = "{op: relu, shapes: {input0: 5}, backend_config: {ascend: {command: ['false']}}}"
+BOTH = "{op: relu, shapes: {input0: 6}, backend_config: {command: {command: ['true']}, ascend: {command: ['true']}}}"
+
+
+def test_the_one_configured_backend_runs() -> None:
+    outcome = run(plan=write(f"cases: [{ONE}]"))
+    assert [(result.target, result.reason) for result in outcome.results] == [("command", Reason.EXIT_CODE)]
+    assert "command" in notes(outcome)
+
+
+def test_the_one_backend_configured_by_a_flag_runs() -> None:
+    found = cases(op=("relu",), shape=("input0=4",), attr=('backend_config.command.command=["true"]',))
+    assert [case.backend.name for case in found] == ["command"]
+
+
+@pytest.mark.parametrize("text", [f"cases: [{ONE}, {OTHER}]", f"cases: [{BOTH}]"])
+def test_several_configured_backends_need_a_name(text: str) -> None:
+    with pytest.raises(UsageError, match=r"plan\.yaml:1"):
+        run(plan=write(text))
+
+
+@pytest.mark.parametrize("name", ["command", "ascend"])
+def test_a_matrix_over_backends_runs_each_by_name(name: str) -> None:
+    outcome = run(plan=write(f"cases: [{BOTH}]"), backend=name)
+    assert [result.target for result in outcome.results] == [name]
+    assert "not used" not in notes(outcome)
+
+
+def test_options_of_a_backend_that_does_not_run_are_noted() -> None:
+    outcome = run(plan=write(f"{{backend: numpy, cases: [{ONE}, {BOTH}]}}"))
+    assert "backend_config.command is not used by backend numpy: 2 cases" in notes(outcome)
+    assert "backend_config.ascend is not used by backend numpy: 1 case" in notes(outcome)
+
+
+# Import paths that lead nowhere
+
+
+@pytest.mark.parametrize("path", ["no_such_module:f", "optest.spec:no_such_name", "optest.spec:__name__", "raises:f"])
+@pytest.mark.parametrize("key", ["reference", "generator"])
+def test_an_import_path_that_leads_nowhere_ends_the_run_before_it_begins(
+    path: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("1 / 0", "raises.py")
+    monkeypatch.syspath_prepend(".")
+    plan = write(
+        f'cases:\n- {{op: relu, shapes: {{input0: 4}}}}\n- {{op: relu, shapes: {{input0: 5}}, {key}: "{path}"}}'
+    )
+    with pytest.raises(PlanError) as raised:
+        run(plan=plan)
+    (problem,) = raised.value.problems
+    assert (problem.line, problem.path) == (3, f"$.cases[1].{key}")
+    with pytest.raises(PlanError):
+        run(op=("relu",), shape=("input0=4",), **{key: path})
+
+
+def test_an_untrusted_plan_is_refused_before_its_import_paths_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    write("from pathlib import Path; Path('imported').touch()", "touches.py")
+    monkeypatch.syspath_prepend(".")
+    with pytest.raises(PlanError):
+        run(plan=write('cases: [{op: relu, shapes: {input0: 5}, reference: "touches:f"}]'), untrusted=True)
+    assert not Path("imported").exists()
