@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from optest.backends import BackendDriver
-from optest.errors import NothingSelected, UnknownName, UsageError
+from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument, parse_dtypes
 from optest.plan.expectations import Expectations, read_expectations
@@ -14,11 +14,9 @@ from optest.plan.from_samples import document_of
 from optest.settings import Settings
 from optest.sources import collected
 from optest.spec import BAD_STATUSES, TestCase, Verdict
+from optest.spec.call_names import canonical
 
 __all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
-
-_FORMS = frozenset({"iadd", "imatmul", "imul", "ipow", "isub", "rpow"})
-"""Operators of Python that are a function of torch in place or with its operands the other way round."""
 
 _OF_PLANS = ("plan", "shape", "attr", "generator")
 """Options that say what a source says itself."""
@@ -78,6 +76,7 @@ def known_differences(driver: BackendDriver) -> Revise:
     if path is None:
         return lambda _, verdict: verdict
     known = read_expectations(path, operators=operators, versions=driver.versions())
+    functions = {canonical(line.op).operator: line.op for line in known.lines if line.op.count(".") == 1}
     of_results, of_gradients = (
         Expectations(lines=tuple(line for line in known.lines if line.is_of_gradients == is_wanted))
         for is_wanted in (False, True)
@@ -88,7 +87,7 @@ def known_differences(driver: BackendDriver) -> Revise:
             return verdict
         expectations = of_results if _has_right_gradients(case, verdict) else of_gradients
         excused = expectations.excused(case, verdict)
-        return expectations.excused(_plain(case), verdict) if excused is verdict else excused
+        return expectations.excused(_plain(case, functions), verdict) if excused is verdict else excused
 
     return revised
 
@@ -101,12 +100,7 @@ def _has_right_gradients(case: TestCase, verdict: Verdict) -> bool:
     return bool(gradients) and not any(each.is_off for each in gradients)
 
 
-def _plain(case: TestCase) -> TestCase:
-    """The case as one of the function itself."""
-    parts = case.descriptor.name.split(".")
-    last = (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).strip("_")
-    function = last[1:] if last in _FORMS else last
-    try:
-        return dataclasses.replace(case, descriptor=operators.get(f"torch.{function}"))
-    except UnknownName:
-        return case
+def _plain(case: TestCase, functions: Mapping[str, str]) -> TestCase:
+    """The case as one of the function itself that lines are about, ``torch.softmax`` of all its forms."""
+    function = functions.get(canonical(case.descriptor.name).operator)
+    return case if function is None else dataclasses.replace(case, descriptor=operators.get(function))

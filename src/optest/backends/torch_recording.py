@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-__all__ = ["Recording", "Unwritable"]
+from optest.spec.call_names import canonical
 
-_IN_PLACE = frozenset({"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__iand__", "__ior__"})
+__all__ = ["Recording", "Unwritable"]
 
 
 class Unwritable(ValueError):
@@ -121,8 +121,7 @@ class Recording:
 
     def _end(self, call: _Call, result: Any) -> None:
         """Name what came of it; what is no tensor is written as it stands into the calls that use it."""
-        last = call.function.rpartition(".")[2]
-        call.changes = last in _IN_PLACE or (last.endswith("_") and not last.endswith("__")) or "out" in call.options
+        call.changes = canonical(call.function).is_in_place or "out" in call.options
         tensors = [result] if isinstance(result, torch.Tensor) else _tensors_in(result)
         new = [tensor for tensor in tensors if id(tensor) not in self._names]
         if call.changes:

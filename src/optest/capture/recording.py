@@ -11,6 +11,7 @@ from typing import Any
 from optest.capture.naming import NoCase
 from optest.capture.places import Place
 from optest.capture.values import Described
+from optest.spec.call_names import canonical
 
 __all__ = ["Asked", "CapturedCase", "NotAsked", "Recorder"]
 
@@ -29,8 +30,9 @@ class Asked:
 
     def require(self, made: Described) -> None:
         """Raise NotAsked for a call that is not wanted."""
-        last = made.op.split(".")[3] if made.op.startswith("torch.ops.") else made.op.rpartition(".")[2]
-        if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in (made.op, last)):
+        spelled = canonical(made.op)
+        names = (made.op, spelled.word, spelled.operator)
+        if self.ops and not any(fnmatchcase(name, each) for each in self.ops for name in names):
             raise NotAsked("have another name than --ops asks for")
         size = sum(each.numel() * each.element_size() for each in made.tensors)
         if size < self.min_bytes:

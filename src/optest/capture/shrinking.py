@@ -23,6 +23,7 @@ from optest.backends.torch_tensors import TORCH_DTYPES
 from optest.capture.values import DECIDED_BY_COUNT
 from optest.plan.model_cases.arguments import literal, value_of
 from optest.spec import TensorSpec, contiguous_strides, dtype
+from optest.spec.call_names import canonical
 from optest.spec.calls import Call, NotLiteral, TensorRef, call_text, text_of
 
 __all__ = ["shrunk"]
@@ -101,11 +102,10 @@ def _has_lost_elements(before: Shapes, after: Shapes) -> bool:
 
 def _counts(entry: Entry) -> bool:
     """Whether true elements of a mask, or offsets and lengths, have to fit the sizes of other tensors."""
-    op = entry["op"].split(".")
-    name = op[3] if op[:2] == ["torch", "ops"] else op[-1]
     if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in _tensors(entry)):
         return True
-    return name in DECIDED_BY_COUNT and any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
+    is_masked = any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
+    return is_masked and canonical(entry["op"]).operator in DECIDED_BY_COUNT
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:

@@ -21,6 +21,7 @@ from optest.capture.naming import NamedCall, NoCase
 from optest.capture.written_values import shortest, value_text, written
 from optest.plan.model_cases.arguments import value_of
 from optest.spec import contiguous_strides, dtype_names
+from optest.spec.call_names import canonical
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
 
 __all__ = ["DECIDED_BY_COUNT", "MOST_LITERAL", "Described", "described", "tensors_of"]
@@ -34,12 +35,12 @@ _WIDE_AT = 8.0
 
 _HUGE = 1e30
 _NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
-DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "index_put_", "masked_scatter", "masked_scatter_")
+DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "masked_scatter")
 """Where the number of true elements has to fit another shape."""
 _STRUCTURED = (
-    *("cholesky", "cholesky_ex", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex"),
-    *("householder_product", "linalg_householder_product", "orgqr", "ormqr"),
-    *("lu_solve", "linalg_lu_solve", "solve_triangular", "linalg_solve_triangular", "triangular_solve"),
+    *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex"),
+    *("linalg_householder_product", "ormqr"),
+    *("lu_solve", "linalg_lu_solve", "linalg_solve_triangular", "triangular_solve"),
 )
 """Where a matrix has to be positive definite, or factors of another one, as which a drawn one overflows."""
 
@@ -70,7 +71,7 @@ def described(call: NamedCall) -> Described:
     Raises:
         NoCase: if an argument is more than tensors and literals.
     """
-    last = call.name.rpartition(".")[2] if not call.name.startswith("torch.ops.") else call.name.split(".")[3]
+    last = canonical(call.name).operator
     if last in _STRIDED:
         _require_own_elements(*call.args, **call.kwargs)
     made = Described(call.name, [], {}, [])
@@ -95,7 +96,7 @@ def described(call: NamedCall) -> Described:
     return made
 
 
-_STRIDED = ("as_strided", "as_strided_", "as_strided_copy")
+_STRIDED = ("as_strided", "as_strided_copy")
 
 
 def _require_own_elements(

@@ -17,6 +17,7 @@ from optest.capture.places import is_of_initialisation, place_of_call
 from optest.capture.recording import Recorder
 from optest.capture.values import Described, described, tensors_of
 from optest.capture.warned import warnings_at_the_model
+from optest.spec.call_names import canonical
 
 __all__ = ["LEVELS", "watched"]
 
@@ -104,7 +105,7 @@ def _changes_something(function: Any, op: str) -> bool:
         return any(getattr(function, each)._schema.is_mutable for each in function.overloads())
     if isinstance(function, OpOverload):
         return bool(function._schema.is_mutable)
-    return op.endswith(("_", "setitem"))
+    return canonical(op).is_in_place
 
 
 def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -130,7 +131,7 @@ def _holds_number(returned: Any) -> bool:
 
 def _is_drawn_on_meta(returned: Any, made: Described) -> bool:
     """Whether the call makes random numbers where none are drawn, since nothing has values."""
-    packet = getattr(torch.ops.aten, made.op.removeprefix("torch.ops.aten.").removeprefix("torch.").split(".")[0], None)
+    packet = getattr(torch.ops.aten, canonical(made.op).operator, None)
     return (
         packet is not None
         and all(each.is_meta for each in tensors_of(returned))

@@ -1,10 +1,12 @@
-"""What a call of torch may be named, and what was probably meant by another name."""
+"""What a call of torch may be named, which operator it is by each of its names, and what another name may mean."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 
-__all__ = ["is_dotted", "misnamed"]
+__all__ = ["OPERATORS_OF_PYTHON", "CanonicalName", "canonical", "is_dotted", "misnamed"]
 
 _NAME = re.compile(r"torch(\.[A-Za-z_]\w*)+", re.ASCII)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -52,3 +54,118 @@ def _in_full(op: str) -> tuple[str, bool]:
     if not rest:
         return (f"torch.{op}", True) if op != "torch" else (op, False)
     return (f"torch.{op}", True) if head in _PARTS else (op, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalName:
+    """The operator that a dotted name stands for, in the word that torch's dispatcher has for it.
+
+    ``torch.mul``, ``torch.Tensor.mul_``, ``torch.imul``, ``torch.Tensor.__rmul__``, ``torch.multiply`` and
+    ``torch.ops.aten.mul.Tensor`` are all ``mul``; ``torch.linalg.svd`` is ``linalg_svd``, another one than ``svd``. An
+    operator of a namespace that does not share its names with aten keeps the namespace: ``mylib::softmax``.
+    """
+
+    operator: str
+    word: str
+    """The last word as it was written, without an overload: ``imul``, ``mul_``."""
+
+    is_in_place: bool = False
+    """Whether the name says that the first operand is changed."""
+
+    is_reflected: bool = False
+    """Whether the operands are the other way round: ``torch.rsub``, ``torch.Tensor.__rpow__``."""
+
+    is_foreign: bool = False
+    """Whether somebody else's library registered it in ``torch.ops``."""
+
+
+@lru_cache(maxsize=8192)
+def canonical(name: str) -> CanonicalName:
+    """Return the operator that a dotted name stands for; whether torch has it is for torch to say."""
+    home, word = _home_and_word(name)
+    if "::" in home:
+        is_foreign = home.removesuffix("::") not in _SHIPPED
+        return CanonicalName(operator=home + word, word=word, is_in_place=_is_marked(word), is_foreign=is_foreign)
+    is_special = word.startswith("__") and word.endswith("__") and len(word) > len("____")
+    bare = word[2:-2] if is_special else word
+    if not home and (found := _of_python(word, bare)) is not None:
+        return found
+    is_in_place = not is_special and _is_marked(bare)
+    operator = home + (bare[:-1] if is_in_place else bare)
+    return CanonicalName(operator=_SYNONYMS.get(operator, operator), word=word, is_in_place=is_in_place)
+
+
+def _home_and_word(name: str) -> tuple[str, str]:
+    """What stands before a word in its operator's name, and the word, without an overload."""
+    parts = name.split(".")
+    if parts[:2] == ["torch", "ops"] and len(parts) > 3:
+        return ("" if parts[2] in _OF_ATEN else f"{parts[2]}::"), parts[3]
+    return "".join(f"{part}_" for part in parts[:-1] if part in _PREFIXED), parts[-1]
+
+
+def _of_python(word: str, bare: str) -> CanonicalName | None:
+    """What a name of Python's operators stands for: ``and_``, ``imul``, and between underscores ``rmul``."""
+    key = bare.removesuffix("_") if bare in _KEYWORDS else bare
+    if key in _PYTHONS:
+        return CanonicalName(operator=_PYTHONS[key], word=word, is_in_place=key == "setitem")
+    form, base = key[:1], key[1:]
+    if base in _BINARY and form == "i":
+        return CanonicalName(operator=_PYTHONS[base], word=word, is_in_place=True)
+    if base in _BINARY and form == "r" and (bare != word or base == "sub"):
+        return CanonicalName(operator=_PYTHONS[base], word=word, is_reflected=True)
+    return None
+
+
+def _is_marked(word: str) -> bool:
+    return word.endswith("_") and not word.endswith("__")
+
+
+_OF_ATEN = ("aten", "prims")
+"""Namespaces of ``torch.ops`` in which one name is one operator."""
+
+_SHIPPED = frozenset(
+    """
+    _c10d_functional _c10d_functional_autograd _dtensor _native _quantized _test c10d debug_mode_ops debugprims export
+    inductor inductor_prims mkl mkldnn mkldnn_prepacked onednn profiler quantization quantized rngprims sparse
+    static_runtime symm_mem
+    """.split()  # noqa: SIM905 - words as in the other tables
+)
+"""Other namespaces that torch itself brings."""
+
+_PREFIXED = ("linalg", "fft", "special", "masked")
+"""Modules whose functions torch's dispatcher has under names that begin so."""
+
+_BINARY = frozenset(("add sub mul truediv div floordiv mod pow matmul and or xor lshift rshift").split())  # noqa: SIM905
+_PYTHONS = {
+    **{name: name for name in ("add", "sub", "mul", "div", "pow", "matmul", "lshift", "rshift")},
+    **{name: name for name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "contains", "getitem", "setitem")},
+    "truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "pos": "positive",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "inv": "bitwise_not", "invert": "bitwise_not",
+    "not": "not",
+}  # fmt: skip
+OPERATORS_OF_PYTHON = frozenset(_PYTHONS.values())
+"""Operators that Python has a sign for: their operands have a place, and no name."""
+
+_KEYWORDS = ("and_", "or_", "not_")
+"""Where the underscore keeps a name apart from a keyword of Python's, and marks nothing as changed."""
+
+_SYNONYMS = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+    "arctan2": "atan2", "arctanh": "atanh", "clip": "clamp", "concat": "cat", "concatenate": "cat", "divide": "div",
+    "true_divide": "div", "fix": "trunc", "ger": "outer", "greater": "gt", "greater_equal": "ge", "less": "lt",
+    "less_equal": "le", "multiply": "mul", "negative": "neg", "not_equal": "ne", "subtract": "sub",
+    "moveaxis": "movedim", "row_stack": "vstack", "swapaxes": "transpose", "swapdims": "transpose",
+    "trapz": "trapezoid", "det": "linalg_det", "slogdet": "linalg_slogdet", "inverse": "linalg_inv",
+    "pinverse": "linalg_pinv", "orgqr": "linalg_householder_product", "matrix_exp": "linalg_matrix_exp",
+    "matrix_power": "linalg_matrix_power", "linalg_diagonal": "diagonal", "linalg_matmul": "matmul",
+    "special_digamma": "digamma", "special_erf": "erf", "special_erfc": "erfc", "special_erfinv": "erfinv",
+    "special_exp2": "exp2", "special_expit": "sigmoid", "special_expm1": "expm1", "special_gammainc": "igamma",
+    "special_gammaincc": "igammac", "special_gammaln": "lgamma", "special_i0": "i0", "special_log1p": "log1p",
+    "special_log_softmax": "log_softmax", "special_logit": "logit", "special_logsumexp": "logsumexp",
+    "special_multigammaln": "mvlgamma", "special_polygamma": "polygamma", "special_psi": "digamma",
+    "special_round": "round", "special_sinc": "sinc", "special_softmax": "softmax", "special_xlogy": "xlogy",
+    "grouped_mm": "_grouped_mm",
+    **{f"masked_{name}": name for name in ("amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax")},
+    **{f"masked_{name}": name for name in ("logsumexp", "mean", "prod", "softmax", "sum", "var")},
+}  # fmt: skip
+"""Names that torch's documentation gives as another one's; those of ``torch.masked`` are so where no mask is given."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from optest.spec.call_names import CanonicalName, canonical
+
 __all__ = [
     "MOST_CHARACTERS",
     "Call",
@@ -67,6 +69,16 @@ class Call:
     function: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spelled(self) -> CanonicalName:
+        """What the function's name says."""
+        return canonical(self.function)
+
+    @property
+    def operator(self) -> str:
+        """The operator that it is by whichever name: ``mul`` of ``torch.Tensor.__imul__``."""
+        return canonical(self.function).operator
 
     def values(self) -> Iterator[Any]:
         """Every value, those in lists, tuples and slices too."""

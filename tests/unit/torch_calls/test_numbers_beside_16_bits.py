@@ -76,7 +76,7 @@ def test_another_number_fails(text: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-@pytest.mark.parametrize("text", [each for each in CALLS if "rsub" not in each and "fmod" not in each])
+@pytest.mark.parametrize("text", [each for each in CALLS if "fmod" not in each])
 def test_now_the_one_reading_and_now_the_other_fails(text: str, kind: str) -> None:
     """Where the catalogue has a rule: torch.testing's tolerance sees no such difference."""
     formula = CALLS[text]
@@ -125,3 +125,13 @@ def test_torch_itself_rounds_a_tensor_without_dimensions(kind: str) -> None:
         attributes={"call": "torch.add(input0, input1)"},
     )
     assert execute([asked], TorchBackend()).verdicts[0].status is Status.PASSED
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("text", ["torch.truediv(0.3, input0)", "torch.Tensor.__rtruediv__(input0, 0.3)"])
+def test_a_number_is_divided_or_multiplied_by_the_rounded_reciprocal(text: str, kind: str) -> None:
+    """As torch's own method does it, and as its compiler does."""
+    assert verdict(text, kind).status is Status.PASSED
+    assert verdict(text, kind, Computed(lambda x, wide, narrow: wide / x)).status is Status.PASSED
+    wrong = Computed(lambda x, wide, narrow: wide / x * (1 + 2.0**-6))
+    assert verdict(text, kind, wrong).reason is Reason.VALUE

@@ -15,6 +15,7 @@ from optest.backends.torch_calls.names import find
 from optest.errors import UnknownName
 from optest.numerics import dtype_of
 from optest.spec import DType, OperatorDescriptor, dtype
+from optest.spec.call_names import OPERATORS_OF_PYTHON
 from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
 
 __all__ = ["Bound", "CannotBind", "bound", "fits", "named_arguments"]
@@ -39,7 +40,7 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
         CannotBind: for an argument that the operator does not have, or that has another type there.
     """
     call = _parsed(text)
-    given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
+    given = _operands(operator, call) or _renamed(call)
     for name in _CHANGES_NO_RESULT:
         given.pop(name, None)
     if "dtype" in given and all(each.name != "dtype" for each in operator.attributes):
@@ -62,6 +63,24 @@ def bound(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Bou
         return Bound(taken, operator.bind({name: value for name, value in stated.items() if value is not None}))
     except (ValueError, LookupError) as error:
         raise CannotBind(str(error)) from None
+
+
+def _operands(operator: OperatorDescriptor, call: Call) -> dict[str, Any]:
+    """The operands of one of Python's operators by their places; {} for a call that says more, or another one."""
+    spelled, parameters = call.spelled, operator.tensors.inputs
+    is_plain = not call.kwargs and len(call.args) == len(parameters)
+    if spelled.operator not in OPERATORS_OF_PYTHON or not is_plain:
+        return {}
+    args = call.args[::-1] if spelled.is_reflected else call.args
+    return {each.name: value for each, value in zip(parameters, args, strict=True)}
+
+
+def _renamed(call: Call) -> dict[str, Any]:
+    """The arguments by the names that the catalogue has for them."""
+    given = {_OTHER_NAMES.get(name, name): value for name, value in named_arguments(call).items()}
+    if call.spelled.is_reflected:
+        given["input"], given["other"] = given.get("other"), given.get("input")
+    return given
 
 
 def _require_no_narrower(stated: Any, inputs: Sequence[Any]) -> None:
@@ -145,10 +164,7 @@ def _python_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
 
 def _schema_names(call: Call) -> tuple[str, ...] | None:
     """The names in the first overload of ``torch.ops.aten`` that the arguments fit."""
-    parts = call.function.split(".")
-    name = (parts[3] if parts[:2] == ["torch", "ops"] else parts[-1]).rstrip("_")
-    name = name.strip("_") if name.startswith("__") else name
-    packet = getattr(torch.ops.aten, name, None)
+    packet = None if "::" in call.operator else getattr(torch.ops.aten, call.operator, None)
     if packet is None:
         return None
     for overload in packet.overloads():

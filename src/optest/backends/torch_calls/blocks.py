@@ -50,7 +50,7 @@ def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) ->
     operands = _operands(call)
     if operands is None or any(tensors[index].dim() == 0 for index in operands):
         return None
-    cut = _cut(_last(call), operands, tensors)
+    cut = _cut(call.call.operator, operands, tensors)
     if cut is None:
         return None
     uncut = [None if index in cut.of_operand else each for index, each in enumerate(tensors)]
@@ -125,15 +125,11 @@ def _cut(name: str, operands: list[int], tensors: Sequence[torch.Tensor]) -> _Cu
 
 def _operands(call: TorchCall) -> list[int] | None:
     """The inputs of a plain product in order, all different; None if the call says anything else."""
-    name = _last(call)
+    spelled = call.call.spelled
+    name = "" if spelled.is_reflected else spelled.operator
     most = {"linear": 3, "matmul": 2, "mm": 2, "bmm": 2}.get(name, 0)
     stated = dict(call.call.kwargs)
     given = [*call.call.args, *([stated.pop("bias")] if name == "linear" and "bias" in stated else [])]
     found = [each.index for each in given if isinstance(each, TensorRef)]
     plain = not stated and not call.changes and len(found) == len([each for each in given if each is not None])
     return found if plain and 2 <= len(found) <= most and len(set(found)) == len(found) else None
-
-
-def _last(call: TorchCall) -> str:
-    parts = call.call.function.split(".")
-    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]

@@ -86,7 +86,7 @@ def torch_call(text: str) -> TorchCall:
     if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
         changed.add(call.args[0].index)
     into = written_results(call)
-    asked_to = _name_of(call.function) in _CHANGED_WHERE
+    asked_to = call.operator in _CHANGED_WHERE
     beside = (_also_changed(call) if asked_to else set(written_beside(call))) - changed - set(into)
     named = set(call.tensors())
     beside_results = tuple(sorted(beside & named))
@@ -110,7 +110,7 @@ _CHANGED_WHERE = {
 
 def _also_changed(call: Call) -> set[int]:
     """The inputs that the call changes beside its result: running statistics in training, weights that are clipped."""
-    asks, default, names = _CHANGED_WHERE.get(_name_of(call.function), ("", None, ()))
+    asks, default, names = _CHANGED_WHERE.get(call.operator, ("", None, ()))
     if not names:
         return set()
     try:
@@ -124,7 +124,7 @@ def _also_changed(call: Call) -> set[int]:
 
 def _held_constant(call: Call) -> tuple[int, ...]:
     """The running statistics that the call reads, or changes without a gradient."""
-    _, _, names = _CHANGED_WHERE.get(_name_of(call.function), ("", None, ()))
+    _, _, names = _CHANGED_WHERE.get(call.operator, ("", None, ()))
     if "running_mean" not in names:
         return ()
     try:
@@ -132,12 +132,6 @@ def _held_constant(call: Call) -> tuple[int, ...]:
     except CannotBind:
         return ()
     return tuple(given[name].index for name in names if isinstance(given.get(name), TensorRef))
-
-
-def _name_of(function: str) -> str:
-    """``batch_norm`` of ``torch.nn.functional.batch_norm``, without the overload of an operator of ``torch.ops``."""
-    parts = function.split(".")
-    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
 
 
 def leaves_of(returned: Any) -> list[Any]:

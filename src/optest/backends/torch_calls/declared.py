@@ -12,6 +12,8 @@ from functools import lru_cache
 
 import torch
 
+from optest.spec.call_names import canonical
+
 __all__ = ["declared"]
 
 
@@ -19,7 +21,7 @@ def declared(names: Iterable[str]) -> tuple[int, list[str]]:
     """The number of torch's operators, and which of these names are not among them (those that make tensors of
     nothing, operators of ``torch.ops`` that are no aten ones)."""
     known = _known()
-    return len(known), sorted(name for name in names if _base_of(name) not in known)
+    return len(known), sorted(name for name in names if canonical(name).operator not in known)
 
 
 @lru_cache(maxsize=1)
@@ -29,18 +31,6 @@ def _known() -> frozenset[str]:
         name
         for home, functions in listed.items()
         if inspect.ismodule(home) or home is torch.Tensor
-        for name in (_bare(getattr(function, "__name__", "")) for function in functions)
+        for name in (canonical(f"torch.{getattr(function, '__name__', '')}").operator for function in functions)
         if name and name != "get"  # of a property
     )
-
-
-def _base_of(name: str) -> str:
-    parts = name.split(".")
-    if parts[:2] == ["torch", "ops"]:
-        return _bare(parts[3]) if parts[2:3] == ["aten"] and len(parts) > 3 else ""
-    return _bare(parts[-1])
-
-
-def _bare(name: str) -> str:
-    """Without what marks an in-place form or one of Python's own operators."""
-    return name.strip("_")

@@ -17,7 +17,7 @@ import torch
 
 from optest.backends.torch_calls.calling import torch_call
 from optest.backends.torch_calls.eigenvalues import is_rearranged, reach, singularity
-from optest.backends.torch_calls.factors import FACTORS, FactorKind, name_of
+from optest.backends.torch_calls.factors import FACTORS, FactorKind
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import ErrorBudget, Fault, Reason
 from optest.spec.calls import Call
@@ -35,7 +35,7 @@ def budgets(_: Sequence[Any], attributes: Mapping[str, Any]) -> list[ErrorBudget
     if attributes.get("grad"):
         message = f"the gradient of {call.function} depends on signs, phases or an order that nobody prescribes"
         raise Fault(Reason.UNSUPPORTED, message)
-    return [ErrorBudget(0.0)] * FACTORS[name_of(call.function)].outputs
+    return [ErrorBudget(0.0)] * FACTORS[call.operator].outputs
 
 
 def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
@@ -45,7 +45,7 @@ def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Seque
         Fault: VALUE if they are no factors of it, which says what is wrong with them.
     """
     call = torch_call(attributes["call"]).call
-    kind = FACTORS[name_of(call.function)]
+    kind = FACTORS[call.operator]
     array = np.asarray(inputs[call.tensors()[0]])
     matrix, outputs = widen(array), [widen(np.asarray(each)) for each in actual]
     if len(outputs) != kind.outputs or not all(np.isfinite(each).all() for each in (matrix, *outputs)):
@@ -82,8 +82,8 @@ def _svd(asked: _Asked) -> _Faults:
     Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
     """
     left, values, right = asked.outputs
-    name = name_of(asked.call.function)
-    is_old = name == "svd" and not asked.call.function.startswith("torch.linalg.")
+    name = asked.call.operator
+    is_old = name == "svd"
     if is_old and asked.stated("compute_uv", 2) is False:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
-from optest.backends.torch_calls.factors import FACTORS, FactorKind, name_of
+from optest.backends.torch_calls.factors import FACTORS, FactorKind
 from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
+from optest.spec.call_names import canonical
 from optest.spec.calls import parse_call
 
 __all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
@@ -41,13 +42,13 @@ _CLOSENESS = "optest.backends.torch_calls.closeness:as_close_as_inputs_allow"
 
 _MOVEMENT = """
 adjoint alias alias_copy as_strided as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag
-broadcast_tensors broadcast_to cartesian_prod cat channel_shuffle chunk clone column_stack concat concatenate
+broadcast_tensors broadcast_to cartesian_prod cat channel_shuffle chunk clone column_stack
 contiguous copysign detach detach_copy diag diag_embed diagonal diagonal_copy diagonal_scatter dsplit dstack embedding
 expand expand_as expand_copy fill flatten flip fliplr flipud gather getitem hsplit hstack index_copy index_fill
-index_put index_select masked_fill masked_scatter masked_select meshgrid mH moveaxis movedim mT narrow
+index_put index_select masked_fill masked_scatter masked_select meshgrid mH movedim mT narrow
 native_channel_shuffle permute permute_copy pin_memory pixel_shuffle pixel_unshuffle ravel repeat repeat_interleave
-reshape reshape_as roll rot90 row_stack scatter select select_copy select_scatter setitem slice slice_copy
-slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack swapaxes swapdims t
+reshape reshape_as roll rot90 scatter select select_copy select_scatter setitem slice slice_copy
+slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack t
 t_copy take take_along_dim tensor_split tile transpose transpose_copy tril triu unbind unbind_copy unflatten unfold
 unfold_copy unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_copy view view_as view_copy vsplit
 vstack where
@@ -60,13 +61,7 @@ new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
 _CONTRACTION = """
 addbmm addmm addmv addr baddbmm
 bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
-convolution_backward dot einsum _grouped_mm grouped_mm inner linear matmul mm mv tensordot vdot
-"""
-_NOT_IN_PLACE = ("and_", "or_", "not_")
-"""Operators of Python whose underscore keeps them apart from keywords."""
-
-_OPERATORS_IN_PLACE = """
-setitem iadd isub imul itruediv ifloordiv imod ipow iand ior ixor
+convolution_backward dot einsum _grouped_mm inner linear matmul mm mv tensordot vdot
 """
 
 
@@ -213,10 +208,6 @@ class Catalogue(Protocol):
     def get(self, name: str) -> OperatorDescriptor: ...
 
 
-_OTHERS_OF_THAT_NAME = ("torch.linalg.norm", "torch.masked.norm")
-"""What computes something else than the catalogue's operator of its name: of a matrix, by other steps."""
-
-
 @lru_cache(maxsize=4096)
 def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
     """The descriptor of a callable of torch, whether or not this torch has it.
@@ -224,18 +215,18 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it, and where there
     is none, what torch.testing allows for the dtype of the output.
     """
-    kind = FACTORS.get(name_of(name))
+    spelled = canonical(name)
+    kind = FACTORS.get(spelled.operator)
     if kind is not None:
         return _of_factors(name, kind)
-    last = _last(name)
+    last = spelled.operator
     own = _rule(last)
-    is_known = own is None and catalogue is not None and last in catalogue and name not in _OTHERS_OF_THAT_NAME
-    known = catalogue.get(last) if is_known and catalogue is not None else None
+    known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
     rule = own or (CLOSE if known is None or known.rule is None else known.rule)
     terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
     of_known: CatalogueTerms | None = None
     if known is not None and (known.terms is not None or rule.kind is RuleClass.ULP):
-        terms = of_known = CatalogueTerms(known, _is_in_place(name))
+        terms = of_known = CatalogueTerms(known, spelled.is_in_place)
     return OperatorDescriptor(
         name=name,
         category=CATEGORY,
@@ -254,7 +245,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
             writes=last if last in _WRITING else "",
         ),
         domain="optest.backends.torch_calls.indices:domain",
-        mutates=("input0",) if _is_in_place(name) else (),
+        mutates=("input0",) if spelled.is_in_place else (),
     )
 
 
@@ -279,26 +270,6 @@ def _ulps(rule: Rule) -> float:
 
 def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives | None:
     return None if known is None or known.alternatives is None else CatalogueAlternatives(known)
-
-
-def _last(name: str) -> str:
-    """``matmul`` of ``torch.ops.aten.matmul.default``; an in-place form goes by the name of the other."""
-    parts = name.split(".")
-    if parts[:2] == ["torch", "ops"]:
-        parts = parts[:4]
-    return parts[-1].rstrip("_") if not parts[-1].startswith("__") else parts[-1].strip("_")
-
-
-def _is_in_place(name: str) -> bool:
-    parts = name.split(".")
-    if parts[:2] == ["torch", "ops"]:
-        parts = parts[:4]
-    last = parts[-1]
-    if last.startswith("__") and last.endswith("__"):
-        last = last.strip("_")
-    if last in _NOT_IN_PLACE:
-        return False
-    return (last.endswith("_") and not last.endswith("__")) or last in _OPERATORS_IN_PLACE.split()
 
 
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)

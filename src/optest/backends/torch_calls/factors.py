@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FACTORS", "FactorKind", "name_of"]
+__all__ = ["FACTORS", "FactorKind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +34,16 @@ FACTORS = {
     "svd": _SVD,
     "linalg_svd": _SVD,
     "_linalg_svd": _SVD,
-    "eigh": _EIGH,
     "linalg_eigh": _EIGH,
     "_linalg_eigh": _EIGH,
-    "eig": _EIG,
     "linalg_eig": _EIG,
-    "eigvals": _EIGVALS,
     "linalg_eigvals": _EIGVALS,
     "_linalg_eigvals": _EIGVALS,
     "qr": _QR,
     "linalg_qr": _QR,
     "geqrf": _GEQRF,
 }
-"""By the last word of a call: ``svd`` of ``torch.linalg.svd``, ``linalg_svd`` of ``torch.ops.aten.linalg_svd``.
+"""By canonical name: ``linalg_svd`` of ``torch.linalg.svd`` and of ``torch.ops.aten.linalg_svd``.
 
 Those that begin with ``_`` are what the others become in torch's dispatcher.
 """
-
-
-def name_of(function: str) -> str:
-    """The key of a call in :data:`FACTORS`."""
-    parts = function.split(".")
-    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]

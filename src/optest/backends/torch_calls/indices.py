@@ -40,7 +40,7 @@ def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) ->
 def positions_of(text: str, specs: Shapes) -> list[Positions]:
     """Every tensor of integers in the call that is used as positions."""
     call = parsed(text)
-    find = _BY_NAME.get(_last(call.function))
+    find = _BY_NAME.get(call.operator)
     if find is None:
         return []
     try:
@@ -62,7 +62,7 @@ class Literal:
 def literals_of(text: str, specs: Shapes) -> list[Literal]:
     """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
     call = parsed(text)
-    find = {"getitem": _in_subscripts, "setitem": _in_subscripts, "select": _selected}.get(_last(call.function))
+    find = {"getitem": _in_subscripts, "setitem": _in_subscripts, "select": _selected}.get(call.operator)
     if find is None:
         return []
     try:
@@ -75,12 +75,6 @@ def literals_of(text: str, specs: Shapes) -> list[Literal]:
 def parsed(text: str) -> Call:
     """:func:`parse_call`, remembered, since many cases make the same call of other tensors."""
     return parse_call(text)
-
-
-def _last(name: str) -> str:
-    parts = name.split(".")
-    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return last.strip("_") if last.startswith("__") else last.rstrip("_")
 
 
 def _argument(call: Call, place: int, name: str) -> Any:
@@ -99,9 +93,15 @@ def _within(reference: Any, owner: TensorRef, specs: Shapes, dim: int | None, *,
 
 
 def _embedding(call: Call, specs: Shapes) -> Iterator[Positions]:
-    is_aten = call.function.startswith("torch.ops")
-    table = _argument(call, 0 if is_aten else 1, "weight")
-    yield _within(_argument(call, 1 if is_aten else 0, "indices" if is_aten else "input"), table, specs, 0)
+    table, positions = _table_and_positions(call)
+    yield _within(positions, table, specs, 0)
+
+
+def _table_and_positions(call: Call) -> tuple[Any, Any]:
+    """``torch.nn.functional`` takes the positions first, the dispatcher's operator the table."""
+    if call.function.startswith("torch.nn.functional."):
+        return _argument(call, 1, "weight"), _argument(call, 0, "input")
+    return _argument(call, 0, "weight"), _argument(call, 1, "indices")
 
 
 def _along(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -139,9 +139,9 @@ def _classes_behind_a_gradient(call: Call, specs: Shapes) -> Iterator[Positions]
 
 def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Positions in a plane of the result: ``output_size``, or what the kernel makes of a plane of the input."""
-    axes = int(_last(call.function)[-2])
-    is_aten = call.function.startswith("torch.ops")
-    sizes = _given(call, 2 if is_aten else 5, "output_size")
+    axes = int(call.operator[-2])
+    is_functional = call.function.startswith("torch.nn.functional.")
+    sizes = _given(call, 5 if is_functional else 2, "output_size")
     if sizes is None:
         kernel = _each(_argument(call, 2, "kernel_size"), axes)
         step = _each(_given(call, 3, "stride") or kernel, axes)
@@ -153,8 +153,8 @@ def _unpooled(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 def _pooled(call: Call, specs: Shapes) -> Iterator[Positions]:
     """Positions in a plane of what was pooled."""
-    axes = int(_last(call.function).partition("pool")[2][0])
-    place = 2 if _last(call.function).startswith("adaptive") else 7
+    axes = int(call.operator.partition("pool")[2][0])
+    place = 2 if call.operator.startswith("adaptive") else 7
     yield _in_plane(_argument(call, place, "indices"), specs[_argument(call, 1, "self").index].shape[-axes:])
 
 
@@ -179,10 +179,6 @@ def _one_hot(call: Call, _: Shapes) -> Iterator[Positions]:
     classes = call.kwargs.get("num_classes", call.args[1] if len(call.args) > 1 else -1)
     if isinstance(classes, int) and classes > 0:
         yield Positions(_argument(call, 0, "tensor").index, 0, classes - 1, f"{classes} classes")
-
-
-def _bags(call: Call, specs: Shapes) -> Iterator[Positions]:
-    yield _within(_argument(call, 0, "input"), _argument(call, 1, "weight"), specs, 0)
 
 
 def _subscripts(call: Call, specs: Shapes) -> Iterator[Positions]:
@@ -265,7 +261,7 @@ def _index(call: Call, specs: Shapes) -> Iterator[Positions]:
 
 
 _BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
-    "embedding": _embedding,
+    **dict.fromkeys(["embedding", "embedding_bag"], _embedding),
     **dict.fromkeys(
         ["index_select", "index_copy", "index_add", "index_reduce", "gather", "scatter", "scatter_add"],
         _along,
@@ -275,7 +271,6 @@ _BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
     "take": _take,
     "put": _take,
     "one_hot": _one_hot,
-    "embedding_bag": _bags,
     "take_along_dim": _take_along_dim,
     **dict.fromkeys(
         [

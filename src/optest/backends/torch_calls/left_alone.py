@@ -163,8 +163,8 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
 
 _VIEWS = frozenset(
     """
-    as_strided broadcast_to chunk detach diagonal dsplit expand expand_as getitem hsplit moveaxis movedim narrow permute
-    select slice split split_with_sizes squeeze swapaxes swapdims t tensor_split transpose unbind unflatten unfold
+    as_strided broadcast_to chunk detach diagonal dsplit expand expand_as getitem hsplit movedim narrow permute select
+    slice split split_with_sizes squeeze t tensor_split transpose unbind unflatten unfold
     unsqueeze view view_as vsplit
     """.split()  # noqa: SIM905 - words as in the other modules
 )
@@ -172,8 +172,7 @@ _VIEWS = frozenset(
 
 
 def _promises_views(call: TorchCall) -> bool:
-    parts = call.call.function.split(".")
-    return (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).strip("_") in _VIEWS
+    return call.call.operator in _VIEWS
 
 
 def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
@@ -198,7 +197,7 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
 
 def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
     """``contiguous()`` is about strides alone, which no comparison of values sees."""
-    is_asked = call.call.function.endswith(".contiguous") and len(call.call.args) == 1 and not call.call.kwargs
+    is_asked = call.call.operator == "contiguous" and len(call.call.args) == 1 and not call.call.kwargs
     if is_asked and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")

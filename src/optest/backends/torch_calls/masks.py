@@ -30,7 +30,7 @@ def require_chosen_elements(case: TestCase) -> None:
         if not argument.spec.elements:
             continue
         what = f"input{index} is filled by {argument.fill} and is the mask of {call.function}"
-        if _last(call.function) == _ATTENTION:
+        if call.operator == _ATTENTION:
             if _hides_a_row(argument):
                 raise Fault(
                     Reason.BAD_CASE,
@@ -51,7 +51,7 @@ def masks_of(call: Call, specs: list[TensorSpec]) -> list[int]:
 
 
 def _candidates(call: Call) -> Iterator[Any]:
-    name = _last(call.function)
+    name = call.operator
     if name in _MASKED:
         yield call.kwargs.get("mask", call.args[1] if len(call.args) > 1 else None)
     elif name == _ATTENTION:
@@ -61,12 +61,7 @@ def _candidates(call: Call) -> Iterator[Any]:
 
 
 def _fits(call: Call, spec: TensorSpec) -> bool:
-    return spec.dtype.name == "bool" or (_last(call.function) == _ATTENTION and spec.dtype.is_float)
-
-
-def _last(name: str) -> str:
-    parts = name.split(".")
-    return (parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]).rstrip("_")
+    return spec.dtype.name == "bool" or (call.operator == _ATTENTION and spec.dtype.is_float)
 
 
 def _is_nowhere(argument: Argument) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from optest.errors import nearest
-from optest.spec.call_names import misnamed
+from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
 
 __all__ = ["NoSuchCallable", "NotAnOperator", "constant", "find"]
 
@@ -50,6 +50,8 @@ class NotAnOperator(LookupError):
 def find(name: str) -> Callable[..., Any]:
     """Return what ``torch.X.Y`` names: that itself, else the method ``torch.Tensor.Y``, else Python's operator ``Y``.
 
+    ``torch.__eq__`` is the method of a tensor, though the module, too, can be compared.
+
     Raises:
         NoSuchCallable: if torch has nothing of that name.
         NotAnOperator: if it is no operator.
@@ -63,14 +65,15 @@ def find(name: str) -> Callable[..., Any]:
         raise NotAnOperator(f"{name} says where something lies, which is another place each time")
     if last in _MEMORY and home in _OF_TENSORS:
         raise NotAnOperator(f"{name} hands out the memory of a tensor and computes nothing")
-    found = _walk(name)
+    is_of_tensors = home == "torch" and last.startswith("__")
+    found = None if is_of_tensors and canonical(name).operator in OPERATORS_OF_PYTHON else _walk(name)
     if found is not None:
         if inspect.isclass(found):
             raise NotAnOperator(f"{name} is a class{' for with statements' * hasattr(found, '__enter__')}")
         if callable(found):
             _require_operator(name, found)
             return found  # type: ignore[no-any-return]
-    if name.count(".") == 1:
+    if home in _OF_TENSORS:
         method = getattr(torch.Tensor, last, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
@@ -161,22 +164,30 @@ def _is_overridable(function: Any) -> bool:
 
 
 def _unknown(name: str) -> str:
+    if canonical(name).is_foreign:
+        return _unknown_of_others(name)
     home, _, last = name.rpartition(".")
     owner = _walk(home) if home != "torch" else torch
     if owner is None:
         near = nearest(name, (*_listed("torch.nn.functional"), *_listed("torch.linalg"), *_listed("torch.special")))
         return f"torch {torch.__version__} has no {home}" + (f"; did you mean {near}?" if near else "")
     known = {each for each in dir(owner) if not each.startswith("_")}
-    if home == "torch":
+    if home in _OF_TENSORS:
         known |= {each for each in dir(torch.Tensor) if not each.startswith("_")} | _OPERATORS.keys()
     if home.startswith("torch.ops."):
         known = _registered(home.removeprefix("torch.ops."))
     near = nearest(last, sorted(known))
     elsewhere = next((each for each in _HOMES if each != home and hasattr(_walk(each), last)), None)
     hint = f"{elsewhere}.{last}" if elsewhere else f"{home}.{near}" if near else None
-    if not hint and home.startswith("torch.ops."):
-        return f"torch {torch.__version__} has no {name}; {_OF_ONES_OWN}"
     return f"torch {torch.__version__} has no {name}" + (f"; did you mean {hint}?" if hint else "")
+
+
+def _unknown_of_others(name: str) -> str:
+    """An operator of torch's that is called so is another one, so what is proposed is of the same namespace."""
+    namespace, _, word = canonical(name).operator.partition("::")
+    near = nearest(word, sorted(_registered(namespace)))
+    meant = f"; did you mean torch.ops.{namespace}.{near}?" if near and near != word else ""
+    return f"torch {torch.__version__} has no {name}{meant or f'; {_OF_ONES_OWN}'}"
 
 
 def _registered(namespace: str) -> set[str]:

@@ -15,7 +15,7 @@ from optest.spec.calls import Call, TensorRef
 __all__ = ["elements_at_most"]
 
 _NO_MORE_THAN_GIVEN = """
-cat concat concatenate stack hstack vstack softmax log_softmax layer_norm rms_norm dropout clone contiguous detach
+cat stack hstack vstack softmax log_softmax layer_norm rms_norm dropout clone contiguous detach
 index_copy index_add cumsum cumprod sort argsort topk flip roll tril triu to float half bfloat16 double int long bool
 view reshape flatten transpose permute squeeze unsqueeze
 """
@@ -23,13 +23,11 @@ view reshape flatten transpose permute squeeze unsqueeze
 
 _NONE_GROWS = frozenset(_NO_MORE_THAN_GIVEN.split())
 
-_PYTHONS = {"truediv": "true_divide", "floordiv": "floor_divide", "mod": "remainder"}
-
 
 def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
     """The most that any one output of the call may have; None where it is not known."""
     call = torch_call(text).call
-    name = _name(call)
+    name = call.operator
     if name in _NONE_GROWS:
         return sum(spec.elements for spec in specs)
     if name == "scaled_dot_product_attention":
@@ -45,12 +43,6 @@ def elements_at_most(text: str, specs: Sequence[TensorSpec]) -> int | None:
     except ValueError:
         return None
     return int(np.prod(shape, dtype=object))
-
-
-def _name(call: Call) -> str:
-    parts = call.function.split(".")
-    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return _PYTHONS.get(last, last.rstrip("_"))
 
 
 @lru_cache(maxsize=1024)

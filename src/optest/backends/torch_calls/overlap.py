@@ -15,9 +15,9 @@ from optest.spec.calls import TensorRef
 __all__ = ["UNWRITTEN", "has_overlap", "have_common_memory", "why_no_one_result"]
 
 UNWRITTEN = frozenset(["empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"])
-"""Calls, by their last word, that return memory which nobody has written."""
+"""Operators that return memory which nobody has written."""
 
-_SAME_VALUE = ("fill_", "zero_")
+_SAME_VALUE = ("fill", "zero")
 """Every element gets one value, so the order does not matter; ``setitem`` of a number is such a call, too."""
 
 _MOST_LOOKED_AT = 1 << 20
@@ -30,7 +30,7 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
     """
     if case.expects_error is not None:
         return None
-    if _last(call) in UNWRITTEN:
+    if call.call.operator in UNWRITTEN:
         return f"{call.call.function} returns memory that nobody has written, so no result is the right one"
     if not call.changes or _sets_one_value(call):
         return None
@@ -44,14 +44,8 @@ def why_no_one_result(case: TestCase, call: TorchCall) -> str | None:
     return None
 
 
-def _last(call: TorchCall) -> str:
-    """``empty`` of ``torch.empty`` and of ``torch.ops.aten.empty.memory_format``."""
-    parts = call.call.function.split(".")
-    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-
-
 def _sets_one_value(call: TorchCall) -> bool:
-    name = call.call.function.rpartition(".")[2]
+    name = call.call.operator
     if name == "setitem":
         return not isinstance(call.call.args[-1], TensorRef)
     return name in _SAME_VALUE

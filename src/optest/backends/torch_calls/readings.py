@@ -4,6 +4,9 @@ A number beside a tensor takes the tensor's dtype, says torch's promotion of typ
 functions: they round 0.3 to float16. Its CUDA kernels, and what its compiler makes, keep 0.3 in float32. Both are
 right, and what is right by the one may be any number of ulp away from the other (a remainder jumps). The reference has
 the number in float32; here is the other one.
+
+And ``0.3 / x``, which Python hands to x: torch multiplies 0.3 by the reciprocal of x, rounded to 16 bits
+(``torch.Tensor.__rtruediv__``), while its compiler divides.
 """
 
 from __future__ import annotations
@@ -18,14 +21,11 @@ from optest.backends.torch_calls.calling import torch_call
 from optest.backends.torch_calls.reference import expected
 from optest.numerics import Array, dtype_of, round_to, ulp, widen
 from optest.spec import DType, Fault, Unrounded, dtype
-from optest.spec.calls import Call, call_text
+from optest.spec.calls import Call, TensorRef, call_text
 
 __all__ = ["as_with_narrow_numbers", "with_narrow_numbers"]
 
-_ROUND_NUMBERS = """
-add sub subtract rsub remainder fmod pow
-iadd isub imod ipow __add__ __radd__ __sub__ __rsub__ __mod__ __rmod__ __pow__ __rpow__
-"""
+_ROUND_NUMBERS = ("add", "fmod", "pow", "remainder", "sub")
 """Functions of which torch's CPU kernels round a number that stands beside 16-bit tensors."""
 
 Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
@@ -39,7 +39,7 @@ def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any
     call = torch_call(text).call
     entries = [dtype_of(array.dtype) for array in inputs]
     kinds = {entry.name for entry, array in zip(entries, inputs, strict=True) if entry.is_inexact and array.ndim}
-    if _name(call) not in _ROUND_NUMBERS.split() or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
+    if call.operator not in _ROUND_NUMBERS or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
         return None
     kind = dtype(kinds.pop())
     args, kwargs = call.mapped(lambda value: _rounded(value, kind))
@@ -52,15 +52,26 @@ def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any
     return None if is_same else (narrow, arrays)
 
 
+def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
+    """A quotient that the divisor was asked for, as the product with its reciprocal; None for any other call."""
+    call = torch_call(text).call
+    if call.operator != "div" or call.kwargs or len(call.args) != 2:
+        return None
+    divisor, dividend = call.args if call.spelled.is_reflected else call.args[::-1]
+    if not isinstance(divisor, TensorRef) or not (call.spelled.is_reflected or isinstance(dividend, (int, float))):
+        return None
+    arrays = list(inputs)
+    entry = dtype_of(arrays[divisor.index].dtype)
+    if entry.name not in ("float16", "bfloat16"):
+        return None
+    with np.errstate(all="ignore"):
+        arrays[divisor.index] = round_to(1.0 / widen(arrays[divisor.index]), entry)
+    return call_text(Call("torch.mul", (divisor, dividend))), arrays
+
+
 def _kept(call: Call) -> dict[str, Any]:
     """A factor is no operand."""
     return {name: call.kwargs[name] for name in ("alpha",) if name in call.kwargs}
-
-
-def _name(call: Call) -> str:
-    parts = call.function.split(".")
-    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return last if last.startswith("__") else last.rstrip("_")
 
 
 def _rounded(value: Any, kind: DType) -> Any:
@@ -77,6 +88,8 @@ def as_with_narrow_numbers(
     """
     nothing: list[Any] = [None] * len(actual)
     narrow = with_narrow_numbers(text, inputs)
+    if narrow is None:
+        narrow, known = _with_reciprocal(text, inputs), None
     if narrow is None:
         return nothing
     call, arrays = narrow

@@ -127,17 +127,12 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
     ]
 
 
-_COMPARISONS = """
-eq equal ge greater greater_equal gt isin le less less_equal lt ne not_equal searchsorted bucketize
-"""
-_COMPARING = frozenset(_COMPARISONS.split())
+_COMPARING = frozenset(("bucketize", "eq", "equal", "ge", "gt", "isin", "le", "lt", "ne", "searchsorted"))
 
 
 def _compares(call: TorchCall) -> bool:
     """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
-    parts = call.call.function.split(".")
-    last = parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
-    return last.strip("_") in _COMPARING
+    return call.call.operator in _COMPARING
 
 
 def _in_float64(
@@ -214,7 +209,8 @@ def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> l
 
 
 def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | None:
-    name = call.call.function.rpartition(".")[2].rstrip("_")
+    spelled = call.call.spelled
+    name = "" if spelled.is_reflected else spelled.operator
     if is_grouped(call.call.function):
         return int(tensors[call.call.tensors()[0]].shape[-1])
     if name in _PRODUCTS_ADDED and len(call.call.args) == 3:

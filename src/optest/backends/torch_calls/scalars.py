@@ -18,27 +18,17 @@ from optest.spec.calls import Call
 
 __all__ = ["with_rounded_scalars"]
 
-_ARITHMETIC = """
-add sub rsub mul div add_ sub_ mul_ div_ multiply divide subtract true_divide truediv floordiv floor_divide
-remainder fmod pow iadd isub imul itruediv ifloordiv imod ipow addcmul addcdiv lerp
-multiply_ divide_ subtract_ true_divide_ floor_divide_ remainder_ fmod_ pow_ addcmul_ addcdiv_ lerp_
-__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __pow__ __rpow__ __mod__
-"""
+_ARITHMETIC = ("add", "addcdiv", "addcmul", "div", "floor_divide", "fmod", "lerp", "mul", "pow", "remainder", "sub")
 
 
 def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
     """The call with numbers in float32, if that is what its tensors make torch compute in."""
     if not any(isinstance(value, (float, complex)) for value in call.call.values()):
         return call
-    if _name(call.call) not in _ARITHMETIC.split() or not _computes_in_float32(inputs):
+    if call.call.operator not in _ARITHMETIC or not _computes_in_float32(inputs):
         return call
     args, kwargs = call.call.mapped(_rounded)
     return dataclasses.replace(call, call=Call(call.call.function, tuple(args), kwargs))
-
-
-def _name(call: Call) -> str:
-    parts = call.function.split(".")
-    return parts[3] if parts[:2] == ["torch", "ops"] and len(parts) > 3 else parts[-1]
 
 
 def _computes_in_float32(inputs: Sequence[Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from optest.spec import Fault, Reason
+from optest.spec.call_names import canonical
 
 __all__ = ["in_float64", "is_grouped"]
 
@@ -22,7 +23,7 @@ def in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def is_grouped(name: str) -> bool:
     """Whether it is a matrix product of groups, ``torch.nn.functional.grouped_mm``."""
-    return any(part in ("grouped_mm", "_grouped_mm") for part in name.split("."))
+    return canonical(name).operator == "_grouped_mm"
 
 
 def _grouped_mm(*args: Any, **named: Any) -> torch.Tensor:

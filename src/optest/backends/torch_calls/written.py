@@ -9,6 +9,7 @@ import torch
 
 from optest.backends.torch_calls.binding import fits
 from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
+from optest.spec.call_names import canonical
 from optest.spec.calls import Call, TensorRef
 
 __all__ = ["written_beside", "written_results"]
@@ -43,12 +44,12 @@ def written_beside(call: Call) -> tuple[int, ...]:
 
 def _schema(call: Call) -> Any:
     """The schema of an operator of ``torch.ops`` that the arguments fit, None of any other function."""
-    parts = call.function.split(".")
     name = call.function
-    if parts[:2] != ["torch", "ops"]:
-        if len(parts) != 2 or not parts[1].startswith(_BY_SCHEMA_ALONE):
+    if not name.startswith("torch.ops."):
+        word = canonical(name).word
+        if not word.startswith(_BY_SCHEMA_ALONE):
             return None
-        name = f"torch.ops.aten.{parts[1]}"
+        name = f"torch.ops.aten.{word}"
     try:
         found: Any = find(name)
     except (NoSuchCallable, NotAnOperator):
