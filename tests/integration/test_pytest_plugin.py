@@ -216,6 +216,32 @@ def test_words_that_pytest_takes_for_no_marks_are_known_to_k(tmp_path: Path) -> 
     assert "2 passed, 3 deselected" in run(tmp_path, *switched_on, "-k", "_own or layer:3").stdout
 
 
+UNEXPECTED = """\
+model: m
+cases:
+  - {name: quiet, op: torch.abs, mark: xfail, inputs: [{tensor: {shape: [2]}}]}
+  - {name: strict, op: torch.abs, mark: [slow, {xfail: {strict: true}}], inputs: [{tensor: {shape: [3]}}]}
+  - {name: lenient, op: torch.abs, mark: {xfail: {strict: false, reason: issue 7}}, inputs: [{tensor: {shape: [4]}}]}
+"""
+
+
+def test_a_pass_that_nobody_expects_fails_where_the_file_or_the_project_is_strict(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\n")
+    (tmp_path / "m.yaml").write_text(UNEXPECTED)
+    done = run(tmp_path, "m.yaml")
+    assert "1 failed, 2 xpassed" in done.stdout, done.stdout + done.stderr
+    done = run(tmp_path, "m.yaml", "-k", "not strict")
+    assert done.returncode == 0
+    assert "2 xpassed" in done.stdout
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p optest.pytest_plugin\nxfail_strict = true\n")
+    assert "2 failed, 1 xpassed" in run(tmp_path, "m.yaml").stdout
+
+
+def test_marks_of_the_files_are_listed(project: Path) -> None:
+    shown = re.findall(r"@pytest.mark.(\w+):", run(project, "--markers").stdout)
+    assert {"paddedtensor", "model_gpt_oss", "model_granite4h"} <= set(shown)
+
+
 @pytest.mark.heavy
 def test_nothing_but_skips_is_no_success(project: Path) -> None:
     for more in (["-q"], ["-n", "2"]):
@@ -271,6 +297,10 @@ def test_under_xdist_nothing_runs_twice_and_duplicates_are_told(fresh: Path) -> 
     assert "2 failed, 4 passed, 2 skipped" in done.stdout
     assert max(executed(fresh).values()) == 1
     assert len(results(fresh)) == 8
+    [joined] = RunDirectory.all(fresh / ".optest" / "runs")
+    summary = read_journal(joined.journal_path).summary
+    assert summary is not None
+    assert (summary.finished, summary.total) == (8, 8)
     assert "3 executed, 3 shared" in done.stdout
     assert re.search(r"\[gw\d\] \[100%\]", done.stdout)
     assert "shares its execution with gpt-oss::view_accepted" in done.stdout
@@ -434,14 +464,14 @@ def test_what_is_wrong_with_every_file_is_told_once(fresh: Path) -> None:
     (fresh / "test_own.py").write_text("def test_own():\n    pass\n")
     wrong = fresh / "models" / "wrong.yaml"
     wrong.write_text("model: wrong\ncases: [{name: a, op: torch.mul, inputs: [{tensor: {shap: [2]}}]}]\n")
-    done = run(fresh, "-rs", "--torch-device", "cudda")
-    assert done.returncode == 1
-    assert done.stdout.count("unknown torch device 'cudda'; did you mean 'cuda'?") == 1, done.stdout
+    done = run(fresh, "-rs", "--torch-device", "cuda")
     left_out = "SKIPPED [1] models/granite4h.yaml:1: not collected, for the reason that is told of models/gpt-oss.yaml"
     assert left_out in done.stdout
     assert "1 passed, 2 skipped, 1 error" in done.stdout
-    done = run(fresh, "-n", "2", "--torch-device", "cudda")
-    assert done.stdout.count("unknown torch device 'cudda'") <= 2, done.stdout  # and in the summary
+    for more in (["-k", "mul_ok"], ["-n", "2"]):
+        done = run(fresh, *more, "--torch-device", "cudda")
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "unknown torch device 'cudda'; did you mean 'cuda'?" in done.stdout + done.stderr
     (fresh / "models" / "other.yaml").write_text(wrong.read_text().replace("wrong", "other"))
     done = run(fresh, "-q", "-k", "nothing")
     assert "2 errors" in done.stdout  # each has its own line

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from optest.api.asking import Asked, asked
-from optest.api.streaming import CaseStream
+from optest.api.streaming import CaseStream, joined, runs_of_workers
 from optest.plan import read_plan
 from optest.plan.model_cases.translation import slug
 from optest.reporting.explain import explain
@@ -25,9 +25,11 @@ __all__ = [
     "figures",
     "gist",
     "is_bad",
+    "joined",
     "listed_cases",
     "looks_like_model_cases",
     "model_of",
+    "runs_of_workers",
     "shows_nothing",
     "slug",
     "streams",
@@ -47,6 +49,7 @@ class Listed(NamedTuple):
     name: str
     operator: str
     path: str
+    tags: tuple[str, ...]
 
 
 def top_keys(path: Path) -> frozenset[str]:
@@ -82,7 +85,10 @@ def listed_cases(path: Path) -> Iterator[Listed]:
     for member in read_plan(path).family():
         for entry in member.cases:
             name = entry.get("name", "")
-            yield Listed(member.model, name.partition("::")[2] if member.model else name, entry["op"], member.path)
+            tags = tuple(entry.get("tags", member.defaults.get("tags", ())))
+            yield Listed(
+                member.model, name.partition("::")[2] if member.model else name, entry["op"], member.path, tags
+            )
 
 
 def model_of(case: TestCase) -> str:

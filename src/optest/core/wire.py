@@ -52,7 +52,7 @@ def case_to_wire(case: TestCase) -> dict[str, Any]:
     if case.skip:
         wire["skip"] = case.skip.reason
     if case.xfail:
-        wire["xfail"] = [case.xfail.reason, case.xfail.status.value]
+        wire["xfail"] = [case.xfail.reason, case.xfail.status.value, case.xfail.strict]
     if case.expects_error:
         wire["expects_error"] = [getattr(case.expects_error, name) for name in _OF_REFUSALS]
     if case.priority != DEFAULT_PRIORITY:
@@ -99,7 +99,7 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
         priority=wire.get("priority", DEFAULT_PRIORITY),
         tolerances=tuple(_layer_from_wire(each) for each in wire.get("tolerances", ())),
         skip=Skip(reason=skip) if skip else None,
-        xfail=Xfail(reason=xfail[0], status=Status(xfail[1])) if xfail else None,
+        xfail=Xfail(reason=xfail[0], status=Status(xfail[1]), strict=xfail[2]) if xfail else None,
         expects_error=ExpectedError(**dict(zip(_OF_REFUSALS, refusal, strict=False))) if refusal else None,
         **plain,
     )

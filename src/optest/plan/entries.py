@@ -91,7 +91,9 @@ GeneratorForm = Annotated[
 ]
 SkipForm = Annotated[Skip, PlainValidator(forms.read_skip), WithJsonSchema(_reasoned())]
 XfailForm = Annotated[
-    Xfail, PlainValidator(forms.read_xfail), WithJsonSchema(_reasoned(status={"enum": list(forms.XFAIL_STATUSES)}))
+    Xfail,
+    PlainValidator(forms.read_xfail),
+    WithJsonSchema(_reasoned(status={"enum": list(forms.XFAIL_STATUSES)}, strict={"type": "boolean"})),
 ]
 ExpectedErrorForm = Annotated[
     ExpectedError,

@@ -26,6 +26,7 @@ __all__ = [
     "read_include",
     "read_shape",
     "read_skip",
+    "read_strict",
     "read_tolerance",
     "read_tolerances",
     "read_version",
@@ -409,14 +410,22 @@ def read_skip(value: Any) -> Skip:
 
 
 def read_xfail(value: Any) -> Xfail:
-    """Read a reason, or ``{reason, status}``; only what a verdict or an exception says can be expected."""
-    reason = _reason("xfail", value, ("reason", "status"))
+    """Read a reason, or ``{reason, status, strict}``; only what a verdict or an exception says can be expected."""
+    reason = _reason("xfail", value, ("reason", "status", "strict"))
     status = value.get("status", "failed") if isinstance(value, dict) else "failed"
     if status not in XFAIL_STATUSES:
         hint = "a crash is never excused" if status == "crashed" else ""
         should_be = f"one of {', '.join(XFAIL_STATUSES)}"
         raise _wanted("status", status, should_be, path=("status",), hint=hint)
-    return Xfail(reason=reason, status=Status(status))
+    return Xfail(reason=reason, status=Status(status), strict=read_strict(value) if isinstance(value, dict) else None)
+
+
+def read_strict(stated: Mapping[str, Any]) -> bool | None:
+    """Read ``strict`` of an expected failure, None where it is not stated."""
+    strict = stated.get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise _wanted("strict", strict, "true or false", path=("strict",))
+    return strict
 
 
 def _reason(name: str, value: Any, keys: tuple[str, ...]) -> str:

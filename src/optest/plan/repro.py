@@ -231,6 +231,8 @@ def _entry(case: TestCase) -> dict[str, Any]:
         entry["skip"] = case.skip.reason
     if case.xfail is not None:
         entry["xfail"] = {"reason": case.xfail.reason, "status": case.xfail.status.value}
+        if case.xfail.strict is not None:
+            entry["xfail"]["strict"] = case.xfail.strict
     if case.expects_error is not None:
         entry["expects_error"] = {"type": case.expects_error.type}
         for key in ("match", "pattern"):

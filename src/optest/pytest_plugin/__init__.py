@@ -16,7 +16,7 @@ import pytest
 from optest.pytest_plugin import files, listing, sharing
 from optest.pytest_plugin.asking import RESULTS, Results
 from optest.pytest_plugin.logs import LOGS, Logs
-from optest.pytest_plugin.nodes import WRONG_FILES, CaseItem, PlanFile
+from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
 from optest.pytest_plugin.summing import summed_up
@@ -35,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("show_skipped"):
         config.option.reportchars = f"{config.option.reportchars or ''}s"
     files.add_stated(config)
+    if config.getoption("markers"):
+        listing.register_marks(config)
     config.stash[VERIFIED] = Verified()
     config.pluginmanager.register(_Counting(config), "optest-counting")
 
@@ -90,8 +92,10 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """``--model`` deselects the cases of others, and a case that is named by its id those whose ids only begin so.
 
     Raises:
-        pytest.UsageError: for a model that no file has.
+        pytest.UsageError: for a model that no file has, and for options with which no file could be collected.
     """
+    if wrong := config.stash.get(WRONG_REQUEST, ""):
+        raise pytest.UsageError(wrong)
     is_complete = not session.testsfailed and not hasattr(config, "workerinput")
     gone = of_other_models(config.getoption("model"), items, is_complete=is_complete)
     gone += beside_those_named(files.named(config), items)
@@ -138,19 +142,28 @@ def pytest_runtest_makereport(
             report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
         if call.when == "call" and item.took_s is not None:
             report.duration = item.took_s
+        if call.when == "call" and item.xpassed:
+            report.wasxfail = item.xpassed
         Verified.note(report)
         sharing.attach(item, call, report)
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the run, also one that was not asked to its end, as after ``-x``; nothing but skips is no success."""
+    """End the run, also one that was not asked to its end, as after ``-x``; nothing but skips is no success.
+
+    The workers of xdist have ended theirs.
+    """
     results = session.stash.get(RESULTS, None)
     if results is not None:
         session.config.stash[LOGS].stop()
         results.close(at_once=session.exitstatus == pytest.ExitCode.INTERRUPTED)
-        sharing.hand_over(session.config, results.directories())
-    if not hasattr(session.config, "workerinput"):
+    sharing.hand_over(session.config, results.directories() if results is not None else ())
+    if session.config.pluginmanager.hasplugin("dsession"):
+        sharing.join_runs(session.config)
+    if session.config.stash.get(WRONG_REQUEST, ""):
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
+    elif not hasattr(session.config, "workerinput"):
         session.exitstatus = session.config.stash[VERIFIED].exit_status(int(session.exitstatus))
 
 

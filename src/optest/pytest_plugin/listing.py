@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import pytest
 
 from optest.api import collecting
 from optest.errors import OptestError
 from optest.pytest_plugin.files import add_stated, files_of
+from optest.pytest_plugin.nodes import register_mark
 from optest.pytest_plugin.selecting import require_known
 
-__all__ = ["listed", "require_known_in_files"]
+__all__ = ["listed", "register_marks", "require_known_in_files"]
 
 
 def listed(config: pytest.Config) -> int:
@@ -45,6 +47,15 @@ def listed(config: pytest.Config) -> int:
     for fault in faults:
         print(fault, file=sys.stderr)  # noqa: T201
     return 2 if faults else 0
+
+
+def register_marks(config: pytest.Config) -> None:
+    """Let ``--markers`` show the marks of the files; what is wrong with a file is told when it is collected."""
+    for path in files_of(config):
+        with suppress(OptestError):
+            for each in collecting.listed_cases(path):
+                for tag in each.tags:
+                    register_mark(config, tag)
 
 
 def require_known_in_files(config: pytest.Config) -> None:

@@ -11,14 +11,16 @@ from typing import Any, NoReturn
 import pytest
 
 from optest.api import collecting
-from optest.errors import OptestError, UsageError
+from optest.errors import OptestError, PlanError, UsageError
 from optest.pytest_plugin.asking import RESULTS
 from optest.pytest_plugin.options import options_of_a_run
 
-__all__ = ["WRONG_FILES", "CaseItem", "PlanFile"]
+__all__ = ["WRONG_FILES", "WRONG_REQUEST", "CaseItem", "PlanFile", "register_mark"]
 
 WRONG_FILES = pytest.StashKey[int]()
 """How many files of cases could not be collected."""
+WRONG_REQUEST = pytest.StashKey[str]()
+"""What is wrong with the options of the session; "" where a file of cases could be collected with them."""
 _TOLD = pytest.StashKey[dict[str, "PlanFile"]]()
 """Why files could not be collected, and the first of each."""
 _PLACES = pytest.StashKey[dict[Path, str]]()
@@ -28,7 +30,7 @@ _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
 skipif has no condition, which pytest takes for one that holds."""
 _CAN_BE_A_MARK = re.compile(r"[^_:(][^:(]*")
 """Pytest takes no other word for the name of a mark; it is known to ``-k``."""
-_OF_ANY_BACKEND = ("no_dedupe", "jobs")
+_OF_ANY_BACKEND = ("no_dedupe", "jobs", "runs_dir")
 
 
 class PlanFile(pytest.File):
@@ -36,6 +38,7 @@ class PlanFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
         request = self._request()
+        self.config.stash[WRONG_REQUEST] = ""
         return _below(self, [(parts_of(_id_in_file(case)), request, case) for case in request.cases])
 
     def _request(self) -> Any:
@@ -48,6 +51,10 @@ class PlanFile(pytest.File):
                     raise
                 kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
                 return collecting.collected(self.path, kept)  # a plan for a backend that is not torch
+        except UsageError as error:
+            if not isinstance(error, PlanError):
+                self.config.stash.setdefault(WRONG_REQUEST, str(error))
+            self._give_up(str(error))
         except OptestError as error:
             self._give_up(str(error))
 
@@ -90,6 +97,17 @@ def _id_in_file(case: Any) -> str:
     return str(case.name if collecting.model_of(case) else case.id)
 
 
+def register_mark(config: pytest.Config, tag: str) -> bool:
+    """Let pytest know a tag as a mark; False for a word that it takes for none."""
+    if not _CAN_BE_A_MARK.fullmatch(tag):
+        return False
+    known = config.stash.setdefault(_MARKS, set(_DONE_BY_OPTEST))
+    if tag not in known:
+        known.add(tag)
+        config.addinivalue_line("markers", f"{tag}: of an operator case")
+    return True
+
+
 def parts_of(name: str) -> list[str]:
     """The nodes of an id, split as pytest splits one that it is given: at ``::``, up to the first bracket.
 
@@ -120,6 +138,9 @@ class CaseItem(pytest.Item):
     took_s: float | None = None
     """What its own execution took, which may have been at once with those of others."""
 
+    xpassed: str = ""
+    """What is said of a pass that nobody expected and that fails nothing."""
+
     hooks: Any = None
     """Those of its phases, where they are others than pytest has for its path."""
 
@@ -127,15 +148,10 @@ class CaseItem(pytest.Item):
         super().__init__(**given)
         self.request, self.case = request, case
         self.extra_keyword_matches.add(case.descriptor.name)
-        known = self.config.stash.setdefault(_MARKS, set())
         for tag in case.tags:
-            if not _CAN_BE_A_MARK.fullmatch(tag):
+            if not register_mark(self.config, tag):
                 self.extra_keyword_matches.add(tag)
-                continue
-            if tag not in known:
-                known.add(tag)
-                self.config.addinivalue_line("markers", f"{tag}: of an operator case")
-            if tag not in _DONE_BY_OPTEST:
+            elif tag not in _DONE_BY_OPTEST:
                 self.add_marker(getattr(pytest.mark, tag))
 
     @property
@@ -149,12 +165,22 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         result = self.session.stash[RESULTS].of(self)
         self.took_s = None if result.duplicate_of else result.timings.total_s
+        if result.status.value == "xpassed" and not self._is_strict():
+            self.xpassed = result.verdict.message
+            return
         if collecting.is_bad(result):
             raise CaseFailed(collecting.told(result), collecting.gist(result))
         if collecting.shows_nothing(result):
             pytest.skip(result.verdict.message)
         if result.status.value == "xfailed":
             pytest.xfail(result.verdict.message)
+
+    def _is_strict(self) -> bool:
+        """Whether an unexpected pass fails: the case says so, else the project's ini, as for pytest's own xfail."""
+        stated = self.case.xfail.strict
+        if stated is None:
+            stated = self.config.getini("xfail_strict")
+        return bool(self.config.getini("strict") if stated is None else stated)  # pytest 9 says None for "as strict"
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if not isinstance(excinfo.value, (CaseFailed, OptestError)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from optest.api.collecting import runs_of_workers
 from optest.settings import environment
 
 __all__ = ["add_options", "options_of_a_run"]
@@ -48,5 +49,6 @@ def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
         "compile_backend": config.getoption("compile_backend"),
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,
+        "runs_dir": hasattr(config, "workerinput") and str(runs_of_workers()),
     }
     return {name: value for name, value in given.items() if value}

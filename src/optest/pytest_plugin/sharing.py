@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from optest.api import collecting
+from optest.pytest_plugin.nodes import WRONG_REQUEST
+
 if TYPE_CHECKING:
     from optest.pytest_plugin.asking import Results
     from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates", "take_over"]
+__all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
 
 DIRECTORIES = pytest.StashKey[list[Path]]()
 _SHARED = "optest_shared"
 _OUTPUT = "optest_runs"
+_WRONG = "optest_wrong_request"
 _OF_ONE_ITEM = ("skip", "skipif", "xfail")
 
 
@@ -85,14 +89,22 @@ class Controller:
 
 
 def hand_over(config: pytest.Config, directories: Sequence[Path]) -> None:
-    """Say where the runs lie: to the controller, or to who sums up in this process."""
+    """Say where the runs lie, and what kept them from being: to the controller, or to who sums up in this process."""
     if hasattr(config, "workeroutput"):
         config.workeroutput[_OUTPUT] = [str(path.absolute()) for path in directories]
+        config.workeroutput[_WRONG] = config.stash.get(WRONG_REQUEST, "")
     else:
         config.stash.setdefault(DIRECTORIES, []).extend(directories)
 
 
 def take_over(node: Any) -> None:
     """Take what a worker has handed over; one that died has not."""
-    paths = getattr(node, "workeroutput", {}).get(_OUTPUT, ())
-    node.config.stash.setdefault(DIRECTORIES, []).extend(map(Path, paths))
+    output = getattr(node, "workeroutput", {})
+    node.config.stash.setdefault(DIRECTORIES, []).extend(map(Path, output.get(_OUTPUT, ())))
+    node.config.stash.setdefault(WRONG_REQUEST, output.get(_WRONG, ""))
+
+
+def join_runs(config: pytest.Config) -> None:
+    """Make one run of what the workers ran, so that reports and trends have the session as a whole."""
+    parts = config.stash.get(DIRECTORIES, [])
+    parts[:] = collecting.joined(parts)

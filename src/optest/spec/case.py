@@ -206,10 +206,14 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Xfail:
-    """An expected failure: excuses ``status`` alone, never another one."""
+    """An expected failure: excuses ``status`` alone, never another one.
+
+    ``strict`` says whether a pass fails in pytest; None leaves it to the project's ``xfail_strict``.
+    """
 
     reason: str
     status: Status = Status.FAILED
+    strict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

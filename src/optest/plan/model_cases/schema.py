@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,11 +19,11 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
 from optest.plan.entries import Name
-from optest.plan.forms import Misfit, shown
+from optest.plan.forms import Misfit, read_strict, shown, unknown_key
 from optest.plan.model_cases.inits import INITS
 from optest.plan.model_cases.presets import PRESETS
 
-__all__ = ["ERROR_TYPES", "MODEL_FILE", "conditions_of", "is_input", "known_keys", "model_cases_schema", "words_of"]
+__all__ = ["ERROR_TYPES", "MODEL_FILE", "conditions_of", "is_input", "known_keys", "marks_of", "model_cases_schema"]
 
 ERROR_TYPES = (
     "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
@@ -84,25 +85,55 @@ class ErrorEntry(TypedDict, total=False):
     match: Annotated[_Word, Field(description="Part of its text.")]
 
 
-def words_of(value: Any) -> list[str]:
-    """One word or a list of words; several in one text stand between commas or spaces, ``pytest.mark.`` may lead.
+MARK_OPTIONS = {"skip": ("reason",), "xfail": ("reason", "strict")}
+"""What pytest's own marks may state of themselves: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
+
+
+def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
+    """Marks with their options: a word, a mapping from a word to its options, or a list of these.
+
+    Several words in one text stand between commas or spaces, ``pytest.mark.`` may lead.
 
     Raises:
         Misfit: for anything else, and for pytest's ``skipif``, which is nothing without its condition.
     """
-    texts = value if isinstance(value, list) else [value]
-    words = []
-    for index, text in enumerate(texts):
-        path = (index,) if isinstance(value, list) else ()
-        found = text.replace(",", " ").split() if isinstance(text, str) and text.isprintable() else []
+    marks: dict[str, Mapping[str, Any]] = {}
+    for index, each in enumerate(value if isinstance(value, list) else [value]):
+        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
+        if isinstance(each, dict) and each:
+            marks.update({name: _mark_options(name, stated, (*path, name)) for name, stated in each.items()})
+            continue
+        found = each.replace(",", " ").split() if isinstance(each, str) and each.isprintable() else []
         if not found:
-            raise Misfit(f"a mark is {shown(text)}, but should be a word", path=path, hint="marks: [constant, slow]")
+            raise Misfit(f"a mark is {shown(each)}, but should be a word", path=path, hint="marks: [constant, slow]")
         found = [word.removeprefix("pytest.mark.") for word in found]
         if "skipif" in found:
             hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
             raise Misfit("the mark skipif has no condition here", path=path, hint=hint)
-        words += found
-    return words
+        marks.update({word: {} for word in found})
+    return marks
+
+
+def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
+    if name not in MARK_OPTIONS:
+        near = nearest(name, MARK_OPTIONS)
+        hint = f"did you mean {near}?" if near else "marks: [constant, slow]"
+        raise Misfit(f"the mark {name} takes no options; {' and '.join(MARK_OPTIONS)} do", path=path, hint=hint)
+    options = {"reason": stated} if isinstance(stated, str) else stated
+    if not isinstance(options, dict):
+        hint = f"{name}: {{reason: why}}"
+        raise Misfit(f"{name} is {shown(stated)}, but should be a reason or a mapping", path=path, hint=hint)
+    for key in options:
+        if key not in MARK_OPTIONS[name]:
+            misfit = unknown_key(key, MARK_OPTIONS[name], of=name)
+            raise Misfit(misfit.message, path=(*path, key), hint=misfit.hint)
+    if not isinstance(options.get("reason", "-"), str) or not options.get("reason", "-").strip():
+        raise Misfit(f"reason is {shown(options['reason'])}, but should be text", path=(*path, "reason"))
+    try:
+        read_strict(options)
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=(*path, "strict")) from None
+    return options
 
 
 def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
@@ -145,10 +176,34 @@ _ONE_CONDITION = {
         },
     ]
 }
-_Words = Annotated[
+_MARK_PROPERTIES = {"reason": _WORD_SCHEMA, "strict": {"type": "boolean"}}
+_ONE_MARK = {
+    "anyOf": [
+        _WORD_SCHEMA,
+        {
+            "type": "object",
+            "properties": {
+                name: {
+                    "anyOf": [
+                        _WORD_SCHEMA,
+                        {
+                            "type": "object",
+                            "properties": {key: _MARK_PROPERTIES[key] for key in keys},
+                            "additionalProperties": False,
+                        },
+                    ]
+                }
+                for name, keys in MARK_OPTIONS.items()
+            },
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
+_Marks = Annotated[
     Any,
-    PlainValidator(words_of),
-    WithJsonSchema({"anyOf": [_WORD_SCHEMA, {"type": "array", "items": _WORD_SCHEMA}]}),
+    PlainValidator(marks_of),
+    WithJsonSchema({"anyOf": [*_ONE_MARK["anyOf"], {"type": "array", "items": _ONE_MARK}]}),
 ]
 _Conditions = Annotated[
     Any,
@@ -186,8 +241,8 @@ class ModelCase(ModelDefaults, total=False):
     kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
     description: Annotated[str, Field(description="Where the call stands in the model.")]
     expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
-    mark: Annotated[_Words, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
-    marks: Annotated[_Words, Field(description="The same.")]
+    mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
+    marks: Annotated[_Marks, Field(description="The same.")]
     skip_if: Annotated[_Conditions, Field(description="When the case is left out.")]
 
 

@@ -21,7 +21,7 @@ from optest.plan.model_cases.schema import (
     conditions_of,
     is_input,
     known_keys,
-    words_of,
+    marks_of,
 )
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
@@ -196,9 +196,11 @@ class _Translation:
             }
         if "seed" in entry:
             case["seed"] = entry["seed"]
-        marks = [word for key in ("mark", "marks") if key in entry for word in words_of(entry[key])]
+        marks = {
+            word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
+        }
         if marks:
-            case["tags"] = [f"model_{slug(self._model)}", *dict.fromkeys(marks)]
+            case["tags"] = [f"model_{slug(self._model)}", *marks]
         if "expects_error" in entry:
             case["expects_error"] = _error(entry["expects_error"])
             if entry.get("grad"):
@@ -210,9 +212,9 @@ class _Translation:
             case["attributes"]["same_strides"] = True
         reason = self._why_skipped(entry.get("skip_if"), word)
         if reason is not None or "skip" in marks:
-            case["skip"] = reason or "mark: skip"
+            case["skip"] = reason or marks["skip"].get("reason", "mark: skip")
         if "xfail" in marks:
-            case["xfail"] = "mark: xfail"
+            case["xfail"] = {"reason": "mark: xfail", **marks["xfail"]}
         return case
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
