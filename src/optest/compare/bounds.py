@@ -1,6 +1,6 @@
 """The class rules as numbers: from an operator's rule, its terms and declared numerics to bound and variance.
 
-It judges nothing. Every formula stands here once, for arrays and for single floats alike.
+It judges nothing. Every formula stands here once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ __all__ = [
     "budget_of",
     "composed_law",
     "few_values",
-    "scalar_ulp",
     "terms_repeat",
     "ulp_law",
 ]
@@ -119,18 +118,6 @@ class Budget(NamedTuple):
     total: Any = 0.0
     squares: Any = 0.0
     weight: Any = 1.0
-
-
-def scalar_ulp(entry: DType) -> Callable[[float], float]:
-    """The spacing of ``entry`` at a finite non-negative float, as :func:`optest.numerics.ulp` has it for arrays."""
-    precision, smallest = entry.precision, 2.0 ** (entry.emin - entry.precision + 1)
-    lowest = 2.0**entry.emin
-    frexp, ldexp = math.frexp, math.ldexp
-
-    def spacing(magnitude: float) -> float:
-        return smallest if magnitude < lowest else ldexp(1.0, frexp(magnitude)[1] - precision)
-
-    return spacing
 
 
 def array_ulp(entry: DType) -> Callable[[Array], Array]:

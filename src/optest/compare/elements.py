@@ -46,7 +46,8 @@ class Judged(NamedTuple):
     """One block: what was compared, how far apart it is, and which elements are not shown to be right.
 
     ``wrong`` and ``odd`` are None where every element is right and finite; ``odd`` marks elements that were decided
-    by their class (NaN, infinity, overflow) and have no error.
+    by their class (NaN, infinity, overflow) and have no error. ``magnitude`` and ``spacing`` are those of the target,
+    where they were needed.
     """
 
     actual: Array
@@ -59,6 +60,8 @@ class Judged(NamedTuple):
     nonfinite_mismatched: int = 0
     scatter: Scatter = NO_SCATTER
     rounding: Scatter = NO_SCATTER
+    magnitude: Array | None = None
+    spacing: Array | None = None
 
 
 def _wide(block: Array) -> Array:
@@ -66,10 +69,10 @@ def _wide(block: Array) -> Array:
     if block.size > 256:
         if block.dtype == np.float16:
             wide = widen_half(block)
-            return widen(block) if wide is None else wide
+            return widen(block, quiet=False) if wide is None else wide
         if block.dtype == _BFLOAT16:
             return widen_bfloat16(block)
-    return widen(block)
+    return widen(block, quiet=False)
 
 
 def flat(array: Any) -> Any:
@@ -79,10 +82,12 @@ def flat(array: Any) -> Any:
 
 def _piece(values: Any, size: int) -> Callable[[slice], Any]:
     """A block of what may be one number for all elements or an array of ``size``."""
-    if np.ndim(values) == 0:
-        number = float(values)
-        return lambda _: number
+    if type(values) is float:
+        return lambda _: values
     array = np.asarray(values)
+    if not array.ndim:
+        number = float(array)
+        return lambda _: number
     source = flat(array)
     if array.size != size:
         raise ValueError(f"terms have {array.size} elements, but should have {size}, one for each output element")
@@ -143,14 +148,17 @@ def _by_tolerance(rtol: float, atol: float, dtype: DType, ends: Ends) -> _JudgeB
 
 def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, with_rounding: bool) -> _JudgeBlock:
     smallest_normal = 2.0**dtype.emin
-    ulp_arithmetic, ulp_output = array_ulp(law.arithmetic), array_ulp(dtype)
-    totals, squares, weights = (_piece(values, size) for values in budget)
+    ulp_arithmetic, ulp_output, is_one = array_ulp(law.arithmetic), array_ulp(dtype), law.arithmetic is dtype
+    totals = _piece(budget.total, size)
+    if law.statistic is Statistic.SUM:
+        squares, weights = _piece(budget.squares, size), _piece(budget.weight, size)
 
     def judge(actual: Array, reference: Array, where: slice) -> Judged:
         wide = widen(reference)
         magnitude = np.abs(wide)
+        spacing = ulp_output(magnitude)
         total = totals(where)
-        arithmetic = law.arithmetic_error(magnitude, total, ulp_arithmetic)
+        arithmetic = law.arithmetic_error(magnitude, total, (lambda _: spacing) if is_one else ulp_arithmetic)
         bound = law.bound(magnitude, arithmetic, ulp_output)
         if not isinstance(bound, np.ndarray):  # a rule of no units at all
             bound = np.full(magnitude.shape, bound)
@@ -164,25 +172,25 @@ def _by_law(law: Law, budget: Budget, dtype: DType, *, ends: Ends, size: int, wi
 
         block = _floats(_wide(actual), wide, wide, bound, dtype, ends.saturate, of_part)
         if law.statistic is Statistic.NONE:
-            return block
+            return block._replace(magnitude=magnitude, spacing=spacing)
         left_out = block.odd if tiny is None else tiny if block.odd is None else block.odd | tiny
-        spacing = ulp_output(magnitude)
         variance = rounding_residue(wide, spacing, dtype)
         untouched = law.is_negligible(arithmetic, spacing) if with_rounding else None
         if untouched is not None and not law.expected_rounded:
             untouched &= variance != 0.0
         variance *= variance
-        spacing *= spacing
-        spacing *= 1.0 / 12.0
-        np.maximum(variance, spacing, out=variance)
+        least = spacing * spacing
+        least *= 1.0 / 12.0
+        np.maximum(variance, least, out=variance)
+        scatter = rounding = NO_SCATTER
         if untouched is not None:
-            block = block._replace(rounding=_scatter(block.error, left_out, variance, untouched))
+            rounding = _scatter(block.error, left_out, variance, untouched)
         if law.statistic is Statistic.SUM:
             if law.expected_rounded:
-                variance += spacing  # ulp²/12
+                variance += least  # ulp²/12
             variance += law.sum_variance(magnitude, squares(where), weights(where))
-            block = block._replace(scatter=_scatter(block.error, left_out, variance, None))
-        return block
+            scatter = _scatter(block.error, left_out, variance, None)
+        return block._replace(magnitude=magnitude, spacing=spacing, scatter=scatter, rounding=rounding)
 
     return judge
 
@@ -248,7 +256,7 @@ def _scatter(error: Array, left_out: Array | None, variance: Array, chosen: Arra
 def dot(left: Array, right: Array) -> float:
     """Σ of products. Above 10,000 elements ``np.dot`` would start threads that fight with worker processes."""
     if left.size <= 8192:
-        return float(np.dot(left, right))
+        return float(left.dot(right))
     return float(np.einsum("i,i->", left, right))
 
 
@@ -275,7 +283,7 @@ def _floats(
     """``ok = error <= bound``, with a finite bound; what is not ok may still be right by its class."""
     error = np.abs(actual - target)
     right = error <= bound
-    if bool(right.all()) and bool(bound.max(initial=0.0) < np.inf):
+    if np.logical_and.reduce(right) and np.maximum.reduce(bound) < np.inf:
         return Judged(actual, target, error, bound)
     right &= np.isfinite(bound)
     at = np.flatnonzero(~right)

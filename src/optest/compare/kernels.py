@@ -1,13 +1,15 @@
 """Numbers about actual against expected, added up block by block, whatever the size; no opinion on what they mean.
 
-A block is 32,768 elements, so that its float64 temporaries stay in the cache and far below 32 MB together.
+A block is 32,768 elements, so that its float64 temporaries stay in the cache and far below 32 MB together. A tensor of
+a handful of elements is one block like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,29 +18,32 @@ from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
 from optest.compare.sides import Sides, shows_rounding
 from optest.compare.within import WIDEST, within_for
-from optest.numerics import Array, ulp
+from optest.numerics import Array, Quiet, ulp
 from optest.spec import DType
 
-__all__ = ["BLOCK", "Outcome", "compare"]
+__all__ = ["BLOCK", "Outcome", "compare", "wrong_elements"]
 
 
 BLOCK = 1 << 15
 
 
-@dataclass(slots=True)
-class Largest:
+class Largest(NamedTuple):
     """The largest of some number over all elements, and the flat index of the first that has it."""
 
     value: float = -1.0
-    index: int = -1
+    place: int = -1
 
-    def see(self, values: Array, offset: int) -> bool:
-        position = int(values.argmax())
-        found = float(values[position])
-        if found > self.value:
-            self.value, self.index = found, offset + position
-            return True
-        return False
+    def or_larger(self, other: Largest) -> Largest:
+        return other if other.value > self.value else self
+
+
+_NONE = Largest()
+
+
+def _largest(values: Array, offset: int) -> Largest:
+    """Among values that begin at ``offset``; NaN is the largest of what it is among."""
+    position = int(values.argmax())
+    return Largest(values.item(position), offset + position)
 
 
 @dataclass(slots=True)
@@ -57,15 +62,14 @@ class Outcome:
     scatter: Scatter = NO_SCATTER
     rounding: Scatter = NO_SCATTER
     detailed: bool = False
-    worst_index: int = -1
-    worst_used: float = -1.0
+    worst: Largest = _NONE
     worst_actual: Any = None
     worst_target: Any = None
     worst_bound: float = 0.0
-    worst_error: float = 0.0
-    error: Largest = field(default_factory=Largest)
-    relative: Largest = field(default_factory=Largest)
-    in_ulp: Largest = field(default_factory=Largest)
+    worst_ulp: float = inf
+    error: Largest = _NONE
+    relative: Largest = _NONE
+    in_ulp: Largest = _NONE
     squared_error: float = 0.0
     finite: int = 0
     actual_squared: float = 0.0
@@ -100,7 +104,7 @@ def compare(
     Raises:
         ValueError: if the reference holds values that the output dtype cannot (integers out of range).
     """
-    outcome = Outcome(detailed=detailed, sketch=Sketch(actual.shape) if detailed else None)
+    outcome = Outcome(detailed=detailed)
     if not detailed and _plainly_within(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
@@ -109,17 +113,33 @@ def compare(
     if with_sides and shows_rounding(dtype, reference, allowance):
         outcome.sides = Sides()
     smallest = 2.0**dtype.emin if ends.flush else 0.0
-    with np.errstate(all="ignore"):
+    with Quiet():
         for where in _blocks(actual.size):
             block = judge(left[where], right[where], where)
             _add(outcome, block)
             if detailed:
                 _detail(outcome, block, where.start, dtype)
+                if block.wrong is not None:
+                    outcome.sketch = outcome.sketch or Sketch(actual.shape)
+                    outcome.sketch.add(np.flatnonzero(block.wrong) + where.start)
                 if outcome.sides is not None:
                     outcome.sides.see(block.actual, right[where], dtype, block.odd, smallest)
             elif outcome.mismatched:
                 break
     return outcome
+
+
+def wrong_elements(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> Array:
+    """Which elements are wrong, as a mask in the shape of both arrays."""
+    judge = judge_of(allowance, dtype, ends=Ends(), size=actual.size, with_rounding=False, detailed=True)
+    left, right = flat(actual), flat(reference)
+    wrong = np.zeros(actual.size, np.bool_)
+    with Quiet():
+        for where in _blocks(actual.size):
+            block = judge(left[where], right[where], where)
+            if block.wrong is not None:
+                wrong[where] = block.wrong
+    return wrong.reshape(actual.shape)
 
 
 def _blocks(size: int) -> Iterator[slice]:
@@ -135,7 +155,7 @@ def _plainly_within(actual: Array, reference: Array, dtype: DType, allowance: Al
     if within is None or not (actual.flags.c_contiguous and reference.flags.c_contiguous):
         return False
     left, right = actual.reshape(-1), reference.reshape(-1)
-    with np.errstate(all="ignore"):
+    with Quiet():
         starts = range(0, actual.size, WIDEST)
         return all(within(left[start : start + WIDEST], right[start : start + WIDEST]) for start in starts)
 
@@ -144,52 +164,60 @@ def _add(outcome: Outcome, block: Judged) -> None:
     outcome.compared += block.actual.size
     if block.wrong is not None:
         outcome.mismatched += int(np.count_nonzero(block.wrong))
-    outcome.nonfinite_mismatched += block.nonfinite_mismatched
-    outcome.nan_mismatched += block.nan_mismatched
-    outcome.scatter = outcome.scatter.plus(block.scatter)
-    outcome.rounding = outcome.rounding.plus(block.rounding)
+        outcome.nonfinite_mismatched += block.nonfinite_mismatched
+        outcome.nan_mismatched += block.nan_mismatched
+    if block.scatter is not NO_SCATTER:
+        outcome.scatter = outcome.scatter.plus(block.scatter)
+    if block.rounding is not NO_SCATTER:
+        outcome.rounding = outcome.rounding.plus(block.rounding)
 
 
 def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:
-    error, target, actual = block.error, block.target, block.actual
+    error, target, actual, count = block.error, block.target, block.actual, block.error.size
     if not dtype.is_inexact:
         target, actual = target.astype(np.float64), actual.astype(np.float64)
-    magnitude = np.abs(target)
+    magnitude = np.abs(target) if block.magnitude is None else block.magnitude
+    in_ulp = error / (ulp(magnitude, dtype) if block.spacing is None else block.spacing)
     if block.odd is not None:
-        keep = ~block.odd
-        error = np.where(keep, error, 0.0)
-        magnitude = np.where(keep, magnitude, 0.0)
-        target, actual = np.where(keep, target, 0.0), np.where(keep, actual, 0.0)
-        outcome.finite += int(np.count_nonzero(keep))
-    else:
-        outcome.finite += error.size
-    if block.odd is None or bool(keep.any()):
-        outcome.error.see(error, offset)
-        outcome.relative.see(np.divide(error, magnitude, out=np.full(error.shape, -1.0), where=magnitude > 0), offset)
+        count -= int(np.count_nonzero(block.odd))
+        error, target, actual, magnitude = (
+            np.where(block.odd, 0.0, each) for each in (error, target, actual, magnitude)
+        )
+    if count:
+        outcome.error = outcome.error.or_larger(_largest(error, offset))
+        relative = error / magnitude
+        largest = _largest(relative, offset)
+        if not largest.value < inf:  # somewhere 0 is expected, to which nothing is relative
+            relative[magnitude == 0.0] = -1.0
+            largest = _largest(relative, offset)
+        outcome.relative = outcome.relative.or_larger(largest)
         if dtype.is_inexact:
-            outcome.in_ulp.see(error / ulp(magnitude, dtype), offset)
+            finite = in_ulp if block.odd is None else np.where(block.odd, 0.0, in_ulp)
+            outcome.in_ulp = outcome.in_ulp.or_larger(_largest(finite, offset))
+    outcome.finite += count
     outcome.squared_error += dot(error, error)
-    left, right = actual.view(np.float64), target.view(np.float64)  # complex: pairs, whose products are the real part
-    outcome.actual_squared += dot(left, left)
-    outcome.target_squared += dot(right, right)
-    outcome.product += dot(left, right)
-    _find_worst(outcome, block, error, offset)
-    if block.wrong is not None and outcome.sketch is not None:
-        outcome.sketch.add(np.flatnonzero(block.wrong) + offset)
+    if dtype.is_complex:  # pairs, whose products are the real part
+        actual, target = actual.view(np.float64), target.view(np.float64)
+    outcome.actual_squared += dot(actual, actual)
+    outcome.target_squared += dot(target, target)
+    outcome.product += dot(actual, target)
+    _find_worst(outcome, block, error, in_ulp, offset)
 
 
-def _find_worst(outcome: Outcome, block: Judged, error: Array, offset: int) -> None:
-    used = np.divide(error, block.bound, out=np.full(error.shape, np.inf), where=block.bound > 0)
-    used[error == 0] = 0.0
-    if block.wrong is not None:
-        if block.odd is not None:
-            used[block.wrong & block.odd] = np.inf
-        used[block.wrong & ~(used > 1.0)] = np.inf  # a bit of difference, or a bound that is no number
-    position = int(used.argmax())
-    if float(used[position]) > outcome.worst_used:
-        outcome.worst_used = float(used[position])
-        outcome.worst_index = offset + position
-        outcome.worst_actual = block.actual[position]
-        outcome.worst_target = block.target[position]
-        outcome.worst_bound = float(block.bound[position])
-        outcome.worst_error = float(block.error[position])
+def _find_worst(outcome: Outcome, block: Judged, error: Array, in_ulp: Array, offset: int) -> None:
+    used = error / block.bound
+    worst = _largest(used, offset)
+    if block.wrong is not None or not worst.value < inf:
+        used[np.isnan(used)] = 0.0  # no error, where none is allowed; what else is no number is wrong
+        if block.wrong is not None:
+            if block.odd is not None:
+                used[block.wrong & block.odd] = inf
+            used[block.wrong & ~(used > 1.0)] = inf  # a bit of difference, or a bound that is no number
+        worst = _largest(used, offset)
+    if worst.value > outcome.worst.value:
+        place = worst.place - offset
+        outcome.worst = worst
+        outcome.worst_actual = block.actual.item(place)
+        outcome.worst_target = block.target.item(place)
+        outcome.worst_bound = block.bound.item(place)
+        outcome.worst_ulp = in_ulp.item(place)

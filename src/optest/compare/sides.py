@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from operator import ne
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from optest.compare.statistic import distinct_values
 from optest.numerics import Array, ulp
 from optest.spec import DType, Rounding
 
-__all__ = ["Sides", "shows_rounding", "sides_of_few"]
+__all__ = ["Sides", "shows_rounding"]
 
 _SHIFT = 1.5 * 2.0**52
 _DOUBLE = 53
@@ -90,28 +89,3 @@ class Sides:
             draws=draws,
             rms_ulp=math.sqrt(self.squared_ulp / self.inexact),
         )
-
-
-def sides_of_few(got: list[float], want: list[float], nearest: list[float], spacings: list[float]) -> Rounding | None:
-    """The same of a handful of finite values, without NumPy's cost per call."""
-    rows = [
-        (actual, true, rounded, spacing)
-        for actual, true, rounded, spacing in zip(got, want, nearest, spacings, strict=True)
-        if rounded != true and abs(rounded - true) != 0.5 * spacing
-    ]
-    if not rows:
-        return None
-    above = [actual > true for actual, true, _, _ in rows]
-    nearest_above = [rounded > true for _, true, rounded, _ in rows]
-    negative = [true < 0.0 for _, true, _, _ in rows]
-    squared = math.fsum(((actual - true) / spacing) ** 2 for actual, true, _, spacing in rows)
-    return Rounding(
-        inexact=len(rows),
-        above=sum(above),
-        away=sum(map(ne, above, negative)),
-        nearest_above=sum(nearest_above),
-        nearest_away=sum(map(ne, nearest_above, negative)),
-        astray=sum(map(ne, above, nearest_above)),
-        draws=len({true for _, true, _, _ in rows}),
-        rms_ulp=math.sqrt(squared / len(rows)),
-    )

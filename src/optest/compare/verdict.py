@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,12 @@ from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends
 from optest.compare.kernels import Outcome, compare
-from optest.compare.medium import MEDIUM, measure_medium
 from optest.compare.policy import Allowance, NoRule, for_stored, resolve
-from optest.compare.small import SMALL, measure_small, place_of, spacing_of
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, dtype_of, numpy_dtype, widen
 from optest.spec import (
     AsRight,
     Check,
-    DType,
     Evidence,
     Measure,
     Numerics,
@@ -35,7 +33,7 @@ from optest.spec.construct import constructor
 
 __all__ = ["ALWAYS_DETAILED", "judge"]
 
-new_verdict = constructor(Verdict)
+_new_verdict, _new_measure = constructor(Verdict), constructor(Measure)
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
 
 ALWAYS_DETAILED = 1_000_000
@@ -71,7 +69,7 @@ def judge(
     if len(actual) == len(expected) == 1:
         measure, finding = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
         if finding is None and measure is not None and measure.compared:
-            return new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
+            return _new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
         return _sum_up(case, expected, [(measure, finding)], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):
@@ -257,22 +255,12 @@ def _judge_values(
     actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
 ) -> tuple[Measure, _Finding | None]:
     ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
-    if actual.size <= SMALL and not wanted.dtype.is_complex and not ends.flush:
-        measure = measure_small(actual, reference, wanted, allowance, with_sides=every_measure)
-        if measure is not None:
-            return measure, None
     detailed = every_measure or actual.size < ALWAYS_DETAILED
     law, draws, with_rounding = allowance.law, 0, False
     if law is not None and law.statistic is not Statistic.NONE:
         draws = distinct_values(reference) if law.statistic is Statistic.SUM else ENOUGH_VALUES
         draws = math.isqrt(draws) if law.correlated else draws
         with_rounding = law.narrow and (law.statistic is Statistic.ROUNDING or draws < ENOUGH_VALUES)
-    if SMALL < actual.size <= MEDIUM and wanted.dtype.is_float and not every_measure:
-        measure = measure_medium(
-            actual, reference, wanted, allowance, ends, with_rounding=with_rounding, ceiling=limit(draws)
-        )
-        if measure is not None:
-            return measure, None
 
     def look(detailed: bool, with_sides: bool) -> tuple[Outcome, float | None, float | None, _Finding | None]:
         outcome = compare(
@@ -323,7 +311,7 @@ def _nan_message(outcome: Outcome, name: str) -> str:
 
 def _value_message(outcome: Outcome, name: str) -> str:
     count = outcome.mismatched
-    worst = "" if math.isinf(outcome.worst_used) else f", the worst {outcome.worst_used:.3g} x allowed"
+    worst = "" if math.isinf(outcome.worst.value) else f", the worst {outcome.worst.value:.3g} x allowed"
     return f"{name}: {count} of {outcome.compared} elements {'is' if count == 1 else 'are'} off{worst}"
 
 
@@ -340,7 +328,7 @@ def _measure(
     if outcome.detailed:
         known = _details(outcome, wanted, shape)
         known["rounding"] = outcome.sides.rounding(reference) if outcome.sides is not None else None
-    return Measure(
+    return _new_measure(
         output=wanted.name,
         dtype=wanted.dtype.name,
         shape=shape,
@@ -355,37 +343,36 @@ def _measure(
 
 
 def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
-    def place(flat: int) -> tuple[int, ...] | None:
-        return None if flat < 0 else place_of(flat, shape)
-
-    def known(value: float, flat: int) -> float | None:
-        return None if flat < 0 or value < 0 else finite(value)
-
+    error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
     return {
-        "worst_index": place(outcome.worst_index),
-        "worst_actual": plain(outcome.worst_actual),
-        "worst_expected": plain(outcome.worst_target),
-        "worst_bound": finite(outcome.worst_bound),
-        "worst_used": finite(outcome.worst_used),
-        "worst_ulp": _worst_ulp(outcome, wanted.dtype),
-        "max_abs_error": known(outcome.error.value, outcome.error.index),
-        "max_abs_index": place(outcome.error.index),
-        "max_rel_error": known(outcome.relative.value, outcome.relative.index),
-        "max_rel_index": place(outcome.relative.index) if outcome.relative.value >= 0 else None,
-        "max_ulp_error": known(outcome.in_ulp.value, outcome.in_ulp.index),
-        "max_ulp_index": place(outcome.in_ulp.index),
-        "rmse": finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
+        "worst_index": _place(worst.place, shape),
+        "worst_actual": _plain(outcome.worst_actual),
+        "worst_expected": _plain(outcome.worst_target),
+        "worst_bound": _finite(outcome.worst_bound),
+        "worst_used": _finite(worst.value),
+        "worst_ulp": _finite(outcome.worst_ulp) if wanted.dtype.is_inexact else None,
+        "max_abs_error": _finite(error.value) if error.place >= 0 else None,
+        "max_abs_index": _place(error.place, shape),
+        "max_rel_error": _finite(relative.value) if relative.place >= 0 else None,
+        "max_rel_index": _place(relative.place, shape),
+        "max_ulp_error": _finite(in_ulp.value) if in_ulp.place >= 0 else None,
+        "max_ulp_index": _place(in_ulp.place, shape),
+        "rmse": _finite(math.sqrt(outcome.squared_error / outcome.finite)) if outcome.finite else None,
         "cosine": _cosine(outcome),
         "where": outcome.sketch.phrase() if outcome.sketch is not None else "",
     }
 
 
-def _worst_ulp(outcome: Outcome, entry: DType) -> float | None:
-    if not entry.is_inexact or outcome.worst_index < 0:
+@lru_cache(maxsize=4096)
+def _place(flat: int, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The index of a flat position in row-major order; None for none."""
+    if flat < 0:
         return None
-    if not math.isfinite(outcome.worst_error):
-        return None
-    return outcome.worst_error / spacing_of(entry.name)(float(abs(outcome.worst_target)))
+    place = []
+    for size in reversed(shape):
+        flat, coordinate = divmod(flat, size)
+        place.append(coordinate)
+    return tuple(reversed(place))
 
 
 def _cosine(outcome: Outcome) -> float | None:
@@ -393,20 +380,15 @@ def _cosine(outcome: Outcome) -> float | None:
     return outcome.product / norm if norm > 0 and math.isfinite(norm) else None
 
 
-def finite(value: float) -> float | None:
+def _finite(value: float) -> float | None:
     """The number, or None where it is none: a factor over a bound of 0, an error beyond float64."""
     return value if math.isfinite(value) else None
 
 
-def plain(value: Any) -> float | int | str | None:
-    """A NumPy scalar as a number that JSON knows, or as ``nan``, ``inf``, ``-inf``; complex as text."""
-    if value is None:
-        return None
-    item: Any = value.item() if hasattr(value, "item") else value
-    if isinstance(item, bool):
-        return int(item)
-    if isinstance(item, complex):
-        return str(item)
-    if isinstance(item, float) and not math.isfinite(item):
-        return "nan" if math.isnan(item) else "inf" if item > 0 else "-inf"
-    return float(item) if isinstance(item, float) else int(item)
+def _plain(value: Any) -> float | int | str | None:
+    """A number as JSON knows it, or as ``nan``, ``inf``, ``-inf``; complex as text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, complex):
+        return str(value)
+    return None if value is None else int(value)

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, backend_manager, declared_numerics
+from optest.backends import BackendDriver, backend_manager
 from optest.compare import Expected
-from optest.compare.together import Question, judged_together
 from optest.core.answers import Answer, answer_of, further_answers
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
@@ -84,7 +83,7 @@ def execute_together(
 ) -> list[Execution]:
     """:func:`execute` for several executions of a driver whose :attr:`~BackendDriver.answers_stay`, part by part.
 
-    All are prepared, then the backend is asked for one after the other, then all are judged: what the processor has in
+    All are prepared, then the backend is asked for one after the other, then each is judged: what the processor has in
     its nearest caches serves many times, not once. ``announce`` is told each phase and whose it is, by its place.
     """
     announcers = [None if announce is None else partial(_announced, announce, place) for place in range(len(groups))]
@@ -101,30 +100,11 @@ def execute_together(
         for run in runs:
             run.ask(further_at_once=True)
             run.pause()
-    if announce is not None:
-        announce(COMPARE, 0)
-    began = perf_counter()
-    verdicts = [None] * len(runs) if every_measure else _judged_together(runs)
-    share_s = (perf_counter() - began) / len(runs)
-    return [run.judged(every_measure, None, verdict, share_s) for run, verdict in zip(runs, verdicts, strict=True)]
+    return [run.judged(every_measure, None) for run in runs]
 
 
 def _announced(announce: Callable[[Phase, int], None], place: int, phase: Phase) -> None:
     announce(phase, place)
-
-
-def _judged_together(runs: Sequence[_Run]) -> list[Verdict | None]:
-    """The verdicts of values that are plain passes beside others of their kind; None for what is judged alone."""
-    verdicts: list[Verdict | None] = [None] * len(runs)
-    asked = [(place, question) for place, run in enumerate(runs) if (question := run.question()) is not None]
-    try:
-        with Border("the comparison", _INTERNAL):
-            found = judged_together([question for _, question in asked])
-    except Fault:
-        return verdicts  # whose fault it is shows when each is judged alone
-    for (place, _), verdict in zip(asked, found, strict=True):
-        verdicts[place] = verdict
-    return verdicts
 
 
 class _Run:
@@ -189,29 +169,8 @@ class _Run:
         """Others have their parts now, which is no time of this one."""
         self._clock.enter(IDLE)
 
-    def question(self) -> Question | None:
-        """What the comparison is asked, for a single case with an answer and something to compare it with."""
-        cases, answer, expected = self._cases, self._answer, self._expected
-        if len(cases) != 1 or answer is None or answer.fault is not None or not expected:
-            return None
-        case = cases[0]
-        if case.expects_error is not None:
-            return None
-        numerics = declared_numerics(self._driver, case)
-        return Question(case, answer.outputs, expected, numerics, self._inputs, answer.checks)
-
-    def judged(
-        self,
-        every_measure: bool,
-        bench: BenchOptions | None,
-        known: Verdict | None = None,
-        share_s: float = 0.0,
-    ) -> Execution:
-        """The verdicts, and timings of what passed.
-
-        ``known`` is the verdict on the values of the only case, if it was found beside others, ``share_s`` its part of
-        the seconds that this took.
-        """
+    def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
+        """The verdicts, and timings of what passed."""
         cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, self._expected, self._answer
         clock, benchmark = self._clock, None
         if answer is None:
@@ -219,7 +178,7 @@ class _Run:
             clock.enter(IDLE)
             return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
         clock.enter(COMPARE)
-        verdicts = [excused(each, self._verdict(each, answer, every_measure, known)) for each in cases]
+        verdicts = [excused(each, self._verdict(each, answer, every_measure)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
             clock.enter(BENCHMARK)
             try:
@@ -228,10 +187,9 @@ class _Run:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(IDLE)
-        clock.count(COMPARE, share_s)
         return Execution(tuple(verdicts), clock.timings(), benchmark)
 
-    def _verdict(self, case: TestCase, answer: Answer, every_measure: bool, known: Verdict | None) -> Verdict:
+    def _verdict(self, case: TestCase, answer: Answer, every_measure: bool) -> Verdict:
         return verdict_of(
             case,
             self._driver,
@@ -240,7 +198,6 @@ class _Run:
             answer,
             clock=self._clock,
             every_measure=every_measure,
-            known=known,
             interrupted=self._interrupted,
         )
 

@@ -35,13 +35,11 @@ def verdict_of(
     *,
     clock: Clock,
     every_measure: bool = False,
-    known: Verdict | None = None,
     interrupted: Callable[[], bool] | None = None,
 ) -> Verdict:
     """One of the cases judged; ``expected`` is None where no case needs it, empty where there is no reference.
 
-    A backend, or a reference, that is asked once more is told to the ``clock``. ``known`` is the verdict on the
-    answer's values, where that was found before.
+    A backend, or a reference, that is asked once more is told to the ``clock``.
     """
     if case.expects_error is not None:
         return refusal_verdict(case, case.expects_error, inputs, answer.fault)
@@ -54,7 +52,7 @@ def verdict_of(
             checks=answer.checks,
         )
     try:
-        verdict = known if known is not None else _of_values(case, driver, inputs, expected, answer, every_measure)
+        verdict = _of_values(case, driver, inputs, expected, answer, every_measure)
         verdict = judged_with_zeros(case, driver, inputs, answer.outputs, verdict, clock=clock, interrupted=interrupted)
         verdict = with_definition(case, with_worst_operands(case, inputs, verdict))
         if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:

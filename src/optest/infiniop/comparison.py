@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optest.compare import Expected, judge
-from optest.compare.elements import Ends, flat, judge_of
+from optest.compare.kernels import wrong_elements
 from optest.compare.policy import resolve
 from optest.errors import UsageError
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype
@@ -34,7 +34,6 @@ from optest.spec import (
 __all__ = ["Discrepancy", "compared", "debug", "debug_all", "get_tolerance", "print_discrepancy"]
 
 _SHOWN_ROWS = 50
-_BLOCK = 1 << 15
 _DESCRIPTOR = OperatorDescriptor(name="debug", signature="input -> out")
 _NUMERICS = Numerics()
 _RED, _GREEN, _YELLOW = 31, 32, 33
@@ -189,19 +188,8 @@ def _wrong(got: Array, expected: Expected, case: TestCase, equal_nan: bool) -> A
     """Which elements are off, in the tensor's shape."""
     if dtype_of(got.dtype) is not expected.dtype:
         raise UsageError(f"dtypes are {got.dtype} and {expected.dtype}, but should be the same or both floating point")
-    wrong = np.zeros(got.size, np.bool_)
-    if got.size:
-        allowance = resolve(case, expected, 0, _NUMERICS, None)
-        block_of = judge_of(allowance, expected.dtype, ends=Ends(), size=got.size, with_rounding=False, detailed=True)
-        left, right = flat(got), flat(expected.value)
-        with np.errstate(all="ignore"):
-            for start in range(0, got.size, _BLOCK):
-                where = slice(start, min(start + _BLOCK, got.size))
-                block = block_of(left[where], right[where], where)
-                if block.wrong is not None:
-                    wrong[where] = block.wrong
-    shaped = wrong.reshape(got.shape)
-    return shaped if equal_nan else shaped | (_is_nan(got) & _is_nan(expected.value))
+    wrong = wrong_elements(got, expected.value, expected.dtype, resolve(case, expected, 0, _NUMERICS, None))
+    return wrong if equal_nan else wrong | (_is_nan(got) & _is_nan(expected.value))
 
 
 def _is_nan(array: Array) -> Array:

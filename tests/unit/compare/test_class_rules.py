@@ -73,14 +73,6 @@ def test_the_sharper_statistic_decides() -> None:
     assert math.isnan(statistic.sharper(math.nan, 2.0, 1.0)[0] or 0)
 
 
-@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float64"])
-def test_scalar_spacing_is_that_of_arrays(name: str) -> None:
-    entry = dtype(name)
-    spacing = bounds.scalar_ulp(entry)
-    values = [0.0, 2.0**entry.emin, np.nextafter(2.0**entry.emin, 0), 1.0, np.nextafter(1.0, 0), 3.7, entry.max_finite]
-    assert [spacing(float(value)) for value in values] == ulp(np.array(values), entry).tolist()
-
-
 RNG = np.random.default_rng(11)
 
 

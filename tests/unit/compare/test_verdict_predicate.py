@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
-from comparing import ULP, case_of, expect, stated, verdict_of
+from comparing import ULP, stated, verdict_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optest.compare import judge, kernels, small, within
+from optest.compare import kernels, within
 from optest.compare.elements import Ends
 from optest.compare.policy import Allowance, Method
 from optest.numerics import numpy_dtype, round_to, ulp
-from optest.spec import DType, Numerics, Reason, Rule, RuleClass, RuleUsed, Status, dtype
+from optest.spec import DType, Reason, Rule, RuleClass, RuleUsed, Status, dtype
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
 
@@ -99,7 +98,7 @@ def test_tolerance_is_the_oracle(pair: tuple[str, list[float], list[float]], tol
     name, got, wanted = pair
     rtol, atol = tolerance
     right = [tolerance_oracle(a, y, rtol, atol, dtype(name)) for a, y in zip(got, wanted, strict=True)]
-    for repeats in (1, 3):  # the second leaves the small path
+    for repeats in (1, 3):
         actual = np.tile(np.array(got), repeats).astype(numpy_dtype(dtype(name)))
         verdict = verdict_of(actual, np.tile(np.array(wanted), repeats), name, layers=(stated(rtol, atol),))
         assert (verdict.status is Status.PASSED) == all(right)
@@ -198,33 +197,6 @@ def test_every_bfloat16_loads_exactly() -> None:
     every = np.arange(0x10000, dtype=np.uint16).view(numpy_dtype(dtype("bfloat16")))
     with np.errstate(all="ignore"):
         assert np.array_equal(within.widen_bfloat16(every), every.astype(np.float64), equal_nan=True)
-
-
-@settings(max_examples=80, deadline=None)
-@given(pairs(longest=small.SMALL), st.booleans())
-def test_the_small_path_measures_what_blocks_measure(pair: tuple[str, list[float], list[float]], by_law: bool) -> None:
-    name, got, wanted = pair
-    entry = dtype(name)
-    actual, reference = np.array(got).astype(numpy_dtype(entry)), np.array(wanted, dtype=np.float64)
-    case = case_of(
-        Rule(kind=RuleClass.ULP, ulp=4.0) if by_law else None, (name,), layers=() if by_law else (stated(0.1, 1e-3),)
-    )
-    one = judge(case, [actual], [expect(reference, name)], numerics=Numerics())
-    everything = _without_small_path(case, actual, reference, name)
-    assert one.status is everything.status
-    for field in ("mismatched", "worst_index", "max_abs_index", "max_ulp_index", "max_rel_index", "rule"):
-        assert getattr(one.measures[0], field) == getattr(everything.measures[0], field), field
-    for field in (
-        "worst_used", "worst_ulp", "worst_bound", "max_abs_error", "max_rel_error", "max_ulp_error", "rmse", "cosine",
-        "statistic", "statistic_limit",
-    ):  # fmt: skip
-        assert getattr(one.measures[0], field) == pytest.approx(getattr(everything.measures[0], field), nan_ok=True)
-
-
-def _without_small_path(case: Any, actual: Any, reference: Any, name: str) -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optest.compare.verdict.SMALL", 0)
-        return judge(case, [actual], [expect(reference, name)], numerics=Numerics())
 
 
 @pytest.mark.parametrize("at", [0, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK])
