@@ -18,7 +18,7 @@ from optest.backends.torch_calls.answering import answer, call_of, why_no_operat
 from optest.backends.torch_calls.compiled import require_compiler
 from optest.backends.torch_calls.declared import declared
 from optest.backends.torch_calls.descriptors import CATEGORY
-from optest.backends.torch_calls.memory import why_too_large
+from optest.backends.torch_calls.memory import default_limit, why_too_large
 from optest.backends.torch_calls.mixed_dtypes import mixture_told
 from optest.backends.torch_calls.scripted import scripted
 from optest.backends.torch_calls.settings_kept import settings_kept
@@ -44,9 +44,6 @@ _VENDOR_MODULES = {
 }
 """The module that brings a device type which torch alone does not have."""
 
-_MAX_BYTES = 2 << 30
-"""What a call of torch may need, with its reference, unless the command line allows more."""
-
 _OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 _DEVICE_LOST = (
@@ -70,7 +67,7 @@ class TorchBackend(BackendDriver):
     def __init__(self) -> None:
         self._device = torch.device("cpu")
         self._compiler: str | None = None
-        self._max_bytes = _MAX_BYTES
+        self._max_bytes = default_limit()
         self._may_fall_back: frozenset[str] = frozenset()
         self._same_strides = False
         self._asked: UnderTest | None = None
@@ -90,7 +87,7 @@ class TorchBackend(BackendDriver):
             require_compiler(compiler)
         self._device = device
         self._compiler = None if compiler == "eager" else compiler
-        self._max_bytes = options.get("max_bytes") or _MAX_BYTES
+        self._max_bytes = options.get("max_bytes") or default_limit()
         self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
         self._same_strides = bool(options.get("same_strides"))
 

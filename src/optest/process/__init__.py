@@ -11,6 +11,7 @@ from optest.process.exits import directory_kept, exits_refused, leave
 from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
+from optest.process.memory import available_bytes
 from optest.process.signals import crash_below_a_shell, signal_name
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Finished",
     "Forked",
     "adopt_orphans",
+    "available_bytes",
     "crash_below_a_shell",
     "directory_kept",
     "end_children",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from optest.reporting.tally import GroupTally, Tally
+from optest.reporting.tally import UNNAMED, GroupTally, Tally
 from optest.reporting.typography import duration, plural
 from optest.spec import RunInfo, Status
 
-__all__ = ["DECLARED", "coverage", "coverage_text", "figures_of", "group_cells", "total_text"]
+__all__ = ["DECLARED", "coverage", "coverage_text", "figures_of", "group_cells", "not_run_text", "total_text"]
 
 DECLARED = "operators_declared"
 """Where a run says what its backend declares: ``{"count": 1432, "others": [operators of the cases beyond these]}``."""
@@ -19,7 +19,9 @@ def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: 
     """A table, its head first: what was executed, how it ended, and how long it took."""
     shown = [status for status in Status if any(each.statuses[status] for each in groups.values())]
     counted = ("operators", "signatures") if with_operators else ("signatures",)
-    rows = [[word, *counted, "executed", "shared", *(each.value for each in shown), "pass rate", "time"]]
+    lacks_some = any(each.not_run.keys() - {UNNAMED} for each in groups.values())
+    behind = ("pass rate", *(("not run",) if lacks_some else ()), "time")
+    rows = [[word, *counted, "executed", "shared", *(each.value for each in shown), *behind]]
     for name, each in groups.items():
         numbers = (len(each.operators), len(each.keys)) if with_operators else (len(each.keys),)
         rows.append(
@@ -28,10 +30,16 @@ def group_cells(word: str, groups: Mapping[str, GroupTally], *, with_operators: 
                 *map(str, (*numbers, each.executed, each.shared)),
                 *(str(each.statuses[status] or "-") for status in shown),
                 "-" if each.pass_rate is None else f"{each.pass_rate:.1%}",
+                *((not_run_text(each) or "-",) if lacks_some else ()),
                 duration(each.spent_s) if each.spent_s else "-",
             ]
         )
     return rows
+
+
+def not_run_text(group: GroupTally) -> str:
+    """``6 too large, 1 not an operator``: what a pass rate says nothing of."""
+    return ", ".join(f"{count} {kind}" for kind, count in group.not_run.most_common())
 
 
 def total_text(tally: Tally) -> str:
@@ -41,6 +49,9 @@ def total_text(tally: Tally) -> str:
         f"{every.executed} executed, {every.shared} shared; "
         f"{plural(len(every.operators), 'operator')}, {plural(len(every.keys), 'signature')}"
     )
+    if every.not_run:
+        count = sum(every.statuses.values())
+        text += f"; {count - every.not_run.total()} of {plural(count, 'case')} ran: {not_run_text(every)}"
     if every.executed:
         text += f"; {duration(every.spent_s)} of executions, {duration(every.spent_s / every.executed)} each"
     return text
@@ -84,6 +95,7 @@ def _group(group: GroupTally) -> dict[str, Any]:
         "operators": len(group.operators),
         "signatures": len(group.keys),
         "pass_rate": group.pass_rate,
+        "not_run": dict(group.not_run),
         "spent_s": group.spent_s,
         "by_status": {status.value: count for status, count in _in_order(group.statuses.items())},
     }

@@ -191,7 +191,8 @@ class RunEntry(_Strict):
 class GroupEntry(_Strict):
     """The cases of one operator or model: executed, sharing an execution, how they ended, seconds of executions.
 
-    ``pass_rate`` is the share of those that were not skipped; ``signatures`` counts distinct calls.
+    ``pass_rate`` is the share of those that are not in ``not_run``, which has how many show nothing, by kind of reason;
+    ``signatures`` counts distinct calls.
     """
 
     executed: Count
@@ -201,6 +202,7 @@ class GroupEntry(_Strict):
     pass_rate: float | None
     spent_s: Annotated[float, msgspec.Meta(ge=0)]
     by_status: dict[str, Count]
+    not_run: dict[str, Count]
 
 
 class FiguresEntry(GroupEntry):

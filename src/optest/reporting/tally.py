@@ -9,7 +9,11 @@ from pathlib import PurePath
 
 from optest.spec import BAD_STATUSES, CaseResult, Evidence, Reason, Status
 
-__all__ = ["GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
+__all__ = ["UNNAMED", "WRONG_DATA", "GroupTally", "Tally", "in_plan_order", "model_of", "spent_s"]
+
+
+_LONGEST_KIND = 30
+"""Characters; what is longer is a sentence, which the list of skips has."""
 
 
 def _counted(status: Status, count: int) -> str:
@@ -29,6 +33,8 @@ class GroupTally:
     shared: int = 0
     operators: set[str] = field(default_factory=set)
     keys: set[str] = field(default_factory=set)
+    not_run: Counter[str] = field(default_factory=Counter)
+    """How many of them show nothing of the backend, by the kind of reason: "too large", "known wrong data"."""
     spent_s: float = 0.0
     """What their executions took; a shared one counts where it was executed."""
 
@@ -38,6 +44,8 @@ class GroupTally:
             self.reasons[result.reason.value] += 1
         self.operators.add(result.operator)
         self.keys.add(result.key)
+        if kind := _why_nothing_is_shown(result):
+            self.not_run[kind] += 1
         if result.status is Status.SKIPPED or (result.reason is Reason.BAD_CASE and not spent_s(result)):
             return
         if result.duplicate_of is None:
@@ -56,9 +64,22 @@ class GroupTally:
 
     @property
     def pass_rate(self) -> float | None:
-        """The share of those that were not left out, None if all were."""
-        asked = sum(self.statuses.values()) - self.statuses[Status.SKIPPED]
+        """The share of those that show something of the backend, None if none does."""
+        asked = sum(self.statuses.values()) - self.not_run.total()
         return self.statuses[Status.PASSED] / asked if asked else None
+
+
+UNNAMED, WRONG_DATA = "skipped", "known wrong data"
+
+
+def _why_nothing_is_shown(result: CaseResult) -> str:
+    """The kind of reason, "" for a case that shows something: what a skip says in front of a colon."""
+    if result.status is Status.XFAILED and result.reason is Reason.BAD_CASE:
+        return WRONG_DATA
+    if result.status is not Status.SKIPPED:
+        return ""
+    kind, colon, _ = result.verdict.message.partition(":")
+    return kind if colon and len(kind) <= _LONGEST_KIND else UNNAMED
 
 
 def spent_s(result: CaseResult) -> float:

@@ -12,7 +12,7 @@ from optest.reporting.bench_table import bench_lines
 from optest.reporting.explain import brief, checks_text, explain, lean_text, rule_text, timings_text, total_s
 from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.page import Page
-from optest.reporting.tally import Tally
+from optest.reporting.tally import WRONG_DATA, Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
 from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, Status
 
@@ -207,6 +207,8 @@ class TerminalReporter:
         missing = summary.total - self._tally.finished
         if self._verbosity >= -1 and self._tally.refused:
             self._page.line(f"{self._tally.refused} of the passed had to be refused, and were", "dim")
+        if self._verbosity >= -1 and self._tally.all.not_run[WRONG_DATA]:
+            self._page.line(f"{WRONG_DATA}: {self._tally.all.not_run[WRONG_DATA]}", "warn")
         text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")
         if math.isfinite(summary.duration_s):
             text += f" in {duration(summary.duration_s)}"

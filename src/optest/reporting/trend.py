@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from optest.reporting.explain import gist
-from optest.reporting.tally import Tally
+from optest.reporting.tally import GroupTally, Tally
 from optest.reporting.typography import clip, columns, duration, plural
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, Status
 from optest.store import Journal
@@ -238,9 +238,17 @@ def _row(run: _Run, models: Sequence[str]) -> list[str]:
     rates = [every, *(run.tally.models.get(name) for name in models)]
     return [
         *(run.info.run_id, run.info.target, str(run.tally.finished), str(run.tally.bad)),
-        *("-" if each is None or each.pass_rate is None else f"{each.pass_rate:.1%}" for each in rates),
+        *map(_rate, rates),
         duration(every.spent_s) if every.spent_s else "-",
     ]
+
+
+def _rate(group: GroupTally | None) -> str:
+    """``100.0% of 26/32``: a rate, and of how many it is where that is not all of them."""
+    if group is None or group.pass_rate is None:
+        return "-"
+    count = sum(group.statuses.values())
+    return f"{group.pass_rate:.1%}" + (f" of {count - group.not_run.total()}/{count}" if group.not_run else "")
 
 
 def trend_data(trend: Trend) -> dict[str, Any]:
@@ -255,6 +263,7 @@ def trend_data(trend: Trend) -> dict[str, Any]:
                 "cases": run.tally.finished,
                 "bad": run.tally.bad,
                 "pass_rate": run.tally.all.pass_rate,
+                "not_run": dict(run.tally.all.not_run),
                 "spent_s": run.tally.all.spent_s,
                 "by_model": {name: group.pass_rate for name, group in run.tally.models.items()},
             }

@@ -171,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
         group="Who is asked",
         repro=True,
         metavar="N",
-        help="Leave out calls of torch that need more memory, with their reference. [2147483648]",
+        help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
     ),
     Option(
         name="library",

@@ -112,7 +112,8 @@ def test_the_terminal_has_a_line_for_each_operator_and_one_for_all(results: list
         ["torch.sin", "1", "0", "0", "-", "-", "1", "-", "-"],
         ["torch.add", "1", "1", "1", "2", "-", "-", "100.0%", "1.2", "ms"],
     ]
-    assert "  3 executed, 2 shared; 4 operators, 4 signatures; 3.6 ms of executions, 1.2 ms each" in lines
+    ran = "5 of 6 cases ran: 1 skipped"
+    assert f"  3 executed, 2 shared; 4 operators, 4 signatures; {ran}; 3.6 ms of executions, 1.2 ms each" in lines
 
 
 DECLARED = {"operators_declared": {"count": 8, "others": ["matmul"]}}
@@ -158,3 +159,17 @@ def test_two_files_of_one_model_have_a_row_each(result: Make) -> None:
     assert of("m/full.yaml", "m/full.yaml") == ["gpt"]
     assert of("m/full.yaml", "m/relaxed.yaml") == ["gpt (full.yaml)", "gpt (relaxed.yaml)"]
     assert of("m/gpt.yaml", "n/gpt.yaml") == ["gpt (m/gpt.yaml)", "gpt (n/gpt.yaml)"]
+
+
+def test_a_pass_rate_says_how_many_did_not_run(result: Make) -> None:
+    model = {"tags": ("model_gpt",), "operator": "torch.linear"}
+    large = {"status": Status.SKIPPED, "reason": Reason.UNSUPPORTED, "message": "too large: it needs 9 GiB", **model}
+    wrong = {"status": Status.XFAILED, "reason": Reason.BAD_CASE, "message": "no such position", **model}
+    results = [result(id="gpt::a", **model), result(id="gpt::b", **large), result(id="gpt::c", **wrong)]
+    tally = Tally()
+    for each in results:
+        tally.add(each)
+    assert tally.all.pass_rate == 1.0
+    assert dict(tally.all.not_run) == {"too large": 1, "known wrong data": 1}
+    lines = shown(results)
+    assert any("1 of 3 cases ran: 1 too large, 1 known wrong data" in line for line in lines)

@@ -10,9 +10,14 @@ import torch
 from optest.backends.torch_calls.calling import torch_call
 from optest.backends.torch_calls.output_bounds import elements_at_most
 from optest.backends.torch_tensors import TORCH_DTYPES
+from optest.process import available_bytes
 from optest.spec import RuleClass, TensorSpec, TestCase
 
-__all__ = ["bytes_needed", "why_too_large"]
+__all__ = ["bytes_needed", "default_limit", "why_too_large"]
+
+_LEAST_LIMIT = 2 << 30
+_SHARE = 2
+"""Of what is available one part in two: the estimate is near, and other programs need some as well."""
 
 _META = torch.device("meta")
 _COPIES = 3
@@ -24,6 +29,11 @@ _REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, Runti
 _WIDE_BYTES = 8
 _WITH_GRADIENTS = 3
 """Every input has a gradient, every output one from above, and torch keeps what lies between them."""
+
+
+def default_limit() -> int:
+    """What a case may need unless somebody says otherwise: half of what is available now, 2 GiB at least."""
+    return max(_LEAST_LIMIT, (available_bytes() or 0) // _SHARE)
 
 
 def why_too_large(case: TestCase, most: int | None) -> str | None:
@@ -41,7 +51,7 @@ def why_too_large(case: TestCase, most: int | None) -> str | None:
         needed = bytes_needed(case)
     if needed <= most:
         return None
-    return f"it needs about {_shown(needed)} of memory, but --max-bytes is {_shown(most)}"
+    return f"too large: it needs about {_shown(needed)} of memory, but --max-bytes is {_shown(most)}"
 
 
 _MOST_BYTES_OF_OUTPUTS = 3 * (2 * 16 + 3 * _WIDE_BYTES)
