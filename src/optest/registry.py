@@ -22,6 +22,7 @@ __all__ = [
     "Registry",
     "file_of_module",
     "is_installed",
+    "is_loaded_plugin",
     "load_entry_points",
     "load_extension",
     "load_file",
@@ -174,6 +175,10 @@ def load_plugins(modules: Iterable[str]) -> None:
 
 
 _loaded_plugins: set[str] = set()
+
+
+def is_loaded_plugin(module_name: str) -> bool:
+    return module_name in _loaded_plugins
 
 
 def _foreign_frames(error: BaseException) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
-from optest.compare import Expected
 from optest.core.border import Border
 from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
@@ -40,7 +39,7 @@ def actual_outputs(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
-    expected: Sequence[Expected] | None,
+    layouts: Sequence[tuple[str, TensorSpec]] | None,
     interrupted: Callable[[], bool] | None,
 ) -> tuple[Sequence[Array], tuple[Check, ...]]:
     """Return the outputs in the operator's order and what was checked beside their values.
@@ -49,7 +48,7 @@ def actual_outputs(
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
     run_into = getattr(driver, "run_into", None)
-    buffers = [] if run_into is None else _buffers_for(case, driver, expected)
+    buffers = [] if run_into is None else _buffers_for(case, driver, layouts)
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
         outputs = _ask(case, driver, inputs, buffers, interrupted)
@@ -85,15 +84,15 @@ def _ask(
 
 
 def _buffers_for(
-    case: TestCase, driver: BackendDriver, expected: Sequence[Expected] | None
+    case: TestCase, driver: BackendDriver, layouts: Sequence[tuple[str, TensorSpec]] | None
 ) -> list[tuple[str, TensorSpec]]:
     """Name and layout of the outputs that a driver is to write, as the reference or else the case has them.
 
     Raises:
         Fault: UNSUPPORTED if nobody knows them and the driver cannot allocate them itself.
     """
-    if expected:
-        return [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
+    if layouts:
+        return [*layouts]
     if not case.outputs and type(driver).run is BackendDriver.run:
         raise Fault(
             Reason.UNSUPPORTED,

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer
-from optest.compare import Expected
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
-from optest.spec import Check, CheckState, Fault, Reason, TestCase
+from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
 __all__ = ["Answer", "answer_of", "further_answers"]
 
@@ -32,13 +31,14 @@ def answer_of(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
-    expected: Sequence[Expected] | None,
+    layouts: Sequence[tuple[str, TensorSpec]] | None,
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
 ) -> Answer:
-    """Ask the backend; ``notes`` are what is to be said of the expected values."""
+    """Ask the backend; ``layouts`` are the outputs' names and specs as the reference has them, ``notes`` what is to be
+    said of the expected values."""
     try:
-        outputs, checks = actual_outputs(case, driver, inputs, expected, interrupted)
+        outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted)
     except Fault as fault:
         return Answer((), notes + _checks_of_driver(case, driver), fault)
     further = notes + _checks_of_driver(case, driver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.groups import brings_code, is_small
 from optest.core.keeping import execute_and_keep
+from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
 from optest.spec import TestCase
@@ -46,12 +47,18 @@ class InProcess:
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
     """How every case that passes is timed, if at all."""
+    _side_effects: SideEffects | None = field(default=None, init=False)
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
         if self.keep is not None:
             with exits_refused(), directory_kept():
                 return execute_and_keep(
-                    cases, self.driver, folder=self.keep, every_measure=self.every_measure, bench=self.bench
+                    cases,
+                    self.driver,
+                    folder=self.keep,
+                    every_measure=self.every_measure,
+                    bench=self.bench,
+                    side_effects=self._watch(cases[0]),
                 )
         if self.driver.__module__.startswith("optest.") and not brings_code(cases[0]):
             return self._execute(cases)
@@ -83,7 +90,15 @@ class InProcess:
             every_measure=self.every_measure,
             interrupted=self.interrupted,
             bench=self.bench,
+            side_effects=self._watch(cases[0]),
         )
+
+    def _watch(self, case: TestCase) -> SideEffects | None:
+        if not runs_foreign_code(self.driver, case):
+            return None
+        if self._side_effects is None:
+            self._side_effects = SideEffects.here()
+        return self._side_effects
 
     def close(self) -> None:
         return None

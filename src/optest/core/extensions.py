@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from optest.backends import backend_manager
 from optest.errors import UsageError
 from optest.operators import operators
-from optest.registry import load_entry_points, load_extension, load_plugins
+from optest.registry import is_loaded_plugin, load_entry_points, load_extension, load_plugins
 from optest.settings import plugin_modules
 from optest.spec import OperatorDescriptor
 
@@ -22,17 +22,33 @@ def load_extensions(plugins: Iterable[str] | None = None) -> None:
     Backends are registered by path and imported when they are asked for; operators are imported now.
 
     Raises:
-        UsageError: if a plug-in or an operator cannot be imported, or an operator's entry point is no descriptor.
+        UsageError: if a plug-in or an operator cannot be imported, or replaces a name that verdicts rest on; or if an
+            operator's entry point is no descriptor.
     """
-    load_plugins(plugin_modules() if plugins is None else plugins)
+    _load(plugin_modules() if plugins is None else plugins)
     if "entry points" in _done:
         return
     _done.add("entry points")
-    load_plugins(path for _, path in load_entry_points("optest.plugins"))
+    _load(path for _, path in load_entry_points("optest.plugins"))
     for name, path in load_entry_points("optest.backends"):
         backend_manager.register_path(name, path)
     for name, path in load_entry_points("optest.operators"):
         _register_operators(name, load_extension(f"operator entry point {name!r}", path))
+
+
+def _load(modules: Iterable[str]) -> None:
+    """Load plug-ins one by one, so that each answers for what it replaces."""
+    modules = [module for module in modules if not is_loaded_plugin(module)]
+    if not modules:
+        return
+    from optest.core.monkeypatches import patch_watch  # which needs NumPy
+    from optest.core.side_effects import refuse_patches
+
+    patches = patch_watch()
+    patches.renew()
+    for module in modules:
+        load_plugins([module])
+        refuse_patches(patches, f"plug-in {module!r}")
 
 
 def _register_operators(name: str, found: object) -> None:

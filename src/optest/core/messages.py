@@ -70,6 +70,8 @@ class Ran(msgspec.Struct, tag="ran", frozen=True):
     verdicts: list[Verdict]
     timings: Timings
     benchmark: Benchmark | None = None
+    is_tainted: bool = False
+    """Whether foreign code changed the worker, which waits to be ended."""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from optest.core.expected import expected_outputs, require_refused
 from optest.core.inputs import make_inputs, make_inputs_together
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
+from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.core.verdicts import verdict_of
 from optest.numerics import reset_float_mode
 from optest.spec import (
@@ -50,6 +52,8 @@ class Execution:
     verdicts: tuple[Verdict, ...]
     timings: Timings
     benchmark: Benchmark | None = None
+    is_tainted: bool = False
+    """Whether the process is no longer what it was, so that nothing else should run in it."""
 
 
 def execute(
@@ -60,16 +64,21 @@ def execute(
     every_measure: bool = False,
     interrupted: Callable[[], bool] | None = None,
     bench: BenchOptions | None = None,
+    side_effects: SideEffects | None = None,
 ) -> Execution:
     """Run cases that compute the same thing once and judge each of them for itself.
 
     ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
     ``interrupted`` tells a real Ctrl-C, which is raised, from a KeyboardInterrupt that the backend threw, which is a
-    verdict.
+    verdict. ``side_effects`` watches what foreign code does to this process.
     """
     run = _Run(cases, driver, announce, interrupted)
+    if side_effects is not None:
+        side_effects.begin(cases[0])
     run.prepare()
     run.ask()
+    if side_effects is not None and (fault := side_effects.fault(cases[0])) is not None:
+        run.spoil(fault)
     return run.judged(every_measure, bench)
 
 
@@ -107,10 +116,31 @@ def _announced(announce: Callable[[Phase, int], None], place: int, phase: Phase)
     announce(phase, place)
 
 
+def _shelf() -> tuple[Callable[[object, Sequence[Expected]], None], Callable[[object], Sequence[Expected] | None]]:
+    """Where the expected outputs of runs lie: no frame of a backend's callers leads there."""
+    held: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
+    return held.__setitem__, held.get
+
+
+_put_on_shelf, _on_shelf = _shelf()
+
+
 class _Run:
     """One execution in its three parts, which happen in this order; between them others may have theirs."""
 
-    __slots__ = ("_answer", "_cases", "_clock", "_driver", "_expected", "_fault", "_inputs", "_interrupted", "_notes")
+    __slots__ = (
+        "__weakref__",
+        "_answer",
+        "_cases",
+        "_clock",
+        "_driver",
+        "_fault",
+        "_inputs",
+        "_interrupted",
+        "_is_tainted",
+        "_notes",
+        "_outputs",
+    )
 
     def __init__(
         self,
@@ -124,7 +154,8 @@ class _Run:
         self._interrupted = interrupted
         self._clock = Clock(announce)
         self._inputs: Sequence[Array] = ()
-        self._expected: Sequence[Expected] | None = None
+        self._outputs: Sequence[tuple[str, TensorSpec]] | None = None
+        self._is_tainted = False
         self._notes: tuple[Check, ...] = ()
         self._answer: Answer | None = None
         self._fault: Fault | None = None
@@ -140,7 +171,10 @@ class _Run:
             judged = [each for each in cases if each.expects_error is None]
             if judged:
                 clock.enter(REFERENCE)
-                self._expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
+                expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
+                _put_on_shelf(self, expected)
+                if hasattr(self._driver, "run_into"):
+                    self._outputs = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
             else:
                 clock.enter(REFERENCE)
                 require_refused(cases[0], self._inputs, interrupted)
@@ -154,7 +188,7 @@ class _Run:
             return
         case, driver = self._cases[0], self._driver
         self._clock.enter(RUN)
-        answer = answer_of(case, driver, self._inputs, self._expected, self._notes, self._interrupted)
+        answer = answer_of(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
         if type(driver).compile_s is not BackendDriver.compile_s:
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
@@ -165,18 +199,27 @@ class _Run:
                 answer = answer._replace(further=fault)
         self._answer = answer
 
+    def spoil(self, fault: Fault) -> None:
+        """What ran has changed this process, so that its answer, or another fault, says nothing."""
+        self._is_tainted = True
+        if self._answer is None:
+            self._fault = fault
+        else:
+            self._answer = self._answer._replace(outputs=(), fault=fault)
+
     def pause(self) -> None:
         """Others have their parts now, which is no time of this one."""
         self._clock.enter(IDLE)
 
     def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
         """The verdicts, and timings of what passed."""
-        cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, self._expected, self._answer
+        cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, _on_shelf(self), self._answer
         clock, benchmark = self._clock, None
         if answer is None:
             verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
             clock.enter(IDLE)
-            return Execution(tuple([excused(each, verdict) for each in cases]), clock.timings())
+            verdicts = [excused(each, verdict) for each in cases]
+            return Execution(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
         clock.enter(COMPARE)
         verdicts = [excused(each, self._verdict(each, answer, every_measure)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
@@ -187,14 +230,14 @@ class _Run:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(IDLE)
-        return Execution(tuple(verdicts), clock.timings(), benchmark)
+        return Execution(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
 
     def _verdict(self, case: TestCase, answer: Answer, every_measure: bool) -> Verdict:
         return verdict_of(
             case,
             self._driver,
             self._inputs,
-            self._expected,
+            _on_shelf(self),
             answer,
             clock=self._clock,
             every_measure=every_measure,
@@ -253,6 +296,7 @@ class TestRunner:
         self.seed = seed
         self.fail_fast = fail_fast
         self.every_measure = every_measure
+        self._side_effects: SideEffects | None = None
 
     def run(
         self, cases: Iterable[TestCase], on_result: Callable[[CaseResult, int, int], None] | None = None
@@ -261,7 +305,9 @@ class TestRunner:
 
         Raises:
             UnknownName: if a case names a backend that is not registered.
+            UsageError: if something replaced functions of NumPy before.
         """
+        self._side_effects = None
         planned = [case if self.seed is None else replace(case, seed=self.seed) for case in cases]
         results: list[CaseResult] = []
         for index, case in enumerate(planned):
@@ -277,5 +323,8 @@ class TestRunner:
         refusal = why_not_run(case, driver)
         if refusal is not None:
             return result_of(case, refusal)
-        execution = execute([case], driver, every_measure=self.every_measure)
+        if self._side_effects is None and runs_foreign_code(driver, case):
+            self._side_effects = SideEffects.here()
+        side_effects = self._side_effects if runs_foreign_code(driver, case) else None
+        execution = execute([case], driver, every_measure=self.every_measure, side_effects=side_effects)
         return result_of(case, execution.verdicts[0], timings=execution.timings)

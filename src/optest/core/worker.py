@@ -13,7 +13,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
 from optest.core.extensions import load_extensions
@@ -31,9 +31,11 @@ from optest.core.messages import (
     decode_for_worker,
     encode,
 )
+from optest.core.monkeypatches import patch_watch
 from optest.core.phase_page import PhasePage
 from optest.core.phases import Phase
 from optest.core.runner import execute, execute_together
+from optest.core.side_effects import SideEffects, refuse_earlier_patches, refuse_patches, runs_foreign_code
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
 from optest.operators import operators
@@ -54,7 +56,7 @@ def main(arguments: list[str]) -> None:
         hello = decode_for_worker(channel.receive() or b"")
         assert isinstance(hello, Hello)
         try:
-            driver = _load(hello)
+            serving = _Serving(hello, phases, *_load(hello))
         except OptestError as error:
             channel.send(encode(_broken(0, error)))
             return
@@ -64,21 +66,38 @@ def main(arguments: list[str]) -> None:
             _warm_up()
         while (message := channel.receive()) is not None:
             if hello.fresh:
-                _answer_in_fresh_process(message, hello, driver, phases, channel)
+                _answer_in_fresh_process(message, serving, channel)
             else:
-                answer = _answer(message, hello, driver, phases)
+                answer = _answer(message, serving)
                 channel.send(encode(answer))
                 phases.write(Phase.IDLE)
                 if _is_last(answer):
                     _wait_to_be_ended()
 
 
-def _load(hello: Hello) -> BackendDriver:
+class _Serving(NamedTuple):
+    """What a worker has to answer with."""
+
+    hello: Hello
+    phases: PhasePage
+    driver: BackendDriver
+    side_effects: SideEffects
+
+
+def _load(hello: Hello) -> tuple[BackendDriver, SideEffects]:
+    """The driver, and the watch over what it does to this process.
+
+    Raises:
+        OptestError: if it cannot be loaded, or replaces what verdicts rest on.
+    """
     sys.path[:] = [*hello.import_path, *(entry for entry in sys.path if entry not in hello.import_path)]
+    refuse_earlier_patches()
+    patches = patch_watch()
     load_extensions(hello.plugins)
     driver = backend_manager.get(hello.driver)
     driver.configure(hello.options)
-    return driver
+    refuse_patches(patches, f"backend {hello.driver!r}")
+    return driver, SideEffects(patches, in_worker=not hello.fresh)
 
 
 def _warm_up() -> None:
@@ -104,22 +123,31 @@ def _broken(number: int, error: OptestError) -> Broken:
     return Broken(number, "error", str(error))
 
 
-def _answer(message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
-    asked = decode_for_worker(message)
+def _answer(message: bytes, serving: _Serving) -> ToParent:
+    asked, hello = decode_for_worker(message), serving.hello
     if isinstance(asked, AskedTogether):
-        return _answer_together(asked, hello, driver, phases)
+        return _answer_together(asked, serving)
     assert isinstance(asked, Asked)
     try:
         cases = [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
     except OptestError as error:
         return _broken(asked.number, error)
     run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
+    side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
     with directory_kept():
-        execution = run(cases, driver, announce=phases.write, every_measure=hello.every_measure, bench=hello.bench)
-    return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark)
+        execution = run(
+            cases,
+            serving.driver,
+            announce=serving.phases.write,
+            every_measure=hello.every_measure,
+            bench=hello.bench,
+            side_effects=side_effects,
+        )
+    is_tainted = execution.is_tainted and not hello.fresh
+    return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
 
 
-def _answer_together(asked: AskedTogether, hello: Hello, driver: BackendDriver, phases: PhasePage) -> ToParent:
+def _answer_together(asked: AskedTogether, serving: _Serving) -> ToParent:
     common = asked.common
     try:
         groups = [
@@ -129,17 +157,17 @@ def _answer_together(asked: AskedTogether, hello: Hello, driver: BackendDriver, 
     except OptestError as error:
         return _broken(asked.number, error)
     with directory_kept():
-        executions = execute_together(groups, driver, announce=phases.write, every_measure=hello.every_measure)
+        executions = execute_together(
+            groups, serving.driver, announce=serving.phases.write, every_measure=serving.hello.every_measure
+        )
     return RanTogether(asked.number, [Part(list(each.verdicts), each.timings) for each in executions])
 
 
-def _answer_in_fresh_process(
-    message: bytes, hello: Hello, driver: BackendDriver, phases: PhasePage, channel: Channel
-) -> None:
+def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel) -> None:
     """Fork, let the child answer, and end the way that it ended if it did not."""
 
     def answer_in_the_fork() -> bytes:
-        made = _answer(message, hello, driver, phases)
+        made = _answer(message, serving)
         return bytes([_is_last(made)]) + encode(made)
 
     child = fork_and_run(answer_in_the_fork)
@@ -156,6 +184,8 @@ def _answer_in_fresh_process(
 
 def _is_last(answer: ToParent) -> bool:
     """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
+    if isinstance(answer, Ran) and answer.is_tainted:
+        return True
     parts = [answer] if isinstance(answer, Ran) else answer.parts if isinstance(answer, RanTogether) else []
     return any(verdict.reason is Reason.DEVICE_LOST for part in parts for verdict in part.verdicts)
 

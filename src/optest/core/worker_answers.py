@@ -52,8 +52,8 @@ def as_executions(answer: Ran | RanTogether | Broken, groups: Groups) -> list[ru
 
 def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
     match answer:
-        case Ran(_, verdicts, timings, benchmark):
-            return runner.Execution(tuple(verdicts), timings, benchmark)
+        case Ran(_, verdicts, timings, benchmark, is_tainted):
+            return runner.Execution(tuple(verdicts), timings, benchmark, is_tainted)
         case Broken(_, _, message):
             verdict = Verdict(
                 status=Status.ERROR,

@@ -183,10 +183,10 @@ class WorkerProcess:
                 return self._spoilt(child, page, groups, str(error))
             if executions is None:  # one of them cannot be built
                 return [self._alone(cases) for cases in groups]
-            lost = next((place for place, each in enumerate(executions) if _has_lost_its_device(each)), None)
+            lost = next((place for place, each in enumerate(executions) if _is_last(each)), None)
             if lost is None:
                 return executions
-            self._give_up(child, page)  # what it still holds of the device is broken
+            self._give_up(child, page)  # what it still holds of the device is broken, or the worker itself has changed
             return executions[: lost + 1] + [self._alone(cases) for cases in groups[lost + 1 :]]
 
     def _catch_up(self, question: _Question) -> None:
@@ -413,8 +413,9 @@ def _place(page: PhasePage, groups: Groups) -> int:
     return min(page.place(), len(groups) - 1)
 
 
-def _has_lost_its_device(execution: runner.Execution) -> bool:
-    return any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
+def _is_last(execution: runner.Execution) -> bool:
+    """Whether a worker is to run nothing more after it."""
+    return execution.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
 
 
 def _until_next_look(page: PhasePage, groups: Groups, patience: Patience) -> float:

@@ -1,4 +1,4 @@
-"""What a process has one of for everybody in it, as C code left it: folder, signals, locale, environment.
+"""What a process has one of for everybody in it, as foreign code left it: folder, signals, locale, environment.
 
 Read before foreign calls and after them; what is different is told in words and put back, so that the next calls find
 what these found.
@@ -10,13 +10,13 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-__all__ = ["Change", "ProcessState"]
+__all__ = ["OF_C", "OF_PYTHON", "QUICK", "Change", "ProcessState"]
 
 _STANDARD = {0: "standard input", 1: "standard output", 2: "standard error"}
 _WATCHED_SIGNALS = tuple(
@@ -40,22 +40,37 @@ class Change:
     is_harmful: bool = True
 
 
+QUICK = ("folder", "mask", "blocked", "timer", "handlers", "standard", "streams")
+"""What is read in a few microseconds, so that it can be after every case."""
+
+OF_PYTHON = (*QUICK, "actions", "locale")
+"""All that is watched around Python code: frameworks state variables for themselves, and bind threads."""
+
+OF_C = ("folder", "mask", "blocked", "actions", "timer", "locale", "environment", "standard", "processors")
+"""All that is watched around a C library, which reaches neither Python's handlers nor its streams."""
+
+
 class ProcessState:
     """What it is now, to be compared with what it is later; only Linux is asked."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "_parts")
 
-    def __init__(self) -> None:
-        self._held: dict[str, Any] = {name: part.read() for name, part in _PARTS.items()}
+    def __init__(self, names: Sequence[str] = OF_C) -> None:
+        self._parts = [_PARTS[name] for name in names if name in _PARTS]
+        self._held = [part.read() for part in self._parts]
+
+    def renew(self) -> None:
+        """Hold what it is now."""
+        self._held = [part.read() for part in self._parts]
 
     def changes(self) -> list[Change]:
         """What is not as it was, in words, and put back, but for what only deserves a note."""
         found: list[Change] = []
-        for name, part in _PARTS.items():
+        for part, held in zip(self._parts, self._held, strict=True):
             now = part.read()
-            if now != self._held[name]:
-                found += part.told(self._held[name], now)
-                part.put_back(self._held[name], now)
+            if now != held:
+                found += part.told(held, now)
+                part.put_back(held, now)
         return found
 
 
@@ -147,6 +162,48 @@ def _set_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Non
     for number, action in before.items():
         if was[number] != now[number]:
             _process().sigaction(number, action, None)
+
+
+_read_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+"""Without the enumeration around it, which costs as much as all other parts."""
+
+
+def _python_handlers() -> list[Any]:
+    return [_read_handler(each) for each in _WATCHED_SIGNALS]
+
+
+def _told_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
+    for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
+        if was != now:
+            what = {0: "its default action", 1: "it is ignored"}.get(now, "another handler")
+            yield Change(f"what happens at {number.name}: {what}")
+
+
+def _set_handlers(before: list[Any], after: list[Any]) -> None:
+    for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
+        if was != now and was is not None:  # None: C code installed it, which `actions` puts back
+            with suppress(ValueError):  # only the main thread may
+                signal.signal(number, was)
+
+
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def _open_streams() -> list[bool]:
+    return [stream is not None and not stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)]
+
+
+def _told_streams(before: list[bool], after: list[bool]) -> Iterator[Change]:
+    for name, was, now in zip(_STREAMS, before, after, strict=True):
+        if was and not now:
+            yield Change(f"sys.{name}: it was closed")
+
+
+def _open_streams_again(before: list[bool], after: list[bool]) -> None:
+    for number, (name, was, now) in enumerate(zip(_STREAMS, before, after, strict=True)):
+        if was and not now and _is_open(number):
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, closefd=False, errors="backslashreplace"))  # noqa: SIM115
 
 
 def _timer() -> bool:
@@ -272,6 +329,8 @@ if sys.platform == "linux":
         "mask": _Part(read=_mask, told=_told_mask, put_back=_set_mask),
         "blocked": _Part(read=_blocked, told=_told_blocked, put_back=_set_blocked),
         "actions": _Part(read=_actions, told=_told_actions, put_back=_set_actions),
+        "handlers": _Part(read=_python_handlers, told=_told_handlers, put_back=_set_handlers),
+        "streams": _Part(read=_open_streams, told=_told_streams, put_back=_open_streams_again),
         "timer": _Part(read=_timer, told=_told_timer, put_back=_stop_timer),
         "locale": _Part(read=_locale, told=_told_locale, put_back=_put_locale),
         "environment": _Part(read=_environment, told=_told_environment, put_back=_put_environment),

@@ -1,0 +1,159 @@
+"""What foreign code did to the process that runs cases, which later cases would pay for: STATE, and put back.
+
+Watched are names that references and comparisons rest on (``monkeypatches``), the fields of the case and its operator,
+and what a process has one of (``process/state``). What the look after every case does not reach is looked at again and
+again, in a share of the time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from operator import attrgetter, is_
+from time import perf_counter
+
+from optest.backends import BackendDriver
+from optest.core.groups import brings_code
+from optest.core.monkeypatches import PatchWatch, Record, patch_watch, patched_before
+from optest.errors import UsageError
+from optest.process.state import OF_PYTHON, QUICK, ProcessState
+from optest.spec import Fault, OperatorDescriptor, Reason, TestCase, ToleranceLayer
+
+__all__ = ["SideEffects", "refuse_earlier_patches", "refuse_patches", "runs_foreign_code"]
+
+_PAUSE_S = 0.02
+_PAUSE_TIMES = 50
+"""A thorough look takes 0.1 ms as a rule, and a fiftieth of all time at most."""
+
+_MOST_DESCRIPTORS = 4096
+_OF_DESCRIPTOR = tuple(each.name for each in dataclasses.fields(OperatorDescriptor))
+_OF_CASE = tuple(each.name for each in dataclasses.fields(TestCase) if each.init)
+_OF_LAYER = tuple(each.name for each in dataclasses.fields(ToleranceLayer))
+_layout_of = attrgetter("spec.dtype", "spec.shape", "spec.strides", "spec.offset")
+
+
+class SideEffects:
+    """Watches the cases that one process runs, one after the other."""
+
+    __slots__ = (
+        "_descriptors",
+        "_due",
+        "_given",
+        "_in_worker",
+        "_layouts",
+        "_patches",
+        "_process",
+        "_unseen",
+        "_whole",
+    )
+
+    def __init__(self, patches: PatchWatch, *, in_worker: bool) -> None:
+        """A worker that has changed is given up, so that it is as at its beginning; in any other process whoever runs
+        cases may change it between two of them."""
+        self._patches = patches
+        self._in_worker = in_worker
+        self._process, self._whole = ProcessState(QUICK), ProcessState(OF_PYTHON)
+        self._descriptors: dict[int, Record] = {}
+        self._given: list[Record] = []
+        self._layouts: list[tuple[object, ...]] = []
+        self._unseen = 0
+        self._due = 0.0
+
+    @classmethod
+    def here(cls) -> SideEffects:
+        """Of a process that nobody replaces, as it is now.
+
+        Raises:
+            UsageError: if NumPy is not what it was, as far as its origin shows it.
+        """
+        refuse_earlier_patches()
+        patches = patch_watch()
+        patches.renew()
+        return cls(patches, in_worker=False)
+
+    def begin(self, case: TestCase) -> None:
+        """Remember what is as it should be, before anything of the case runs."""
+        if not self._in_worker:
+            self._process.renew()
+            self._whole.renew()
+        descriptor = case.descriptor
+        record = self._descriptors.get(id(descriptor))
+        if record is None:
+            if len(self._descriptors) == _MOST_DESCRIPTORS:
+                self._descriptors.clear()
+            record = Record.of(f"operator {descriptor.name}", descriptor, _OF_DESCRIPTOR)
+            self._descriptors[id(descriptor)] = record
+        self._given = [record, Record.of("the case", case, _OF_CASE)]
+        self._given += [Record.of("the case's tolerance", each, _OF_LAYER) for each in case.tolerances]
+        self._layouts = [_layout_of(each) for each in case.inputs]
+
+    def fault(self, case: TestCase) -> Fault | None:
+        """What the case's code has changed, which is put back as far as it can be."""
+        now = perf_counter()
+        is_thorough = now >= self._due
+        names = [name for record in self._given for name in record.replaced()]
+        for before, argument in zip(self._layouts, case.inputs, strict=True):
+            if not all(map(is_, before, _layout_of(argument))):
+                names.append(f"the layout of {argument.path}")
+        names += self._patches.replaced()
+        changed = self._process.changes()
+        late: list[str] = []
+        if is_thorough:
+            late = self._patches.replaced(thorough=True)
+            late += [name for record in self._descriptors.values() for name in record.replaced()]
+            changed += self._whole.changes()
+            self._due = perf_counter() + max(_PAUSE_S, _PAUSE_TIMES * (perf_counter() - now))
+        unseen, self._unseen = self._unseen, 0 if is_thorough else self._unseen + 1
+        harmful = [each.said for each in changed if each.is_harmful]
+        if not (names or late or harmful):
+            return None
+        return self._told(names, late, harmful, unseen)
+
+    def _told(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
+        said = []
+        if names:
+            said.append(f"the case's code replaced {_listed(names)}, which verdicts rest on")
+        if late:
+            who = (
+                "the case's code" if not unseen else f"the case's code, or that of one of the {unseen} cases before it,"
+            )
+            said.append(f"{who} replaced {_listed(late)}, which verdicts rest on")
+        if harmful:
+            said.append(f"the case's code changed what all code of the process shares: {'; '.join(harmful)}")
+        after = (
+            "the next case gets a new worker" if self._in_worker else "the next case runs in this process all the same"
+        )
+        details = {"replaced": [*names, *late], "process": harmful}
+        return Fault(Reason.STATE, f"{'; '.join(said)}; it was put back, and {after}", details=details)
+
+
+def runs_foreign_code(driver: BackendDriver, case: TestCase) -> bool:
+    """Whether Python code that is not optest's takes part; C libraries are watched by the driver that calls them."""
+    return not (driver.is_reference or driver.guards_memory) or brings_code(case)
+
+
+def refuse_patches(patches: PatchWatch, who: str) -> None:
+    """Refuse what replaces names while it is loaded, which are put back.
+
+    Raises:
+        UsageError: naming ``who``, and what is replaced.
+    """
+    if replaced := patches.replaced(thorough=True):
+        raise UsageError(
+            f"{who} replaced {_listed(replaced)} while it was loaded, which references and comparisons rest on\n"
+            "  replace it inside `run` and put it back before that returns, or run the backend in a process of its own "
+            "(backend `command`)"
+        )
+
+
+def refuse_earlier_patches() -> None:
+    """Refuse a NumPy of which parts were replaced before optest was loaded.
+
+    Raises:
+        UsageError: naming them.
+    """
+    if replaced := patched_before():
+        raise UsageError(f"{_listed(replaced)} was replaced before optest was loaded; load that library inside `run`")
+
+
+def _listed(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,237 @@
+"""What a case changes in the process that runs it: that case gets STATE, and no other pays for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_every_reason import case_of  # type: ignore[import-not-found]
+
+from optest.backends import BackendDriver, backend_manager
+from optest.core.executors import InProcess
+from optest.core.monkeypatches import patch_watch
+from optest.core.runner import TestRunner
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.errors import UsageError
+from optest.operators import operators
+from optest.settings import environment
+from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
+
+PLUGIN = """
+import math, os, signal, sys
+import ml_dtypes
+import numpy as np
+import optest.compare.verdict, optest.core.verdicts
+from optest.backends import BackendDriver, backend_manager
+from optest.spec import Evidence, Status, Verdict, dtype
+
+def passes(*_, **__):
+    return Verdict(status=Status.PASSED, evidence=Evidence.MEASURED)
+
+def relu(x):
+    return np.where(x > 0, x, x.dtype.type(0))
+
+class Patched:
+    maximum = staticmethod(lambda a, *_, **__: np.array(a))
+
+TRICKS = {
+    "numpy": lambda case: setattr(np, "maximum", Patched.maximum),
+    "numpy dictionary": lambda case: vars(np).update(maximum=Patched.maximum),
+    "linalg": lambda case: setattr(np.linalg, "norm", None),
+    "math": lambda case: setattr(math, "sqrt", math.sin),
+    "ml_dtypes": lambda case: setattr(ml_dtypes, "bfloat16", None),
+    "builtins": lambda case: setattr(__import__("builtins"), "max", min),
+    "judge": lambda case: setattr(optest.core.verdicts, "judge", passes),
+    "code": lambda case: setattr(optest.compare.verdict.judge, "__code__", passes.__code__),
+    "defaults": lambda case: setattr(optest.compare.verdict.judge, "__kwdefaults__", {"every_measure": True}),
+    "class": lambda case: setattr(Verdict, "status", Status.PASSED),
+    "reference": lambda case: object.__setattr__(case.descriptor, "reference", lambda inputs, _: inputs),
+    "reference's module": lambda case: setattr(
+        sys.modules[case.descriptor.reference.partition(":")[0]],
+        case.descriptor.reference.partition(":")[2],
+        lambda inputs, _: inputs,
+    ),
+    "tolerance": lambda case: object.__setattr__(case, "tolerances", (1,)),
+    "shape": lambda case: object.__setattr__(case.inputs[0].spec, "shape", (1,)),
+    "timer": lambda case: signal.setitimer(signal.ITIMER_REAL, 60),
+    "handler": lambda case: signal.signal(signal.SIGTERM, lambda *_: None),
+    "blocked": lambda case: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+    "folder": lambda case: os.chdir("/"),
+    "mask": lambda case: os.umask(0o777),
+    "stream": lambda case: sys.stdout.close(),
+    "descriptor": lambda case: os.close(0),
+}
+
+class Tricky(BackendDriver):
+    name = kind = "tricky"
+
+    def run(self, case, inputs):
+        if case.name in TRICKS:
+            TRICKS[case.name](case)
+        elif case.name == "prints":
+            print("still here")
+        elif case.name == "identity":
+            return [inputs[0]]
+        elif case.name == "raises":
+            os.umask(0o777)
+            raise ValueError("no")
+        return [relu(inputs[0])]
+
+def register():
+    backend_manager.register(Tricky(), replace=True)
+"""
+AT_LOAD = """
+import numpy as np
+np.maximum = lambda a, *_, **__: np.array(a)
+"""
+TRICKS = [line.split('"')[1] for line in PLUGIN.splitlines() if line.startswith('    "') and ": lambda" in line]
+TRICKS += ["reference's module"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("plugin")
+    (folder / "tricky_backend.py").write_text(PLUGIN)
+    (folder / "patches_at_load.py").write_text(AT_LOAD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        __import__("tricky_backend").register()
+        yield
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
+    made = WorkerProcess(_options(tmp_path, "tricky_backend"), "worker")
+    yield made
+    made.close()
+
+
+def _options(folder: Path, *plugins: str) -> WorkerOptions:
+    return WorkerOptions(driver="tricky", scratch=folder, environment=environment(), plugins=plugins)
+
+
+def relu_of(name: str) -> TestCase:
+    spec = TensorSpec(dtype=dtype("float32"), shape=(len(name) + 2,))
+    descriptor = operators.get("relu")
+    return TestCase(
+        name=name,
+        descriptor=descriptor,
+        inputs=(Argument(name="input", path="input0", spec=spec, fill=Fill(kind="randn")),),
+        outputs=(spec,),
+        attributes=descriptor.bind({}),
+        backend=BackendTarget(name="tricky"),
+    )
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_change_is_the_fault_of_its_case_alone(worker: WorkerProcess, trick: str) -> None:
+    cases = [[relu_of(name)] for name in ("identity", trick, "identity", "prints")]
+    found = [worker.execute(case, cases[place + 1 :]).verdicts[0] for place, case in enumerate(cases)]
+    assert [each.reason for each in found] == [Reason.VALUE, Reason.STATE, Reason.VALUE, None], found[1]
+
+
+def test_a_change_counts_beside_an_exception_that_was_expected(worker: WorkerProcess) -> None:
+    refused = replace(relu_of("raises"), expects_error=replace(_expected_error(), type="ValueError"))
+    assert worker.execute([refused]).verdicts[0].reason is Reason.STATE
+
+
+def _expected_error() -> Any:
+    from optest.spec import ExpectedError
+
+    return ExpectedError()
+
+
+def test_a_plugin_that_patches_numpy_is_refused_by_name(tmp_path: Path) -> None:
+    made = WorkerProcess(_options(tmp_path, "tricky_backend", "patches_at_load"), "worker")
+    with pytest.raises(UsageError, match=r"patches_at_load.*numpy\.maximum"):
+        made.start()
+    made.close()
+
+
+class Answering(BackendDriver):
+    name = kind = "answering"
+
+    def __init__(self, answer: Callable[[TestCase, Any], Any]) -> None:
+        self._answer = answer
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        return self._answer(case, inputs)
+
+
+def _patched(case: TestCase, inputs: Any) -> Any:
+    np.add = np.subtract  # type: ignore[assignment]
+    os.umask(0o123)
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    return [inputs[0] + inputs[1]]
+
+
+def test_changes_are_put_back_where_no_worker_can_be_replaced() -> None:
+    driver, add, mask = Answering(_patched), np.add, os.umask(0o022)
+    os.umask(mask)
+    (verdict,) = InProcess(driver).execute([case_of(backend="answering")]).verdicts
+    assert verdict.reason is Reason.STATE
+    assert (np.add, os.umask(mask), signal.getitimer(signal.ITIMER_REAL)[0]) == (add, mask, 0)
+
+
+def test_the_embedding_api_looks_too() -> None:
+    backend_manager.register(Answering(_patched), replace=True)
+    (result,) = TestRunner().run([case_of(backend="answering")])
+    assert result.reason is Reason.STATE
+
+
+def test_what_changes_between_cases_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend_manager.register(Answering(lambda _, inputs: [inputs[0] + inputs[1]]), replace=True)
+    monkeypatch.chdir(tmp_path)
+    results = TestRunner().run([case_of(backend="answering")] * 2, lambda *_: os.chdir("/"))
+    assert [each.status for each in results] == [Status.PASSED] * 2
+
+
+def test_expected_values_are_not_reached_through_frames() -> None:
+    found: list[Any] = []
+
+    def looks(case: TestCase, inputs: Any) -> Any:
+        frame: Any = sys._getframe()
+        while frame is not None and "pytest" not in frame.f_code.co_filename:
+            found.extend(_arrays_below(list(frame.f_locals.values()), 5, set()))
+            frame = frame.f_back
+        return [inputs[0] + inputs[1]]
+
+    case = case_of(backend="answering")
+    assert InProcess(Answering(looks)).execute([case]).verdicts[0].status is Status.PASSED
+    assert found
+    assert all(each.dtype == np.float32 for each in found), "the reference's float64 values"
+
+
+def _arrays_below(value: Any, depth: int, seen: set[int]) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        return [value]
+    if depth == 0 or id(value) in seen or isinstance(value, (str, bytes, int, float, type, threading.Thread)):
+        return []
+    seen.add(id(value))
+    if isinstance(value, dict):
+        below = list(value.values())
+    elif isinstance(value, (list, tuple)):
+        below = list(value)
+    else:
+        names = [*getattr(value, "__dict__", ()), *getattr(type(value), "__slots__", ())]
+        below = [getattr(value, name, None) for name in names]
+    return [array for each in below for array in _arrays_below(each, depth - 1, seen)]
+
+
+def test_what_is_imported_later_is_watched_too() -> None:
+    patches = patch_watch()
+    import optest.numerics.rounding as rounding
+
+    patches.renew()
+    kept = rounding.round_to
+    rounding.round_to = None  # type: ignore[assignment]
+    assert patches.replaced(thorough=True) == ["optest.numerics.rounding.round_to"]
+    assert rounding.round_to is kept
