@@ -350,14 +350,18 @@ def twice(x):
     if x.numel() == 3:
         ctypes.string_at(0)
     return x * 2
+
+
+def doubled(inputs, attributes):
+    return inputs[0] * 2.0
 """
 SHAKY = """\
 model: shaky
 defaults: {rtol: 1.0e-5, atol: 1.0e-6}
 cases:
-  - {name: before, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [2], init: randn}}]}
-  - {name: dies, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [3], init: randn}}]}
-  - {name: after, op: torch.ops.shaky.twice, inputs: [{tensor: {shape: [4], init: randn}}]}
+  - {name: before, op: torch.ops.shaky.twice, reference: "shaky_op:doubled", inputs: [{tensor: {shape: [2]}}]}
+  - {name: dies, op: torch.ops.shaky.twice, reference: "shaky_op:doubled", inputs: [{tensor: {shape: [3]}}]}
+  - {name: after, op: torch.ops.shaky.twice, reference: "shaky_op:doubled", inputs: [{tensor: {shape: [4]}}]}
 """
 
 

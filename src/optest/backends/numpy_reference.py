@@ -13,7 +13,16 @@ from optest.backends import BackendDriver, PreparedCall, Script, ScriptInput
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.numerics import dtype_of, numpy_dtype, round_to
 from optest.registry import load_object
-from optest.spec import Fault, Numerics, Reason, TestCase, undeclared_output_dtype
+from optest.spec import (
+    Fault,
+    NamedOutput,
+    Numerics,
+    Reason,
+    ReferenceNote,
+    TestCase,
+    Unrounded,
+    undeclared_output_dtype,
+)
 
 __all__ = ["NumpyBackend", "reference_label", "reference_outputs"]
 
@@ -36,10 +45,15 @@ class NumpyBackend(BackendDriver):
             UnfitArguments: for inputs that the operator is not defined for.
         """
         refuse_unfit(case)
-        outputs = reference_outputs(case, inputs)
+        outputs = _answered(case, inputs)
         if len(case.outputs) == len(outputs):
-            return [round_to(output, spec.dtype) for output, spec in zip(outputs, case.outputs, strict=True)]
-        return [round_to(output, undeclared_output_dtype(dtype_of(output.dtype), case.dtypes)) for output in outputs]
+            return [round_to(_values(each), spec.dtype) for each, spec in zip(outputs, case.outputs, strict=True)]
+        return [
+            round_to(*output)
+            if isinstance(output, Unrounded)
+            else round_to(output, undeclared_output_dtype(dtype_of(output.dtype), case.dtypes))
+            for output in outputs
+        ]
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
@@ -104,7 +118,16 @@ def reference_script(path: str, case: TestCase, inputs: Sequence[ScriptInput]) -
 
 def reference_outputs(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
     """What the case's reference yields for ``inputs``, unrounded."""
+    return [_values(each) for each in _answered(case, inputs)]
+
+
+def _answered(case: TestCase, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of the case's reference, those that state their dtype with it."""
     return _in_order(_reference_of(case)(at_their_places(case, inputs), dict(case.attributes)))
+
+
+def _values(output: Any) -> Any:
+    return output.values if isinstance(output, Unrounded) else output
 
 
 def reference_label(case: TestCase) -> str:
@@ -135,4 +158,9 @@ def _in_order(outputs: Any) -> list[Any]:
         return [np.asarray(outputs)]
     if isinstance(outputs, Mapping):
         outputs = outputs.values()
-    return [np.asarray(output) for output in outputs]
+    values = [each.value if isinstance(each, NamedOutput) else each for each in outputs]
+    return [
+        each if isinstance(each, Unrounded) else np.asarray(each)
+        for each in values
+        if not isinstance(each, ReferenceNote)
+    ]

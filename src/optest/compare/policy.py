@@ -123,7 +123,7 @@ def resolve(
         return _told_with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
-        return _told_more(_close(case, expected), rule.formula)
+        return _told_more(_close(case, expected), rule.formula if case.reference is None else "")
     return _class_rule(case, expected, numerics, inputs)
 
 

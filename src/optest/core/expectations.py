@@ -10,7 +10,7 @@ from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
 from optest.compare.vacuity import admits_zeros, has_no_number
 from optest.core.border import Border
-from optest.core.expected import BY_BACKEND
+from optest.core.expected import BY_BACKEND, BY_ITSELF
 from optest.registry import load_object
 from optest.spec import BAD_STATUSES, Evidence, ExpectedError, Fault, Measure, Reason, Status, TestCase, Verdict
 
@@ -98,12 +98,16 @@ def excused(case: TestCase, verdict: Verdict) -> Verdict:
 
 
 def doubted(case: TestCase, verdict: Verdict, expected: Sequence[Expected]) -> Verdict:
-    """A pass that proves little is suspect: one without a finite element, or one that zeros would have got as well.
+    """A pass that proves little is suspect: one of an operator that is its own reference, one without a finite element,
+    or one that zeros would have got as well.
 
     Where the user wrote the inputs down (data, a file, a generator of their own), the first is what was asked for.
     """
     if verdict.status is not _PASSED:
         return verdict
+    if BY_ITSELF in verdict.checks:
+        message = "the reference is the operator itself: no independent reference; give `reference:`"
+        return dataclasses.replace(verdict, status=Status.SUSPECT, message=message)
     for index, (measure, wanted) in enumerate(zip(verdict.measures, expected, strict=True)):
         why = _proves_little(case, index, measure, wanted)
         if why:

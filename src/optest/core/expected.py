@@ -33,7 +33,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["BY_BACKEND", "expected_of_other_inputs", "expected_outputs", "require_refused"]
+__all__ = ["BY_BACKEND", "BY_ITSELF", "expected_of_other_inputs", "expected_outputs", "require_refused"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -41,6 +41,7 @@ _REFERENCE_FAILED = Reason.REFERENCE_FAILED
 new_expected = constructor(Expected)
 
 BY_BACKEND = Check(name="expected values", state=CheckState.NOTE, detail="kept by the backend, not the reference's")
+BY_ITSELF = Check(name="expected values", state=CheckState.NOTE, detail="the operator's own, which is under test")
 _BY_GENERATOR = Check(name="expected values", state=CheckState.NOTE, detail="the generator's, not the reference's")
 
 
@@ -66,7 +67,7 @@ def expected_outputs(
             values, notes = _trusted(case, padded, known, driver)
             if values is None:
                 return [], ()
-            values, told = _without_notes(values)
+            values, told = _without_notes(values, driver.device())
         terms = None
         if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
             with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
@@ -109,10 +110,15 @@ def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callab
         function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
 
 
-def _without_notes(values: Sequence[Any]) -> tuple[list[Any], tuple[Check, ...]]:
-    """The outputs, and what the reference has to say about them."""
+def _without_notes(values: Sequence[Any], device: str | None) -> tuple[list[Any], tuple[Check, ...]]:
+    """The outputs, and what the reference has to say about them to a backend that answers from ``device``."""
     notes = [each for each in values if isinstance(each, ReferenceNote)]
-    checks = [Check(name="expected values", state=CheckState.NOTE, detail=each.text) for each in notes]
+    checks = [
+        BY_ITSELF
+        if each.itself_on and device in (None, each.itself_on)
+        else Check(name="expected values", state=CheckState.NOTE, detail=each.text)
+        for each in notes
+    ]
     return [each for each in values if not isinstance(each, ReferenceNote)], tuple(checks)
 
 

@@ -119,9 +119,14 @@ class NamedOutput(NamedTuple):
 
 
 class ReferenceNote(NamedTuple):
-    """What a reference has to say about what it expects, among its outputs; it stands in the record of the case."""
+    """What a reference has to say about what it expects, among its outputs; it stands in the record of the case.
+
+    ``itself_on`` is the device on which the operator under test was its own reference: a backend that answers from
+    there is compared with itself.
+    """
 
     text: str
+    itself_on: str = ""
 
 
 class RuleClass(str, Enum):

@@ -55,6 +55,8 @@ def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dt
     rule = descriptor_of(call.call.function).rule
     with _nothing_drawn(call):
         found = _results(call, rule, inputs, in_own_dtype)
+    if call.call.spelled.is_foreign:  # nobody but its library says what it should yield
+        found.append(ReferenceNote(f"{call.call.function} itself, on the CPU", itself_on="cpu"))
     return [*found, *_gradients(call, inputs, in_own_dtype)] if attributes.get("grad") else found
 
 

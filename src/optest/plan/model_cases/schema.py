@@ -240,6 +240,7 @@ class ModelCase(ModelDefaults, total=False):
     attrs: Annotated[dict[str, _Keyword], Field(description="Keyword arguments.")]
     kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
     description: Annotated[str, Field(description="Where the call stands in the model.")]
+    reference: Annotated[_Word, Field(description="Function of yours that says what is expected: package.module:name.")]
     expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
     mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
     marks: Annotated[_Marks, Field(description="The same.")]

@@ -194,8 +194,9 @@ class _Translation:
                 **{name: self._defaults[name] for name in _TOLERANCES if name in self._defaults},
                 **tolerance,
             }
-        if "seed" in entry:
-            case["seed"] = entry["seed"]
+        for name in ("seed", "reference"):
+            if name in entry:
+                case[name] = entry[name]
         marks = {
             word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
         }

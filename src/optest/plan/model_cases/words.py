@@ -36,6 +36,7 @@ _EXAMPLES = {
     "atol": "atol: 0.001",
     "grad": "grad: true",
     "same_strides": "same_strides: true",
+    "reference": "reference: package.module:name",
     "description": "description: modeling_gpt_oss.py:138",
     "type": "expects_error: {type: RuntimeError, match: view}",
     "match": "expects_error: {type: RuntimeError, match: view}",
