@@ -8,7 +8,7 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,14 +26,15 @@ from optest.core.session import Interruption, Policy, Session, Turn
 from optest.core.worker_answers import NotInWorker
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
-from optest.plan import case_plan, command_line
+from optest.plan import PlanDocument, case_plan, command_line
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED
+from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
-from optest.store import JournalWriter, RunDirectory, read_journal
+from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 
 __all__ = ["RunOutcome", "run", "run_cases"]
 
@@ -202,9 +203,27 @@ def _report_files(request: Asked) -> dict[str, Path | None]:
     stated = request.document.report if request.document is not None else {}
     if "format" in stated:
         wanted.add(stated["format"])
-    if path is None and request.document is not None and "path" in stated:
-        path = str(Path(request.document.folder()) / stated["path"])
-    return report_files(wanted, None if path is None else Path(path))
+    if path is not None or request.document is None or "path" not in stated:
+        return report_files(wanted, None if path is None else Path(path))
+    return _files_of_the_plan(wanted, request.document, untrusted=settings["untrusted"])
+
+
+def _files_of_the_plan(wanted: Collection[str], document: PlanDocument, *, untrusted: bool) -> dict[str, Path | None]:
+    """Reports that a plan asks for take the place of earlier ones, and of no other file.
+
+    Raises:
+        UsageError: if another file is there, or an untrusted plan leads out of its folder.
+    """
+    stated, allowed = document.report["path"], (os.path.dirname(document.path) or ".",) if untrusted else ()
+    files = report_files(wanted, resolve_path(document.folder(), stated, allowed))
+    for file in files.values():
+        if file is not None and resolve_path("", str(file), allowed).is_file() and not is_report(file):
+            raise UsageError(
+                f"report path {stated} leads to {file}, which is no report of optest's\n"
+                f"  at {document.where(('report', 'path'))}\n"
+                f"  choose another path, remove the file, or say on the command line: --report-path {file}"
+            )
+    return files
 
 
 def _terminal(request: Asked, stream: TextIO) -> Reporter:

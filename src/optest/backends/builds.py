@@ -11,7 +11,10 @@ from pathlib import Path
 from optest.backends.command_config import Command
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["Build", "Builds"]
+__all__ = ["OWN_FILES", "Build", "Builds"]
+
+OWN_FILES = (".optest/built", ".optest/.gitignore")
+"""What is written into the folder of a build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ class Builds:
 
 
 def _mark(workdir: Path) -> Path:
-    return workdir / ".optest" / "built"
+    return workdir / OWN_FILES[0]
 
 
 def _again(fault: Fault) -> Fault:

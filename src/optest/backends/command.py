@@ -5,7 +5,6 @@ One driver under two names: ``command`` for any program, ``ascend`` (kind ``npu`
 
 from __future__ import annotations
 
-import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends import BackendDriver, Script, ScriptInput
-from optest.backends.builds import Build, Builds
-from optest.backends.command_config import Command, CommandConfig, TensorFile, case_tokens, file_dtypes, read_config
+from optest.backends.builds import OWN_FILES, Build, Builds
+from optest.backends.command_config import (
+    Command,
+    CommandConfig,
+    TensorFile,
+    case_tokens,
+    file_dtypes,
+    path_tokens,
+    read_config,
+)
 from optest.backends.command_script import Commands, command_script
 from optest.backends.numpy_reference import reference_label, reference_outputs
 from optest.backends.outside import digest_of_outside
@@ -24,6 +31,7 @@ from optest.backends.tensor_files import (
     GoldenState,
     Origin,
     golden_state,
+    key_file,
     locked,
     read_golden,
     read_tensor,
@@ -36,6 +44,7 @@ from optest.numerics import dtype_of, round_to
 from optest.process import CannotStart, Finished, crash_below_a_shell, run, signal_name
 from optest.settings import environment
 from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, format_shape
+from optest.store import path_of
 
 __all__ = ["AscendBackendDriver", "CommandBackendDriver"]
 
@@ -80,7 +89,7 @@ class CommandBackendDriver(BackendDriver):
             return None
         origin = _origin(case)
         for file in job.config.golden_load:
-            state = golden_state(job.path(file), origin)
+            state = golden_state(job.golden_path(file), origin)
             if state in (GoldenState.FRESH, GoldenState.UNVOUCHED):
                 continue
             if job.config.golden_dump and state is not GoldenState.CHANGED:
@@ -165,24 +174,28 @@ class _Job:
 
     @classmethod
     def of(cls, case: TestCase, config: CommandConfig) -> _Job:
-        in_paths = _for_paths(case)
-        workdir = Path(case.base_dir, expand(config.workdir, in_paths)).absolute()
+        workdir = path_of(case, expand(config.workdir, path_tokens(case)))
         workdir.mkdir(parents=True, exist_ok=True)
-        files = (*config.inputs, *config.outputs)
-        paths = {file.tensor: str(workdir / expand(file.path, in_paths)) for file in files}
-        return cls(
-            case=case,
-            config=config,
-            workdir=workdir,
-            tokens={**case_tokens(case), **paths, "workdir": str(workdir)},
-        )
+        for name in OWN_FILES if config.build else ():
+            path_of(case, name, workdir)
+        tokens = {**case_tokens(case), "workdir": str(workdir)}
+        job = cls(case=case, config=config, workdir=workdir, tokens=tokens)
+        tokens |= {file.tensor: str(job.path(file)) for file in (*config.inputs, *config.outputs)}
+        return job
 
     @property
     def build(self) -> Build:
         return Build.of(self.workdir, tuple(map(self.expanded, self.config.build)), self.config.env)
 
     def path(self, file: TensorFile) -> Path:
-        return self.workdir / expand(file.path, _for_paths(self.case))
+        """Where the file lies, told again at every use: a link may have appeared."""
+        return path_of(self.case, expand(file.path, path_tokens(self.case)), self.workdir)
+
+    def golden_path(self, file: TensorFile) -> Path:
+        """The same for a file with another one beside it that vouches for it."""
+        path = self.path(file)
+        path_of(self.case, str(key_file(path)))
+        return path
 
     def expanded(self, command: Command) -> Command:
         return tuple(expand(part, self.tokens) for part in command)
@@ -190,12 +203,6 @@ class _Job:
     def environment(self) -> dict[str, str]:
         stated = {name: expand(value, self.tokens) for name, value in self.config.env.items()}
         return environment() | stated
-
-
-def _for_paths(case: TestCase) -> dict[str, str]:
-    """The case's tokens as parts of a path: its name may hold slashes and brackets."""
-    tokens = case_tokens(case)
-    return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}
 
 
 @dataclass(slots=True)
@@ -340,13 +347,13 @@ def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
     if not job.config.golden_dump:
         return
     origin = _origin(job.case)
-    states = [golden_state(job.path(file), origin) for file in job.config.golden_dump]
+    states = [golden_state(job.golden_path(file), origin) for file in job.config.golden_dump]
     if not any(state in (GoldenState.MISSING, GoldenState.STALE) for state in states):
         return
     outputs = reference_outputs(job.case, inputs)
     for file, state, value in zip(job.config.golden_dump, states, outputs, strict=True):
         if state not in (GoldenState.UNVOUCHED, GoldenState.CHANGED):
-            write_golden(file, job.path(file), round_to(value, file.dtype), origin)
+            write_golden(file, job.golden_path(file), round_to(value, file.dtype), origin)
 
 
 def _golden_checks(job: _Job) -> list[Check]:
@@ -354,7 +361,7 @@ def _golden_checks(job: _Job) -> list[Check]:
     if not job.config.golden_load:
         return []
     origin = _origin(job.case)
-    paths = [job.path(file) for file in job.config.golden_load]
+    paths = [job.golden_path(file) for file in job.config.golden_load]
     unvouched = GoldenState.UNVOUCHED
     return [
         Check(name="golden file", state=CheckState.NOTE, detail=f"{path} {unvouched.value}")

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from optest.backends.sections import SectionReader
-from optest.backends.tokens import problems_of
+from optest.backends.tokens import expand, problems_of
 from optest.errors import UnknownName
-from optest.spec import DType, TensorSpec, TestCase, dtype, format_shape
+from optest.spec import DType, Fault, TensorSpec, TestCase, dtype, format_shape
+from optest.store import path_of
 
-__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "file_dtypes", "read_config"]
+__all__ = ["Command", "CommandConfig", "TensorFile", "case_tokens", "file_dtypes", "path_tokens", "read_config"]
 
 Command = tuple[str, ...]
 
@@ -80,8 +81,10 @@ class _Reader(SectionReader):
         self._no_path_twice((*inputs, *outputs))
         load, dump = self._golden(outputs)
         self._no_golden_in_the_way((*inputs, *outputs), (*load, *dump))
+        workdir = self._workdir()
+        self._within_reach(workdir, (*inputs, *outputs, *load, *dump))
         return CommandConfig(
-            workdir=self._workdir(),
+            workdir=workdir,
             command=self._command(),
             build=self._commands("build"),
             prepare=self._commands("prepare"),
@@ -110,6 +113,18 @@ class _Reader(SectionReader):
         if "{" not in text and not path.is_dir():
             self.say("workdir", f"is {text!r}, but there is no directory {str(path)!r}")
         return text
+
+    def _within_reach(self, workdir: str, files: Sequence[TensorFile]) -> None:
+        """Paths of an untrusted plan stay in its folder; they are looked at again whenever they are used."""
+        if not self.case.allowed_folders or self.problems:
+            return
+        tokens = path_tokens(self.case)
+        try:
+            folder = path_of(self.case, expand(workdir, tokens))
+            for file in files:
+                path_of(self.case, expand(file.path, tokens), folder)
+        except Fault as fault:
+            self.say("", f"has a path that is not taken: {fault.message}")
 
     def _command(self) -> Command:
         if "command" not in self.section:
@@ -297,6 +312,12 @@ def case_tokens(case: TestCase) -> dict[str, str]:
         "seed": str(case.seed),
         "op": case.descriptor.name,
     }
+
+
+def path_tokens(case: TestCase) -> dict[str, str]:
+    """The same as parts of a path: the name of a case may hold slashes and brackets."""
+    tokens = case_tokens(case)
+    return tokens | {"case": re.sub(r"[^\w.+=,-]+", "_", tokens["case"]).strip("._") or "case"}
 
 
 def _file_tokens(case: TestCase) -> tuple[str, ...]:

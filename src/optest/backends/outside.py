@@ -7,6 +7,7 @@ from pathlib import Path
 
 from optest.registry import file_of_module
 from optest.spec import TestCase
+from optest.store import path_of
 
 __all__ = ["digest_of_outside"]
 
@@ -24,7 +25,7 @@ def digest_of_outside(case: TestCase) -> str:
 
 def _data_files(case: TestCase) -> list[Path]:
     fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
-    return [Path(case.base_dir, str(fill.parameters.get("path", ""))) for fill in fills]
+    return [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
 
 
 def _code_files(case: TestCase) -> list[Path]:

@@ -22,6 +22,7 @@ __all__ = [
     "GoldenState",
     "Origin",
     "golden_state",
+    "key_file",
     "locked",
     "read_golden",
     "read_tensor",
@@ -157,9 +158,9 @@ class Origin:
 def golden_state(path: Path, origin: Origin) -> GoldenState:
     if not path.is_file():
         return GoldenState.MISSING
-    if not _key_file(path).is_file():
+    if not key_file(path).is_file():
         return GoldenState.UNVOUCHED
-    vouched, made_by, digest, outside, *_ = (*_key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
+    vouched, made_by, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
     if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
         return GoldenState.STALE
     return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
@@ -182,12 +183,13 @@ def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> 
     """Write expected values and, beside them, what they belong to."""
     write_tensor(file, path, array)
     words = f"{origin.key} {origin.reference} {_digest_of(path)} {origin.outside}".strip()
-    _key_file(path).write_text(f"{words}\n", encoding="utf-8")
+    key_file(path).write_text(f"{words}\n", encoding="utf-8")
 
 
 def _digest_of(path: Path) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-def _key_file(path: Path) -> Path:
+def key_file(path: Path) -> Path:
+    """What vouches for a golden file, beside it."""
     return path.with_name(f"{path.name}.key")

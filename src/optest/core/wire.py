@@ -72,9 +72,11 @@ _PLAIN = (
     "description",
     "where",
     "base_dir",
+    "allowed_folders",
     "backend_config",
     "origins",
 )
+_TUPLES = {"tags", "allowed_folders"}
 _plain_fields = attrgetter(*_PLAIN)
 _OF_REFUSALS = ("type", "match", "pattern")
 
@@ -86,8 +88,8 @@ def case_from_wire(wire: Mapping[str, Any], operator: Callable[[str], OperatorDe
     """
     skip, xfail, refusal = wire.get("skip"), wire.get("xfail"), wire.get("expects_error")
     plain = {name: wire[name] for name in _PLAIN if name in wire}
-    if "tags" in plain:
-        plain["tags"] = tuple(plain["tags"])
+    for name in _TUPLES & plain.keys():
+        plain[name] = tuple(plain[name])
     descriptor = operator(wire["op"])
     case = new_case(
         descriptor=descriptor,

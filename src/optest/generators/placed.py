@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +11,8 @@ from optest.generators.constants import exact_scalar, stored
 from optest.generators.files import read_tensor
 from optest.numerics import Array, bits, numpy_dtype, view
 from optest.registry import load_object
-from optest.spec import Fault, Reason, TensorSpec, format_shape
+from optest.spec import Fault, Reason, TensorSpec, TestCase, format_shape
+from optest.store import path_of
 
 __all__ = ["from_data", "from_file", "from_opinfo", "identity"]
 
@@ -33,15 +33,15 @@ def from_data(stated: Mapping[str, Any], spec: TensorSpec, name: str) -> Array:
     return _placed(stored(numbers, spec.dtype, f"data of {name}").reshape(spec.shape), spec, f"data of {name}")
 
 
-def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, folder: str = "") -> Array:
-    """The tensor in the stated file, in the layout of ``spec``; a relative path starts from ``folder``.
+def from_file(stated: Mapping[str, Any], spec: TensorSpec, name: str, case: TestCase) -> Array:
+    """The tensor in the stated file, in the layout of ``spec``; a relative path is one of the case.
 
     Raises:
         Fault: BAD_CASE if the file cannot be read or holds another shape, type or number of bytes.
         Unavailable: if reading it needs a package that is not installed.
     """
-    path = os.path.join(folder, stated["path"])
-    return _placed(read_tensor(path, stated["key"], spec), spec, f"{stated['path']} ({name})")
+    path = path_of(case, stated["path"])
+    return _placed(read_tensor(str(path), stated["key"], spec), spec, f"{stated['path']} ({name})")
 
 
 def from_opinfo(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: int, where: str = "") -> Array:

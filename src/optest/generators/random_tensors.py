@@ -98,7 +98,7 @@ def _input(case: TestCase, argument: Argument, form: _Form | None) -> Array:
             return from_data(fill_values(fill), spec, argument.name)
         if fill.kind == "opinfo":
             return from_opinfo(fill_values(fill), spec, argument.name, case.seed, case.where)
-        return from_file(fill_values(fill), spec, argument.name, case.base_dir)
+        return from_file(fill_values(fill), spec, argument.name, case)
     interval = domain_of(case).get(argument.name)
     if fill.kind == "special" and "rate" not in fill.parameters:
         fill = _at_the_operators_rate(case, argument)

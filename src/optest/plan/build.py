@@ -82,9 +82,9 @@ def build_cases(
                 gathering.take_plan(maker)
                 if shared is plans[-1]:
                     gathering.take_flags(maker)
-        for each in documents:
-            with ledger.reading(each.source):
-                refuse_untrusted(each, documents[-1], request, ledger)
+        for shared in plans:
+            with ledger.reading(shared.source):
+                refuse_untrusted(shared, plans[-1], ledger)
         check_defaults(plans, known, ledger)
         check_names(documents, ledger)
         if backend_names is not None:

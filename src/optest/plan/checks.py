@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,11 @@ from optest.errors import UnknownName
 from optest.plan.attributes import applicable
 from optest.plan.forms import shown
 from optest.plan.request import CaseRequest
-from optest.plan.shared import Shared
+from optest.plan.shared import RUNS_CODE, Shared
 from optest.plan.source import Path
 from optest.plan.statement import Entry, KnownOperators, Ledger, Place, Statement
 from optest.spec import TensorSpec, TestCase, ToleranceLayer
+from optest.store import PathError, resolve_path
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -31,54 +31,40 @@ __all__ = [
     "unused_options",
 ]
 
-RUNS_CODE = ("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env", "library", "mapping", "profile")
-"""Keys of a backend's options that start programs, change what they start, or say which C is loaded and called."""
 
-
-def refuse_untrusted(document: PlanDocument, top: PlanDocument, request: CaseRequest, ledger: Ledger) -> None:
-    """Under ``--untrusted`` nothing that only a plan names is run, no file outside of the folder of ``top`` opened."""
-    if not request.untrusted:
+def refuse_untrusted(shared: Shared, top: Shared, ledger: Ledger) -> None:
+    """Of an untrusted plan nothing that only it names is run, and no file elsewhere is opened."""
+    document, folders = shared.document, shared.allowed_folders
+    if document is None or not folders:
         return
-    outside = _Outside(top, document)
     layers: list[tuple[Entry, Path]] = [(document.defaults, ("defaults",))]
     layers += [(entry, ("cases", index)) for index, entry in enumerate(document.cases)]
     for entry, path in layers:
         _refuse_code_in(entry, path, ledger)
-        outside.refuse_in(entry, path, ledger)
+        _refuse_files_of(entry, path, document, folders, ledger)
     for product in document.products():
         for rows, part, path in product.parts():
             with ledger.reading(document.source, (product, rows)):
                 _refuse_code_in(part, path, ledger)
-                outside.refuse_in(part, path, ledger)
-    if document is top:
-        outside.refuse_report(ledger)
+                _refuse_files_of(part, path, document, folders, ledger)
+    if shared is top and isinstance(document.report.get("path"), str):
+        _refuse_path(document.report["path"], ("report", "path"), document, folders, ledger)
 
 
-class _Outside:
-    """What a plan names outside of the folder of the plan that was asked for, wherever links lead."""
+def _refuse_files_of(entry: Entry, path: Path, document: PlanDocument, folders: Sequence[str], ledger: Ledger) -> None:
+    """The files of fills; those in options of a backend are the backend's to refuse, by the case's own folders."""
+    choice = entry.get("generator")
+    for fill in () if choice is None else (choice.every, *choice.by_tensor.values()):
+        name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
+        if isinstance(name, str):
+            _refuse_path(name, (*path, "generator"), document, folders, ledger)
 
-    def __init__(self, top: PlanDocument, document: PlanDocument) -> None:
-        self.below = os.path.realpath(os.path.dirname(top.path) or ".")
-        self.document = document
 
-    def has(self, name: str) -> bool:
-        real = os.path.realpath(os.path.join(self.document.folder(), name))
-        return os.path.commonpath((self.below, real)) != self.below
-
-    def refuse_in(self, entry: Entry, path: Path, ledger: Ledger) -> None:
-        choice = entry.get("generator")
-        fills = [] if choice is None else [choice.every, *choice.by_tensor.values()]
-        for fill in fills:
-            name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
-            if isinstance(name, str) and self.has(name):
-                message = f"--untrusted refuses to open {name}, which is not below the folder of the plan"
-                ledger.problem((*path, "generator"), message)
-
-    def refuse_report(self, ledger: Ledger) -> None:
-        name = self.document.report.get("path")
-        if isinstance(name, str) and self.has(name):
-            message = f"--untrusted refuses to write {name}, which is not below the folder of the plan"
-            ledger.problem(("report", "path"), message)
+def _refuse_path(name: str, place: Place, document: PlanDocument, folders: Sequence[str], ledger: Ledger) -> None:
+    try:
+        resolve_path(document.folder(), name, folders)
+    except PathError as error:
+        ledger.problem(place, str(error))
 
 
 def _refuse_code_in(entry: Entry, path: Path, ledger: Ledger) -> None:

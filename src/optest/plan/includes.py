@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from optest.errors import PlanError, Problem
 from optest.plan.source import MAX_BYTES, Path, format_path
-from optest.store import PathError, read_regular, resolve
+from optest.store import PathError, read_regular, resolve_path
 
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
@@ -21,20 +21,20 @@ MAX_CHAIN = 32
 
 
 def follow_includes(
-    document: PlanDocument, parse: Callable[[bytes, str, str], PlanDocument], *, below: str | None
+    document: PlanDocument, parse: Callable[[bytes, str, str], PlanDocument], *, below: Sequence[str]
 ) -> Iterator[Problem]:
     """Read what ``document`` includes, and so on, and yield what is wrong with the files as such.
 
     ``parse`` reads the text of one plan, and takes what its model is called, "" for its own name. With ``below``,
-    only files in that folder and below it are opened: an untrusted plan could otherwise show what stands in any file
-    that its user may read.
+    only files in these folders and below them are opened: an untrusted plan could otherwise show what stands in any
+    file that its user may read.
     """
-    reader = _Reader(parse, None if below is None else os.path.realpath(below or "."))
+    reader = _Reader(parse, below)
     yield from reader.follow(document, (os.path.realpath(document.path),))
 
 
 class _Reader:
-    def __init__(self, parse: Callable[[bytes, str, str], PlanDocument], below: str | None) -> None:
+    def __init__(self, parse: Callable[[bytes, str, str], PlanDocument], below: Sequence[str]) -> None:
         self.parse = parse
         self.below = below
         self.first: dict[str, str] = {}
@@ -71,7 +71,7 @@ class _Reader:
     def _place(self, file: str, above: tuple[str, ...]) -> tuple[str, str]:
         """Where a file lies, and why it is not opened."""
         try:
-            path = resolve("", file, () if self.below is None else (self.below,))
+            path = resolve_path("", file, self.below)
         except PathError as error:
             return "", str(error)
         real = os.path.realpath(path)

@@ -118,6 +118,7 @@ class Maker:
             "description": entry.get("description", ""),
             "where": where_of(statement),
             "base_dir": shared.base_dir,
+            "allowed_folders": shared.allowed_folders,
             "origins": origins_of(statement, shared),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, cast
 
@@ -205,18 +205,18 @@ def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts =
     Raises:
         PlanError: if nothing can be read: the text is no YAML, or no mapping.
     """
-    document = _parse_one(raw, file, facts=facts)
+    below = (os.path.dirname(file) or ".",) if untrusted else ()
+    parse = partial(_parse_one, facts=facts, below=below)
+    document = parse(raw, file)
     if document.include:
-        below = os.path.dirname(file) if untrusted else None
-        document._problems = (
-            *document._problems,
-            *follow_includes(document, partial(_parse_one, facts=facts), below=below),
-        )
+        document._problems = (*document._problems, *follow_includes(document, parse, below=below))
         document._problems = (*document._problems, *_models_twice(document.family()))
     return document
 
 
-def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS) -> PlanDocument:
+def _parse_one(
+    raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS, below: Sequence[str] = ()
+) -> PlanDocument:
     """One plan without those that it includes; a file of model cases is a plan, too, and may be given a name."""
     unread: Mapping[Path, Collection[str]] = {}
     found: dict[Path, Problem] = {}
@@ -229,7 +229,7 @@ def _parse_one(raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACT
         if is_model:
             if model:
                 source.data["model"] = model
-            source.data, foreign, notes, places = translated(source, facts)
+            source.data, foreign, notes, places = translated(source, facts, below)
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)

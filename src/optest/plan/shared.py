@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.forms import ToleranceChoice
+from optest.plan.forms import ToleranceChoice, read_generator
 from optest.plan.request import CaseRequest
 from optest.plan.source import Source
 from optest.plan.statement import COMMAND_LINE, Entry, Ledger, Place
@@ -16,7 +17,14 @@ from optest.spec import BackendTarget, Layer, ToleranceLayer
 if TYPE_CHECKING:
     from optest.plan.schema import PlanDocument
 
-__all__ = ["Shared", "gather_shared"]
+__all__ = ["RUNS_CODE", "Shared", "gather_shared"]
+
+
+RUNS_CODE = (
+    *("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env"),
+    *("library", "mapping", "profile", "headers"),
+)
+"""Keys of a backend's options that start programs, change what they start, or say which C is loaded, and how called."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +37,8 @@ class Shared:
     is_target_known: bool
     defaults: Entry
     base_dir: str
+    allowed_folders: tuple[str, ...]
+    """Where the paths of an untrusted plan may lead; () for everywhere."""
     attributes: Mapping[str, Any]
     """The command line's, without those that go into ``backend_config``."""
     backend_config: Mapping[str, Mapping[str, Any]]
@@ -68,6 +78,7 @@ def gather_shared(
     for plan in document.family()[:-1] if document is not None else ():
         _require_same_target(plan, document, request, ledger)
     flag_origins = _flag_origins(request)
+    allowed = _allowed_folders(document, request, config)
 
     def of(plan: PlanDocument | None) -> Shared:
         defaults: Entry = plan.defaults if plan is not None else {}
@@ -78,6 +89,7 @@ def gather_shared(
             is_target_known=target is not None,
             defaults=defaults,
             base_dir=plan.folder() if plan is not None else "",
+            allowed_folders=allowed,
             attributes=attributes,
             backend_config=config,
             plan_tolerance=defaults.get("tolerance"),
@@ -89,6 +101,31 @@ def gather_shared(
         )
 
     return [of(plan) for plan in (document.family() if document is not None else [None])]
+
+
+def _allowed_folders(
+    document: PlanDocument | None, request: CaseRequest, config: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """The folder of an untrusted plan, and whatever the command line itself names as a path."""
+    if document is None or not request.untrusted:
+        return ()
+    own = os.path.realpath(os.path.dirname(document.path) or ".")
+    paths = [each for options in config.values() for key, value in options.items() for each in _paths_in(key, value)]
+    if request.generator:
+        choice = read_generator(request.generator)
+        paths += [str(choice.every.parameters.get("path", ""))] if choice.every is not None else []
+    return tuple(dict.fromkeys((own, *(os.path.join(own, each) for each in paths if each))))
+
+
+def _paths_in(key: str, value: Any) -> Iterator[str]:
+    """Text of the command line's options that may be a path, up to its first token; words of commands are none."""
+    if isinstance(value, Mapping):
+        yield from (path for each in value.values() for path in _paths_in(key, each))
+    elif isinstance(value, (list, tuple)):
+        yield from (path for each in value for path in _paths_in(key, each))
+    elif isinstance(value, str) and key not in RUNS_CODE:
+        fixed, token, _ = value.partition("{")
+        yield os.path.dirname(fixed) if token else fixed
 
 
 def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

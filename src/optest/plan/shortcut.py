@@ -134,6 +134,7 @@ class Shortcut:
             case.description,
             case.where,
             case.base_dir,
+            case.allowed_folders,
             case.origins,
         ) = stated
         case.__class__ = TestCase

@@ -13,7 +13,7 @@ from optest.registry import load_object
 from optest.spec import CaseResult, RunInfo, RunSummary
 from optest.store import check_writable, write_atomically
 
-__all__ = ["FILE_FORMATS", "FileFormat", "FileReporter", "format_of_suffix", "make_file_reporter"]
+__all__ = ["FILE_FORMATS", "FileFormat", "FileReporter", "format_of_suffix", "is_report", "make_file_reporter"]
 
 TextOf = Callable[[RunInfo, Iterable[CaseResult], RunSummary], str]
 
@@ -22,11 +22,13 @@ TextOf = Callable[[RunInfo, Iterable[CaseResult], RunSummary], str]
 class FileFormat:
     """One format: where its text is made, its name in a folder of reports, and whether it is printed if there is none.
 
-    ``printed`` formats are read on standard output by whoever runs optest.
+    Every text of it begins with one of ``begins``; ``printed`` formats are read on standard output by whoever runs
+    optest.
     """
 
     text: str
     file_name: str
+    begins: tuple[str, ...]
     printed: bool = False
 
     def text_of(self) -> TextOf:
@@ -36,14 +38,33 @@ class FileFormat:
 
 
 FILE_FORMATS = {
-    "json": FileFormat(text="optest.reporting.json_report:report_text", file_name="report.json"),
-    "junit": FileFormat(text="optest.reporting.junit:junit_text", file_name="junit.xml"),
-    "markdown": FileFormat(text="optest.reporting.markdown:markdown_text", file_name="summary.md"),
+    "json": FileFormat(
+        text="optest.reporting.json_report:report_text", file_name="report.json", begins=('{\n "schema_version": ',)
+    ),
+    "junit": FileFormat(
+        text="optest.reporting.junit:junit_text",
+        file_name="junit.xml",
+        begins=("<?xml version='1.0' encoding='utf-8'?>\n<testsuites",),
+    ),
+    "markdown": FileFormat(
+        text="optest.reporting.markdown:markdown_text", file_name="summary.md", begins=("## ✅ optest", "## ❌ optest")
+    ),
     "github": FileFormat(
-        text="optest.reporting.annotations:annotations_text", file_name="annotations.txt", printed=True
+        text="optest.reporting.annotations:annotations_text",
+        file_name="annotations.txt",
+        begins=("::error ",),
+        printed=True,
     ),
 }
 """By the word of ``--report``; no two have the same file name or the same ending."""
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file holds nothing, or a report in one of the formats: what may be written over unseen."""
+    begins = tuple(begin.encode() for each in FILE_FORMATS.values() for begin in each.begins)
+    with path.open("rb") as file:
+        head = file.read(max(map(len, begins)))
+    return not head or head.startswith(begins)
 
 
 def format_of_suffix(path: Path) -> str | None:

@@ -9,7 +9,7 @@ from optest.store.journal import (
     journal_schema,
     read_journal,
 )
-from optest.store.paths import PathError, read_regular, resolve
+from optest.store.paths import PathError, path_of, read_regular, resolve_path
 from optest.store.run_directory import RunDirectory
 
 __all__ = [
@@ -21,8 +21,9 @@ __all__ = [
     "RunDirectory",
     "check_writable",
     "journal_schema",
+    "path_of",
     "read_journal",
     "read_regular",
-    "resolve",
+    "resolve_path",
     "write_atomically",
 ]

@@ -1,7 +1,7 @@
 """Files that a plan names: where their paths lead, what an untrusted plan may reach, and reading them with a bound.
 
-Everything that turns text of a plan into a file goes through :func:`resolve`, when the plan is read and again when the
-file is used: a link may appear in between.
+Everything that turns text of a plan into a file goes through :func:`resolve_path`, when the plan is read and again when
+the file is used: a link may appear in between.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from optest.errors import UsageError
+from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["PathError", "read_regular", "resolve"]
+__all__ = ["PathError", "path_of", "read_regular", "resolve_path"]
 
 
 class PathError(UsageError):
     """A path that is not taken; the message begins with it."""
 
 
-def resolve(base: str | os.PathLike[str], text: str, below: Sequence[str] = ()) -> Path:
+def resolve_path(base: str | os.PathLike[str], text: str, below: Sequence[str] = ()) -> Path:
     """The absolute path that ``text`` means in the folder ``base``.
 
     With ``below``, the folders (or files) that an untrusted plan may reach, links are followed to the end, and the path
@@ -40,6 +41,18 @@ def resolve(base: str | os.PathLike[str], text: str, below: Sequence[str] = ()) 
     if real.exists() and not (real.is_file() or real.is_dir()):
         raise PathError(f"{text} is {_kind(real.stat().st_mode)}, but should be a regular file")
     return real
+
+
+def path_of(case: TestCase, text: str, folder: str | os.PathLike[str] = "") -> Path:
+    """:func:`resolve_path` for what a case states, in its own folder or in ``folder``, which lies in that.
+
+    Raises:
+        Fault: BAD_CASE for a path that is not taken.
+    """
+    try:
+        return resolve_path(Path(case.base_dir, folder), text, case.allowed_folders)
+    except PathError as error:
+        raise Fault(Reason.BAD_CASE, str(error), details={"path": text}) from None
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:

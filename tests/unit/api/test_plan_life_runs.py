@@ -301,3 +301,131 @@ def test_an_untrusted_plan_is_refused_before_its_import_paths_are_tried(monkeypa
     with pytest.raises(PlanError):
         run(plan=write('cases: [{op: relu, shapes: {input0: 5}, reference: "touches:f"}]'), untrusted=True)
     assert not Path("imported").exists()
+
+
+# What an untrusted plan may write and delete, with a command of the command line
+
+COPY = ("backend_config.command.command=[cp, input/input0.bin, output/output0.bin]",)
+
+
+def untrusted(options: str, top: str = "", attr: tuple[str, ...] = COPY) -> RunOutcome:
+    """A run of a plan in the folder ``own``, beside which a file ``victim`` lies."""
+    Path("own").mkdir(exist_ok=True)
+    Path("victim").write_text("precious")
+    config = f"backend_config: {{command: {{{options}}}}}"
+    case = f"op: relu, dtypes: uint8, shapes: {{input0: 4}}, generator: ones, {config}"
+    plan = write(f"{{backend: command, {top} cases: [{{{case}}}]}}", "own/plan.yaml")
+    return run(plan=plan, untrusted=True, attr=attr)
+
+
+def everything_outside() -> list[str]:
+    return sorted(str(each) for each in Path().rglob("*") if not {"own", ".optest"} & set(each.parts))
+
+
+def test_an_untrusted_plan_runs_in_its_own_folder() -> None:
+    assert untrusted("golden: {dump: {output0: g.bin}}").exit_status == 0
+    assert Path("own/g.bin.key").is_file()
+
+
+@pytest.mark.parametrize("link", [None, "link", "input", "output"])
+@pytest.mark.parametrize(
+    ("options", "top"),
+    [
+        ("inputs: {input0: %s}", ""),
+        ("outputs: {output0: %s}", ""),
+        ("golden: {load: {output0: %s}}", ""),
+        ("golden: {dump: {output0: %s}}", ""),
+        ("workdir: ..", ""),
+        ("", "base_dir: .., "),
+    ],
+)
+def test_an_untrusted_plan_reaches_nothing_else(options: str, top: str, link: str | None, tmp_path: Path) -> None:
+    Path("own").mkdir()
+    if link is not None:
+        Path("own", link).symlink_to("..")
+    name = str(tmp_path / "victim") if link is None else f"{link}/victim"
+    with pytest.raises(PlanError):
+        untrusted(options % name if "%" in options else options, top)
+    assert everything_outside() == ["victim"]
+    assert Path("victim").read_text() == "precious"
+
+
+def test_a_link_in_place_of_the_file_beside_a_golden_file_is_not_followed() -> None:
+    Path("own").mkdir()
+    Path("own/g.bin.key").symlink_to("../victim")
+    outcome = untrusted("golden: {dump: {output0: g.bin}}")
+    assert outcome.exit_status == 1
+    assert Path("victim").read_text() == "precious"
+
+
+def test_a_link_that_appears_after_the_check_is_not_followed() -> None:
+    """The first case's command makes it; the second case's output lies behind it."""
+    Path("own").mkdir()
+    Path("victim").write_text("precious")
+    plan = """
+backend: command
+cases:
+- {op: relu, shapes: {input0: 4}, name: first, backend_config: {command: {outputs: {output0: a.bin}}}}
+- {op: relu, shapes: {input0: 5}, name: second, backend_config: {command: {outputs: {output0: later/victim}}}}
+"""
+    attr = ("backend_config.command.command=[ln, -s, .., later]",)
+    outcome = run(plan=write(plan, "own/plan.yaml"), untrusted=True, attr=attr)
+    assert [result.reason for result in outcome.results] == [Reason.MISSING_OUTPUT, Reason.BAD_CASE]
+    assert Path("victim").read_text() == "precious"
+
+
+def test_paths_of_the_command_line_are_trusted(tmp_path: Path) -> None:
+    Path("work").mkdir()
+    assert untrusted("", attr=(*COPY, f"backend_config.command.workdir={tmp_path / 'work'}")).exit_status == 0
+    assert Path("work/output/output0.bin").is_file()
+    assert (
+        untrusted(
+            "",
+            attr=(
+                "backend_config.command.command=[cp, input/input0.bin, ../work/o]",
+                f"backend_config.command.outputs.output0={tmp_path / 'work' / 'o'}",
+            ),
+        ).exit_status
+        == 0
+    )
+
+
+@pytest.mark.parametrize("key", ["headers", "library", "mapping"])
+def test_an_untrusted_plan_says_nothing_about_c(key: str) -> None:
+    text = f"{{backend: ffi, cases: [{{op: relu, shapes: {{input0: 4}}, backend_config: {{ffi: {{{key}: x}}}}}}]}}"
+    with pytest.raises(PlanError, match="--untrusted refuses what the plan would run"):
+        cases(plan=write(text), untrusted=True)
+
+
+# The report that a plan asks for
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+@pytest.mark.parametrize("path", ["victim.txt", "plan.yaml", "folder"])
+def test_a_plans_report_overwrites_no_other_file(path: str, is_trusted: bool) -> None:
+    Path("folder").mkdir()
+    for victim in ("victim.txt", "folder/report.json"):
+        write("precious", victim)
+    plan = write(f"{{report: {{format: json, path: {path}}}, cases: [{{op: relu, shapes: {{input0: 4}}}}]}}")
+    before = Path(plan).read_text()
+    with pytest.raises(UsageError):
+        run(plan=plan, untrusted=not is_trusted)
+    assert Path("victim.txt").read_text() == Path("folder/report.json").read_text() == "precious"
+    assert Path(plan).read_text() == before
+
+
+@pytest.mark.parametrize("form", ["json", "junit", "markdown", "github"])
+def test_a_plans_report_overwrites_its_own(form: str) -> None:
+    text = "{report: {format: %s, path: r.txt}, cases: [{op: relu, shapes: {input0: 4}, expects_error: {}}]}"
+    for _ in range(2):
+        assert run(plan=write(text % form), untrusted=True).exit_status == 1
+        assert Path("r.txt").stat().st_size
+
+
+def test_an_untrusted_report_follows_no_link_in_a_folder() -> None:
+    Path("own/folder").mkdir(parents=True)
+    Path("own/folder/report.json").symlink_to("../../elsewhere.json")
+    text = "{report: {format: json, path: folder}, cases: [{op: relu, shapes: {input0: 4}}]}"
+    with pytest.raises(UsageError):
+        run(plan=write(text, "own/plan.yaml"), untrusted=True)
+    assert not Path("elsewhere.json").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ from optest.plan.model_cases.inits import fill_of, shape_of_data
 from optest.plan.model_cases.presets import strides_of_preset
 from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
 from optest.spec import dtype as dtype_called
+from optest.store import PathError
 
 if TYPE_CHECKING:
     from optest.plan.model_cases.saved_tensors import SavedTensor
@@ -51,13 +52,13 @@ def dtype_of(word: str) -> DType:
         raise Misfit(f"unknown dtype {word!r}", hint=hint) from None
 
 
-def planned(entry: Mapping[str, Any], default: str, folder: Path) -> PlannedTensor:
-    """An entry ``tensor``; ``default`` is the dtype of the case, ``folder`` is where files are looked for.
+def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> PlannedTensor:
+    """An entry ``tensor``; ``default`` is the dtype of the case, ``locate`` finds the file that a text names.
 
     Raises:
         Misfit: for a layout, dtype or fill that it cannot have.
     """
-    saved = _saved(entry, folder)
+    saved = _saved(entry, locate)
     shape = _shape(entry, saved)
     kind = _dtype(entry, default, saved)
     if saved is not None and "stride" not in entry and "preset" not in entry:
@@ -69,7 +70,7 @@ def planned(entry: Mapping[str, Any], default: str, folder: Path) -> PlannedTens
 _TO_SAVE = "torch.save(tensor, 'x.pt') writes one"
 
 
-def _saved(entry: Mapping[str, Any], folder: Path) -> SavedTensor | None:
+def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTensor | None:
     """What a file says of its tensor, if the entry is filled from a file that says so.
 
     Raises:
@@ -87,7 +88,9 @@ def _saved(entry: Mapping[str, Any], folder: Path) -> SavedTensor | None:
         raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
     name: str = stated["path"]
     try:
-        return _in_file(folder / name, name, stated.get("key"))
+        return _in_file(locate(name), name, stated.get("key"))
+    except PathError as error:
+        raise Misfit(str(error), path=("init_args", "path")) from None
     except Misfit as misfit:
         raise Misfit(misfit.message, path=("init_args", "path"), hint=misfit.hint) from None
 
@@ -96,7 +99,7 @@ def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
-    if "\0" in name or not path.is_file():
+    if not path.is_file():
         raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
     if suffix != ".pt":
         return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
 from optest.spec.call_names import is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
+from optest.store import resolve_path
 
 __all__ = ["Translated", "is_model_file", "slug", "translated"]
 
@@ -56,8 +58,8 @@ class Translated(NamedTuple):
     places: dict[Path, Path]
 
 
-def translated(source: Source, facts: Facts) -> Translated:
-    """Read a file of model cases as the plan that it is."""
+def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
+    """Read a file of model cases as the plan that it is; one that is not trusted opens no files but ``below``."""
     found = dict(source.faults)
     try:
         MODEL_FILE.validate_python(source.data)
@@ -66,18 +68,18 @@ def translated(source: Source, facts: Facts) -> Translated:
             path: problem if path in source.faults else in_own_words(path, problem, known_keys)
             for path, problem in problems_of(error, source, known_keys).items()
         }
-    translation = _Translation(source, facts, found)
+    translation = _Translation(source, facts, found, below)
     return Translated(translation.plan(), found, translation.notes(), translation.places())
 
 
 class _Translation:
-    def __init__(self, source: Source, facts: Facts, found: dict[Path, Problem]) -> None:
+    def __init__(self, source: Source, facts: Facts, found: dict[Path, Problem], below: Sequence[str]) -> None:
         self._source = source
         self._facts = facts
         self._found = found
         self._broken = {path[:2] for path in found}
         """Cases, and whatever else stands two steps from the top, of which something is wrong."""
-        self._folder = FilePath(source.file).parent
+        self._locate = partial(resolve_path, FilePath(source.file).parent, below=below)
         self._data = source.data
         self._model = str(source.data.get("model"))
         self._defaults_key = "defaults" if "defaults" in source.data else "default"
@@ -168,7 +170,7 @@ class _Translation:
             raise Misfit(wrong[0], path=("op",), hint=wrong[1])
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
         is_dtype = self._check_dtype(word, (*path, "dtype"))
-        tensors = _Tensors(word if is_dtype else "float32", self._folder)
+        tensors = _Tensors(word if is_dtype else "float32", self._locate)
         arguments = [
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
@@ -289,9 +291,9 @@ def _text(call: Call) -> str:
 class _Tensors:
     """The tensors of one call, numbered in the order in which it names them."""
 
-    def __init__(self, dtype: str, folder: FilePath) -> None:
+    def __init__(self, dtype: str, locate: Callable[[str], FilePath]) -> None:
         self._dtype = dtype
-        self._folder = folder
+        self._locate = locate
         self._planned: list[PlannedTensor] = []
         self.with_device_layout = 0
 
@@ -301,7 +303,7 @@ class _Tensors:
         Raises:
             Misfit: for a layout, dtype or fill that it cannot have.
         """
-        self._planned.append(planned(entry, self._dtype, self._folder))
+        self._planned.append(planned(entry, self._dtype, self._locate))
         self.with_device_layout += "device_layout" in entry
         return TensorRef(len(self._planned) - 1)
 
