@@ -342,7 +342,7 @@ def is_integer_exact(case: TestCase, expected: Expected, numerics: Numerics, inp
         return False
     if not numerics.direct or not isinstance(expected.terms, Terms) or expected.terms.divided:
         return False
-    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=True)
+    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=True)
     total = np.asarray(expected.terms.absolute, dtype=np.float64)
     if not bool(((total == np.floor(total)) & (total <= 2.0**arithmetic.precision)).all()):
         return False
@@ -394,7 +394,7 @@ def _class_rule(case: TestCase, expected: Expected, numerics: Numerics, inputs: 
         raise NoRule(_without("an ErrorBudget", case, expected))
     allowance, _ = _law(case, rule, expected, numerics, terms, count=None, few=False)
     cut = _cut_by_budget(case, numerics, terms)
-    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=True)
+    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=True)
     coarser = 0.0 if cut is None else cut.unit_roundoff / arithmetic.unit_roundoff
     return _with(allowance, budget_of(terms, numerics, adds_up=False, coarser=coarser))
 
@@ -417,6 +417,15 @@ def _without(wanted: str, case: TestCase, expected: Expected) -> str:
     )
 
 
+def _operand_dtypes(case: TestCase, output: DType) -> Sequence[DType]:
+    """Dtypes that the arithmetic is at least as wide as: not that of a number without dimensions beside tensors of a
+    narrower result, which does not widen it (torch.result_type)."""
+    if case.descriptor.category != "elementwise":
+        return case.dtypes
+    specs = [argument.spec for argument in case.inputs]
+    return tuple([each.dtype for each in specs if each.shape or each.dtype.precision <= output.precision])
+
+
 _Found = tuple[Allowance, bool]
 _laws: dict[tuple[Any, ...], tuple[Rule, Numerics, _Found]] = {}
 
@@ -437,7 +446,7 @@ def _law(
     Rules and numerics are looked up by identity, which is why the entry keeps them alive.
     """
     budgeted = terms is not None and (True if isinstance(terms, Terms) else terms.variance is not None)
-    names = [argument.spec.dtype.name for argument in case.inputs]
+    names = [entry.name for entry in _operand_dtypes(case, expected.dtype)]
     cuts = isinstance(terms, ErrorBudget) and terms.of_operands is not None
     key = (id(rule), id(numerics), expected.dtype.name, count, few, terms is None, budgeted, cuts, *names)
     cached = _laws.get(key)
@@ -463,7 +472,7 @@ def _make_law(
     few: bool,
 ) -> Law:
     sums = rule.kind is not RuleClass.ULP
-    arithmetic = arithmetic_of(case.dtypes, expected.dtype, numerics, sums=sums)
+    arithmetic = arithmetic_of(_operand_dtypes(case, expected.dtype), expected.dtype, numerics, sums=sums)
     names = ", ".join(dict.fromkeys(entry.name for entry in case.dtypes))
     if rule.kind is RuleClass.ULP:
         budgeted = isinstance(terms, ErrorBudget)

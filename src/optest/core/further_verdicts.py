@@ -15,9 +15,9 @@ from optest.compare.verdict import judge
 from optest.core.answers import Answer, further_answers
 from optest.core.border import Border
 from optest.core.expected import expected_of_other_inputs
+from optest.core.operand_readings import judged_by_readings
 from optest.core.outputs import in_order
 from optest.core.phases import REFERENCE, Clock
-from optest.core.subnormals import judged_with_zeros
 from optest.core.worst_operands import with_definition, with_worst_operands
 from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, Verdict
 
@@ -71,7 +71,7 @@ def verdict_of_further(
             found = judge(
                 case, outputs, wanted, numerics=declared_numerics(driver, case), every_measure=True, inputs=given
             )
-        found = judged_with_zeros(case, driver, given, outputs, found, clock=clock, interrupted=interrupted)
+        found = judged_by_readings(case, driver, given, outputs, found, clock=clock, interrupted=interrupted)
         found = with_definition(case, with_worst_operands(case, given, found))
         if found.status is not Status.PASSED:
             return replace(

@@ -15,8 +15,8 @@ from optest.core.answers import Answer
 from optest.core.border import Border
 from optest.core.expectations import doubted, fault_verdict, refusal_verdict
 from optest.core.further_verdicts import verdict_of_further
+from optest.core.operand_readings import judged_by_readings
 from optest.core.phases import RUN, Clock
-from optest.core.subnormals import judged_with_zeros
 from optest.core.worst_operands import with_definition, with_worst_operands
 from optest.spec import Fault, Reason, Status, TestCase, Verdict
 
@@ -53,7 +53,9 @@ def verdict_of(
         )
     try:
         verdict = _of_values(case, driver, inputs, expected, answer, every_measure)
-        verdict = judged_with_zeros(case, driver, inputs, answer.outputs, verdict, clock=clock, interrupted=interrupted)
+        verdict = judged_by_readings(
+            case, driver, inputs, answer.outputs, verdict, clock=clock, interrupted=interrupted
+        )
         verdict = with_definition(case, with_worst_operands(case, inputs, verdict))
         if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
             with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):

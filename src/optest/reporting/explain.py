@@ -60,6 +60,7 @@ _NAN_WITH_A_RESULT = "the operator has a number for this NaN; docs/operators.md 
 _HALVES = ("float16", "bfloat16")
 _OF_STEPS = ("ulp", "composed")
 _FEW_ULP = 8
+_ROUNDS_LESS = "integer_operands"
 
 _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 """Reasons whose facts are all in the measures."""
@@ -75,7 +76,7 @@ def explain(result: CaseResult) -> list[str]:
     """The failure block of one result, header first, the line that runs it again last."""
     verdict = result.verdict
     lines = [headline(result), *_what_the_name_hides(result)]
-    told = _measured(verdict.measures, result.reason)
+    told = _measured(verdict.measures, result.reason, rounds_less=_ROUNDS_LESS in verdict.details)
     if not told or result.reason not in _JUDGED:
         lines += _message(result)
     elif how := _how(result):
@@ -118,8 +119,11 @@ def gist(result: CaseResult) -> str:
     return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
-def measure_lines(measure: Measure) -> list[str]:
-    """One output against what was expected: how much is off, the worst element, the rule, where."""
+def measure_lines(measure: Measure, *, rounds_less: bool = False) -> list[str]:
+    """One output against what was expected: how much is off, the worst element, the rule, where.
+
+    ``rounds_less`` where it is known that the answer lacks a rounding, and has none too many.
+    """
     lines = [f"  {printable(measure.output)}: {_how_much(measure)}"]
     if measure.rule is not None:
         lines.append(f"  rule: {rule_text(measure.rule)}")
@@ -131,7 +135,7 @@ def measure_lines(measure: Measure) -> list[str]:
         lines.append(f"  {printable(measure.where)}")
     if lean := lean_text(measure):
         lines.append(f"  {lean}")
-    if _looks_rounded_between(measure):
+    if not rounds_less and _looks_rounded_between(measure):
         lines.append(
             f"  errors of a few ulp: are steps, or factors, rounded to {measure.dtype}? "
             "What is expected is computed in float32 and rounded once, at the end"
@@ -218,11 +222,11 @@ def _how(result: CaseResult) -> str:
     return printable(str(result.verdict.details.get("how") or ""))
 
 
-def _measured(measures: Sequence[Measure], reason: Reason | None) -> list[str]:
+def _measured(measures: Sequence[Measure], reason: Reason | None, *, rounds_less: bool = False) -> list[str]:
     wrong = [measure for measure in measures if _is_off(measure)]
     if not wrong and reason in _JUDGED:
         wrong = [measure for measure in measures if measure.worst_index is not None]
-    lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure)]
+    lines = [line for measure in wrong[:_SHOWN_OUTPUTS] for line in measure_lines(measure, rounds_less=rounds_less)]
     if len(wrong) > _SHOWN_OUTPUTS:
         lines.append(f"  and {plural(len(wrong) - _SHOWN_OUTPUTS, 'output')} more: {_names(wrong[_SHOWN_OUTPUTS:])}")
     return lines

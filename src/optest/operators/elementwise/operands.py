@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.numerics import dtype_of, round_to, widen
+from optest.numerics import dtype_of, widen
 from optest.operators.arrays import Array, Inputs, converted, spec_of
 from optest.operators.shapes import promote_tensors
 from optest.spec import DType
 
-__all__ = ["meet", "meet_rounded"]
+__all__ = ["meet"]
 
 
 def meet(inputs: Inputs) -> tuple[DType, Array, Array]:
@@ -22,11 +22,3 @@ def meet(inputs: Inputs) -> tuple[DType, Array, Array]:
         return dtype_of(left.dtype), widen(left), widen(right)
     result = promote_tensors((spec_of(left), spec_of(right)))
     return result, converted(left, result), converted(right, result)
-
-
-def meet_rounded(inputs: Inputs) -> tuple[DType, Array, Array]:
-    """The same with a wider 0-d float rounded too: a comparison is one of two numbers of the common dtype."""
-    result, left, right = meet(inputs)
-    if not result.is_float or np.asarray(inputs[0]).dtype == np.asarray(inputs[1]).dtype:
-        return result, left, right
-    return result, widen(round_to(left, result)), widen(round_to(right, result))

@@ -9,7 +9,7 @@ import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, spec_of, widen
 from optest.operators.elementwise.inference import infer_bitwise, infer_bitwise_not
-from optest.operators.elementwise.operands import meet, meet_rounded
+from optest.operators.elementwise.operands import meet
 
 __all__ = [
     "bitwise_and_reference",
@@ -35,7 +35,7 @@ def _comparison(compare: Callable[[Array, Array], Any]) -> Reference:
     """Two numbers of the common dtype compared; NaN is unequal to everything and in no order."""
 
     def reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
-        _, a, b = meet_rounded(inputs)
+        _, a, b = meet(inputs)
         return (np.asarray(compare(a, b)),)
 
     return reference

@@ -1,0 +1,126 @@
+"""Operands without dimensions beside tensors of a narrower dtype: rounded or not, both readings are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from optest.api import cases
+from optest.backends import BackendDriver
+from optest.backends.numpy_reference import NumpyBackend
+from optest.core.runner import execute
+from optest.numerics import numpy_dtype
+from optest.reporting.explain import measure_lines
+from optest.spec import CheckState, Reason, Status, TestCase, Verdict, dtype
+
+SIZE = 400
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+    "maximum": np.maximum,
+    "lt": np.less,
+}
+PAIRS = [("float64", "float32"), ("float32", "float16"), ("float32", "bfloat16"), ("int64", "float16")]
+
+
+class Kernel(BackendDriver):
+    """Computes in float32 and rounds once; what it reads is first rounded to ``read``, if there is one."""
+
+    name, kind = "kernel", "cpu"
+
+    def __init__(self, read: str | None, off: float = 1.0) -> None:
+        self.read, self.off = read, off
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> list[Any]:
+        function = FUNCTIONS[case.descriptor.name]
+        operands = [each if self.read is None else each.astype(numpy_dtype(dtype(self.read))) for each in inputs]
+        with np.errstate(all="ignore"):
+            found = function(*(each.astype(np.float64) for each in operands))
+        found = found if found.dtype == np.bool_ else (found * self.off).astype(np.float32)
+        return [np.asarray(found).astype(numpy_dtype(case.outputs[0].dtype))]
+
+
+def case_of(op: str, dtypes: Sequence[str], scalar: int | None, folder: Path) -> TestCase:
+    names = ("input0", "input1")
+    fill = {"fill": "uniform", "low": 1.0, "high": 4.0}
+    fills = {
+        name: {"fill": "randint", "low": 2049, "high": 4000} if each == "int64" else fill
+        for name, each in zip(names, dtypes, strict=True)
+    }
+    shapes = {name: [] if index == scalar else [SIZE] for index, name in enumerate(names)}
+    entry = {"op": op, "dtypes": dict(zip(names, dtypes, strict=True)), "shapes": shapes, "generator": fills}
+    plan = folder / "plan.yaml"
+    plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
+    (case,) = cases(plan=str(plan))
+    return case
+
+
+def judged(driver: BackendDriver, case: TestCase) -> Verdict:
+    return execute([case], driver).verdicts[0]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("scalar", "tensor"), PAIRS)
+@pytest.mark.parametrize("op", FUNCTIONS)
+def test_scalar_operand(op: str, scalar: str, tensor: str, place: int, tmp_path: Path) -> None:
+    case = case_of(op, (scalar, tensor) if place == 0 else (tensor, scalar), place, tmp_path)
+    for driver in (Kernel(None), Kernel(tensor), NumpyBackend()):
+        found = judged(driver, case)
+        assert found.status is Status.PASSED, found.message
+    if op != "lt":
+        assert judged(Kernel(tensor, off=1.01), case).status is Status.FAILED
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize(("scalar", "tensor"), PAIRS[:3])
+@pytest.mark.parametrize("op", [*FUNCTIONS, "pow", "floor_divide", "minimum", "eq"])
+def test_scalar_operand_of_torch(op: str, scalar: str, tensor: str, place: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from optest.backends.torch_eager import TorchBackend
+
+    case = case_of(op, (scalar, tensor) if place == 0 else (tensor, scalar), place, tmp_path)
+    found = judged(TorchBackend(), case)
+    excused = op == "floor_divide" and tensor != "float32"  # a line of torch's expectations
+    assert found.status is Status.PASSED or excused, found.message
+
+
+def test_note_of_a_reading(tmp_path: Path) -> None:
+    case = case_of("sub", ("float32", "float16"), 0, tmp_path)
+    notes = [
+        [check.detail for check in judged(Kernel(read), case).checks if check.state is CheckState.NOTE]
+        for read in (None, "float16")
+    ]
+    assert not any("rounded" in note for note in notes[0])
+    assert any("rounded to float16" in note for note in notes[1])
+
+
+def test_integer_tensors_are_rounded(tmp_path: Path) -> None:
+    """What keeps them whole is wrong, and is not said to round too often."""
+    case = case_of("mul", ("int64", "float16"), None, tmp_path)
+    assert judged(Kernel("float16"), case).status is Status.PASSED
+    found = judged(Kernel(None), case)
+    assert (found.status, found.reason) == (Status.FAILED, Reason.VALUE)
+    assert "not rounded to float16" in found.details["integer_operands"]
+    whole, less = (measure_lines(found.measures[0], rounds_less=each) for each in (False, True))
+    assert len(less) < len(whole)
+
+
+def test_tensor_of_one_element_widens(tmp_path: Path) -> None:
+    """One dimension of size 1 is a tensor, whose dtype counts."""
+    names = ("input0", "input1")
+    entry = {"op": "add", "dtypes": dict(zip(names, ("float64", "float32"), strict=True))}
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(yaml.safe_dump({"version": 1, "cases": [{**entry, "shapes": {"input0": [1], "input1": [9]}}]}))
+    (case,) = cases(plan=str(plan))
+    assert judged(NumpyBackend(), case).status is Status.PASSED
+    assert judged(Kernel("float32"), case).status is Status.FAILED
