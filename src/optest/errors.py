@@ -19,6 +19,7 @@ __all__ = [
     "Unavailable",
     "UnknownName",
     "UsageError",
+    "listed_names",
     "nearest",
 ]
 
@@ -46,17 +47,27 @@ class NothingSelected(OptestError):
 
 
 class UnknownName(UsageError):
-    """A name that is in no registry; the message suggests the nearest and lists the known ones, without ``aliases``."""
+    """A name that is in no registry; the message suggests the nearest and lists the known ones, without ``aliases``.
+
+    ``meant`` is what the name is called here, where it is known from elsewhere.
+    """
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], *, aliases: Iterable[str] = (), where: str = ""
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        *,
+        aliases: Iterable[str] = (),
+        where: str = "",
+        meant: str | None = None,
     ) -> None:
         self.kind = kind
         self.name = name
         self.known = tuple(dict.fromkeys(known))
-        self.suggestion = nearest(name, (*aliases, *self.known))
+        self.suggestion = meant or nearest(name, (*aliases, *self.known))
         hint = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
-        listed = f"\n  known: {', '.join(sorted(self.known))}" if self.known else ""
+        listed = f"\n  known: {listed_names(self.known)}" if self.known else ""
         at = f"\n  at {where}" if where else ""
         super().__init__(f"unknown {kind} {name!r}{hint}{at}{listed}")
 
@@ -100,6 +111,17 @@ class PlanError(UsageError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+_LISTED = 10
+
+
+def listed_names(known: Iterable[str]) -> str:
+    """Known names in order, the first of them where there are many."""
+    names = sorted(known)
+    if len(names) <= _LISTED + 3:  # a short rest is as long as the words for it
+        return ", ".join(names)
+    return f"{', '.join(names[:_LISTED])} and {len(names) - _LISTED} more"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optest.errors import InternalError, NothingSelected, PlanError, UsageError
+from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
 from optest.plan.model_cases.writing import text_of_model_file
 from optest.plan.schema import parse_plan
+from optest.registry import load_object
 
 if TYPE_CHECKING:
     from optest.capture.running import Capture
@@ -93,10 +94,13 @@ def capture(
         Unavailable: if torch, or what a model needs, is not installed.
     """
     require_writable(output, force=force)
-    from optest.capture.recording import Asked  # brings torch
-    from optest.capture.running import captured
+    try:
+        asked_of = load_object("optest.capture.recording:Asked")  # it brings torch
+        captured = load_object("optest.capture.running:captured")
+    except Unavailable as error:
+        raise Unavailable("capture", error.remedy) from None
 
-    asked = Asked(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    asked = asked_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
     made = captured(what, asked=asked, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
     if not made.cases:
         raise NothingSelected(_nothing(what, made))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -65,23 +66,44 @@ def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
     if key is not None:
         raise _bad(path, f"holds one tensor without a name, but key is {key!r}")
     with Path(path).open("rb") as file:
-        return _typed(_numpy_reads(path, lambda: np.load(file, allow_pickle=False)), path, spec.dtype)
+        return _numpy_reads(path, lambda: _array_in(file, path, spec))
 
 
 def _read_npz(path: str, key: str | None, spec: TensorSpec) -> Array:
-    with Path(path).open("rb") as file:
-        archive = _numpy_reads(path, lambda: np.load(file, allow_pickle=False))
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise _bad(path, "is no archive of arrays")
-        with archive:
-            name = _chosen(path, key, archive.files)
-            return _typed(_numpy_reads(path, lambda: archive[name]), path, spec.dtype)
+    return _numpy_reads(path, lambda: _array_of_archive(path, key, spec))
 
 
-def _numpy_reads(path: str, read: Callable[[], Any]) -> Any:
+def _array_of_archive(path: str, key: str | None, spec: TensorSpec) -> Array:
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        name = _chosen(path, key, names)
+        member = archive.infolist()[names.index(name)]
+        most = spec.elements * _LARGEST_ELEMENT_BYTES + _LARGEST_HEADER_BYTES
+        if member.file_size > most:
+            raise _bad(path, f"holds {member.file_size:,} bytes in {name}, but {spec.dtype}[{_shape(spec)}] has fewer")
+        return _array_in(io.BytesIO(archive.read(member)), path, spec)
+
+
+_LARGEST_ELEMENT_BYTES = 32
+"""Of clongdouble, NumPy's largest number; another dtype than the stated one is told by its name."""
+_LARGEST_HEADER_BYTES = 1 << 16
+
+
+def _array_in(file: BinaryIO, path: str, spec: TensorSpec) -> Array:
+    """One array in NumPy's format; its shape is looked at before memory is taken for it."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape = read_header(file)[0]
+    if shape != spec.shape:
+        raise _bad(path, f"holds the shape {format_shape(shape)}, but should hold {format_shape(spec.shape)}")
+    file.seek(0)
+    return _typed(np.lib.format.read_array(file, allow_pickle=False), path, spec.dtype)
+
+
+def _numpy_reads(path: str, read: Callable[[], Array]) -> Array:
     try:
         return read()
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise _bad(path, f"cannot be read: {error}") from error
 
 

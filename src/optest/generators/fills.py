@@ -160,6 +160,10 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, (list, tuple))
 
 
+_OTHER_NAMES = {"normal": "randn", "gaussian": "randn", "rand": "uniform", "random": "uniform", "integers": "randint"}
+"""What fills are called in NumPy, torch and elsewhere."""
+
+
 def check_fill(fill: Fill) -> None:
     """Refuse a fill that could not be drawn for any tensor.
 
@@ -169,7 +173,7 @@ def check_fill(fill: Fill) -> None:
     """
     kind = FILL_KINDS.get(fill.kind)
     if kind is None:
-        raise UnknownName("generator", fill.kind, FILLS)
+        raise UnknownName("generator", fill.kind, FILLS, meant=_OTHER_NAMES.get(fill.kind.casefold()))
     declared = {parameter.name: parameter for parameter in kind.parameters}
     for name, value in fill.parameters.items():
         if name not in declared:

@@ -175,7 +175,12 @@ def parse_source(raw: bytes, file: str) -> Source:
     """
     root = compose(_checked_text(raw, file), file)
     if root is None or (isinstance(root, ScalarNode) and root.value == ""):
-        raise fatal(file, 1, "the file is empty, but should be a mapping with the key cases", "cases: [{op: relu}]")
+        raise fatal(
+            file,
+            1,
+            "the file is empty, but should be a mapping with the key cases",
+            "cases: [{op: relu, shapes: {input0: 2x3}}]",
+        )
     if not isinstance(root, MappingNode):
         what = "a list" if isinstance(root, SequenceNode) else f"{root.value!r}"
         line = root.start_mark.line + 1

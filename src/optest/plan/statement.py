@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from optest.errors import PlanError, Problem, UnknownName
+from optest.errors import PlanError, Problem, UnknownName, listed_names
 from optest.plan.forms import GeneratorChoice, read_generator
 from optest.plan.products import Product, Rows
 from optest.plan.request import COMMAND_LINE, CaseRequest
@@ -92,7 +92,7 @@ class Ledger:
 
     def unknown(self, place: Place, error: UnknownName) -> None:
         near = f"did you mean {error.suggestion}? " if error.suggestion else ""
-        known = f"known: {', '.join(sorted(error.known))}" if error.known else ""
+        known = f"known: {listed_names(error.known)}" if error.known else ""
         self.problem(place, f"unknown {error.kind} {error.name!r}", near + known)
 
 

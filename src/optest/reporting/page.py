@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TextIO
@@ -36,6 +37,16 @@ def is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:  # the stream is closed
         return False
+
+
+_COMMAND = re.compile(r"^(\s*)(::)|(##)(\[)", re.MULTILINE)
+"""How a line steers a CI service that reads this output (``::error::`` at its beginning, ``##[error]`` anywhere); what
+is printed here may be foreign text. optest's own such lines are written by :mod:`optest.reporting.annotations`."""
+
+
+def _escaped_command(match: re.Match[str]) -> str:
+    space, colons, signs, bracket = match.groups("")
+    return f"{space}{signs}\\{colons}{bracket}"
 
 
 class Page:
@@ -114,7 +125,7 @@ class Page:
         return f"\x1b[{_SGR[name]}m{shown[:end]}\x1b[0m{shown[end:]}"
 
     def _shown(self, text: str) -> str:
-        text = printable(text)
+        text = _COMMAND.sub(_escaped_command, printable(text).replace("\n", "\n    "))
         try:
             text.encode(self._encoding)
         except UnicodeEncodeError:

@@ -30,16 +30,17 @@ def resolve_path(base: str | os.PathLike[str], text: str, below: Sequence[str] =
     Raises:
         PathError: naming the path and what is wrong with it.
     """
+    named = text if text.isprintable() else repr(text)
     if "\0" in text:
-        raise PathError(f"{text!r} is no path, for it holds a NUL")
+        raise PathError(f"{named} is no path, for it holds a NUL")
     path = Path(base, text).absolute()
     if not below:
         return path
     real = Path(os.path.realpath(path))
     if not any(real.is_relative_to(os.path.realpath(each)) for each in below):
-        raise PathError(f"--untrusted refuses {text}, which is not below the folder of the plan")
+        raise PathError(f"--untrusted refuses {named}, which is not below the folder of the plan")
     if real.exists() and not (real.is_file() or real.is_dir()):
-        raise PathError(f"{text} is {_kind(real.stat().st_mode)}, but should be a regular file")
+        raise PathError(f"{named} is {_kind(real.stat().st_mode)}, but should be a regular file")
     return real
 
 
@@ -62,24 +63,25 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
         PathError: if it is something else, cannot be read, or is larger.
     """
     text = os.fspath(path)
+    named = text if text.isprintable() else repr(text)
     try:
         handle = os.open(text, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except ValueError as error:
-        raise PathError(f"{text!r} is no path: {error}") from None
+        raise PathError(f"{named} is no path: {error}") from None
     except OSError as error:
-        raise PathError(f"{text} cannot be read: {error.strerror or error}") from None
+        raise PathError(f"{named} cannot be read: {error.strerror or error}") from None
     try:
         mode = os.fstat(handle).st_mode
         if not stat.S_ISREG(mode):
-            raise PathError(f"{text} is {_kind(mode)}, but should be a regular file")
+            raise PathError(f"{named} is {_kind(mode)}, but should be a regular file")
         with open(handle, "rb", closefd=False) as file:
             raw = file.read(most_bytes + 1)
     except OSError as error:
-        raise PathError(f"{text} cannot be read: {error.strerror or error}") from None
+        raise PathError(f"{named} cannot be read: {error.strerror or error}") from None
     finally:
         os.close(handle)
     if len(raw) > most_bytes:
-        raise PathError(f"{text} is larger than {most_bytes // 2**20} MB, which is the most that is read")
+        raise PathError(f"{named} is larger than {most_bytes // 2**20} MB, which is the most that is read")
     return raw
 
 

@@ -330,3 +330,15 @@ def test_a_model_without_memory_can_be_captured() -> None:
     assert linear["inputs"][1] == {"tensor": {"shape": [65536, 16384], "init": "randn"}}
     assert view["inputs"][0]["tensor"]["shape"] == [1, 4096, 65536]
     assert moved["kwmap"] == {"device": "cuda:0"}
+
+
+def test_capture_without_torch_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("")
+    without = (
+        "import sys; sys.modules['torch'] = None; from optest.cli import main; "
+        "sys.argv = ['optest', 'capture', 'model.py', '-o', 'y.yaml']; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", without], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 5
+    assert "pip install optest[torch]" in ended.stderr
+    assert "Traceback" not in ended.stderr

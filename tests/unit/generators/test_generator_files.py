@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import struct
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +96,7 @@ def test_bad_npz(tmp_path: Path) -> None:
     refused(path, "float32", (2,), "cannot be read")
     np.save(tmp_path / "plain.npy", np.ones(2, np.float32))
     (tmp_path / "plain.npy").rename(path)
-    refused(path, "float32", (2,), "no archive")
+    refused(path, "float32", (2,), "not a zip file")
 
 
 def test_bad_bin(tmp_path: Path) -> None:
@@ -194,3 +197,41 @@ def test_a_relative_path_starts_from_the_plans_folder(tmp_path: Path) -> None:
     )
     ((read,), _) = RandomTensorGenerator().generate(case)
     assert read.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x"])
+@pytest.mark.parametrize("content", [bytes(1 << 25), None])
+def test_an_archive_that_grows_is_not_expanded(tmp_path: Path, name: str, content: bytes | None) -> None:
+    if content is None:
+        large = io.BytesIO()
+        np.save(large, np.zeros(1 << 25, np.uint8))
+        content = large.getvalue()
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "a.npz", "float32", (4,), "bytes in x")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", bytes(500), b"\x93NUMPY\x01\x00\xff\xff"])
+def test_a_member_that_is_no_array(tmp_path: Path, content: bytes) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    refused(tmp_path / "a.npz", "float32", (4,), "cannot be read")
+    (tmp_path / "a.npy").write_bytes(content)
+    refused(tmp_path / "a.npy", "float32", (4,), "cannot be read")
+
+
+def test_a_shape_of_a_header_takes_no_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(4, np.float32))
+    huge = (
+        (tmp_path / "a.npy")
+        .read_bytes()
+        .replace(b"'shape': (4,)", b"'shape': (999999999999999,)")
+        .replace(b" " * 14, b"", 1)
+    )
+    (tmp_path / "a.npy").write_bytes(huge)
+    refused(tmp_path / "a.npy", "float32", (4,), "999999999999999")

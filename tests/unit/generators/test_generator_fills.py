@@ -482,6 +482,7 @@ def test_legal_values_are_not_touched_by_a_domain() -> None:
     ("fill", "words"),
     [
         (Fill(kind="randm"), "did you mean 'randn'"),
+        (Fill(kind="normal"), "did you mean 'randn'"),
         (Fill(kind="randn", parameters={"sdt": 1}), "did you mean 'std'"),
         (Fill(kind="randn", parameters={"std": 0}), "std of generator randn is 0, but should be a finite"),
         (Fill(kind="randn", parameters={"mean": "x"}), "should be a finite number"),

@@ -302,3 +302,16 @@ def test_a_coloured_word_stays_coloured_when_its_line_is_wrapped() -> None:
     Page(stream, color=True, width=30).line("FAILED  a name that is much longer than the line", "bad:6")
     assert stream.getvalue().startswith("\x1b[1;31mFAILED\x1b[0m  a name")
     assert stream.getvalue().count("\x1b[") == 2
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED, Reason.RAISED])
+def test_foreign_text_gives_no_command_to_a_ci_service(result: Make, reason: Reason, verbosity: int) -> None:
+    text = "x\n::error file=x::owned\n  ::stop-commands::t\r\n\t::add-mask::t\n##[error]x\n::"
+    check = Check(name="::warning::", state=CheckState.NOTE, detail=text)
+    status = Status.ERROR if reason is Reason.RAISED else Status.SKIPPED
+    wrong = result(id="::debug::id", status=status, reason=reason, message=text, checks=(check,), repro="::notice::r")
+    shown = run([wrong], io.StringIO(), verbosity=verbosity)
+    assert not [line for line in shown.splitlines() if line.lstrip().startswith("::")]
+    assert "##[" not in shown
+    assert not [line for line in shown.splitlines() if line.startswith("\\")]
