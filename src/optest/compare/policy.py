@@ -420,7 +420,7 @@ def _without(wanted: str, case: TestCase, expected: Expected) -> str:
 def _operand_dtypes(case: TestCase, output: DType) -> Sequence[DType]:
     """Dtypes that the arithmetic is at least as wide as: not that of a number without dimensions beside tensors of a
     narrower result, which does not widen it (torch.result_type)."""
-    if case.descriptor.category != "elementwise":
+    if not case.descriptor.is_promoting:
         return case.dtypes
     specs = [argument.spec for argument in case.inputs]
     return tuple([each.dtype for each in specs if each.shape or each.dtype.precision <= output.precision])

@@ -41,8 +41,6 @@ _VALUES = (Reason.VALUE, Reason.NAN)
 _SORTED = ("values", "indices")
 _SUBNORMAL = "subnormal operands"
 _UNDECLARED = 'right for zeros in their place; a device that reads them so declares Numerics(denormals="flush")'
-_PROMOTING = ("comparison", "elementwise")
-"""Categories of operators whose operands meet in a common dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +129,7 @@ def _of_promotion(
 def _common_dtype(case: TestCase) -> DType | None:
     """The dtype in which operands of several dtypes meet, where it is inexact."""
     specs = [argument.spec for argument in case.inputs]
-    if case.descriptor.category not in _PROMOTING or len({spec.dtype for spec in specs}) < 2:
+    if not case.descriptor.is_promoting or len({spec.dtype for spec in specs}) < 2:
         return None
     try:
         common = promote_tensors(specs)

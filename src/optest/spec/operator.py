@@ -423,6 +423,7 @@ class OperatorDescriptor:
         samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
             ``case_sets`` names the sets that they come in.
         mutates: inputs that the operator changes on purpose.
+        promotes: operands of several dtypes meet in a common one, as those of elementwise operators do.
         generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
             such as ``{"fill": "uniform", "low": 84.0, "high": 92.0}``.
     """
@@ -446,6 +447,7 @@ class OperatorDescriptor:
     samples: str | Callable[[], Iterable[Sample]] | None = None
     case_sets: tuple[str, ...] = ()
     mutates: tuple[str, ...] = ()
+    promotes: bool = False
     generator: str | Mapping[str, Any] | None = None
     tags: tuple[str, ...] = ()
     description: str = ""
@@ -460,6 +462,11 @@ class OperatorDescriptor:
     def tensors(self) -> Signature:
         assert isinstance(self.signature, Signature)
         return self.signature
+
+    @property
+    def is_promoting(self) -> bool:
+        """Whether operands of several dtypes meet in a common one, which is that of the tensors with dimensions."""
+        return self.promotes or self.category in ("comparison", "elementwise")
 
     def attribute(self, name: str) -> Attribute:
         """Return the attribute called ``name`` or an alias of it.

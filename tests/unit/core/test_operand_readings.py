@@ -49,7 +49,7 @@ class Kernel(BackendDriver):
         return [np.asarray(found).astype(numpy_dtype(case.outputs[0].dtype))]
 
 
-def case_of(op: str, dtypes: Sequence[str], scalar: int | None, folder: Path) -> TestCase:
+def case_of(op: str, dtypes: Sequence[str], scalar: int | None, folder: Path, **attributes: str) -> TestCase:
     names = ("input0", "input1")
     fill = {"fill": "uniform", "low": 1.0, "high": 4.0}
     fills = {
@@ -58,6 +58,7 @@ def case_of(op: str, dtypes: Sequence[str], scalar: int | None, folder: Path) ->
     }
     shapes = {name: [] if index == scalar else [SIZE] for index, name in enumerate(names)}
     entry = {"op": op, "dtypes": dict(zip(names, dtypes, strict=True)), "shapes": shapes, "generator": fills}
+    entry["attributes"] = attributes
     plan = folder / "plan.yaml"
     plan.write_text(yaml.safe_dump({"version": 1, "cases": [entry]}))
     (case,) = cases(plan=str(plan))
@@ -92,6 +93,18 @@ def test_scalar_operand_of_torch(op: str, scalar: str, tensor: str, place: int, 
     found = judged(TorchBackend(), case)
     excused = op == "floor_divide" and tensor != "float32"  # a line of torch's expectations
     assert found.status is Status.PASSED or excused, found.message
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("scalar", "tensor"), PAIRS[:3])
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "fmod", "remainder", "pow"])
+def test_scalar_operand_of_a_torch_call(op: str, scalar: str, tensor: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from optest.backends.torch_eager import TorchBackend
+
+    call = {"call": f"torch.{op}(input0, input1)"}
+    found = judged(TorchBackend(), case_of(f"torch.{op}", (scalar, tensor), 0, tmp_path, **call))
+    assert found.status is Status.PASSED, found.message
 
 
 def test_note_of_a_reading(tmp_path: Path) -> None:

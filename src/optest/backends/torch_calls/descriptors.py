@@ -246,6 +246,7 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
         ),
         domain="optest.backends.torch_calls.indices:domain",
         mutates=("input0",) if spelled.is_in_place else (),
+        promotes=known is not None and known.is_promoting,
     )
 
 
