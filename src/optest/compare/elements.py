@@ -389,8 +389,6 @@ def _integers(allowance: Allowance, dtype: DType) -> _JudgeBlock:
     def judge(actual: Array, reference: Array, _: slice) -> Judged:
         target = round_to(reference, dtype)
         left, right = widen(actual), widen(target)
-        if dtype.kind is Kind.BOOL:
-            left, right = left.view(np.uint8), right.view(np.uint8)  # a byte of 2 is no bool, whatever NumPy calls it
         different = left != right
         if not bool(different.any()):
             nothing = np.zeros(left.shape)

@@ -15,7 +15,7 @@ from optest.compare.elements import Ends
 from optest.compare.kernels import Outcome, compare
 from optest.compare.policy import Allowance, NoRule, for_stored, resolve
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
-from optest.numerics import Array, dtype_of, numpy_dtype, widen
+from optest.numerics import Array, byte_beyond_bool, dtype_of, numpy_dtype, widen
 from optest.spec import (
     AsRight,
     Check,
@@ -201,6 +201,9 @@ def _misfit(got: Any, wanted: Expected) -> _Finding | None:
         )
     if got.dtype != numpy_dtype(wanted.dtype):
         return Reason.DTYPE, f"{wanted.name}: the dtype is {got.dtype}, but should be {wanted.dtype}"
+    beyond = byte_beyond_bool(np.asarray(got)) if got.dtype == np.bool_ else None
+    if beyond is not None:
+        return Reason.DTYPE, f"{wanted.name}: the byte at {beyond[0]} is {beyond[1]}, but bool should be 0 or 1"
     return None
 
 

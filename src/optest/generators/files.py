@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from optest.errors import Unavailable, UnknownName
-from optest.numerics import Array, numpy_dtype
+from optest.numerics import Array, byte_beyond_bool, numpy_dtype
 from optest.spec import DType, Fault, Reason, TensorSpec, format_shape
 
 __all__ = ["read_tensor"]
@@ -118,9 +118,11 @@ def _from_bytes(raw: Array, path: str, spec: TensorSpec) -> Array:
     if raw.size != spec.nbytes:
         raise _bad(path, f"has {raw.size} bytes, but should have {spec.nbytes} for {spec.dtype}[{_shape(spec)}]")
     target = numpy_dtype(spec.dtype)
-    if spec.dtype.name == "bool" and (raw > 1).any():
-        raise _bad(path, f"holds the byte {int(raw.max())}, but bool should be 0 or 1")
-    return raw.view(target).reshape(spec.shape)
+    array = raw.view(target).reshape(spec.shape)
+    beyond = byte_beyond_bool(array) if spec.dtype.name == "bool" else None
+    if beyond is not None:
+        raise _bad(path, f"holds the byte {beyond[1]} at {beyond[0]}, but bool should be 0 or 1")
+    return array
 
 
 def _shape(spec: TensorSpec) -> str:

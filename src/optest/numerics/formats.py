@@ -12,7 +12,7 @@ from optest.errors import UnknownName
 from optest.numerics.error_state import Quiet
 from optest.spec import DTYPES, DType, dtype_names
 
-__all__ = ["Array", "bits", "dtype_of", "is_known", "numpy_dtype", "widen"]
+__all__ = ["Array", "bits", "byte_beyond_bool", "dtype_of", "is_known", "numpy_dtype", "widen"]
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -65,6 +65,18 @@ def bits(array: Array) -> Array:
     entry = dtype_of(array.dtype)
     codes: Array = array.view(_UNSIGNED[entry.itemsize_bytes])
     return codes & _NIBBLE if entry.bits == 4 else codes
+
+
+def byte_beyond_bool(array: Array) -> tuple[list[int], int] | None:
+    """Index and value of the first byte of a bool array that is neither 0 nor 1; None if there is none.
+
+    NumPy takes it for True in one operation and for a number in another.
+    """
+    beyond = array.view(np.uint8) > 1
+    if not beyond.any():
+        return None
+    index = [int(axis) for axis in np.unravel_index(int(beyond.argmax()), array.shape)]
+    return index, int(array.view(np.uint8)[tuple(index)])
 
 
 def widen(array: Array, *, quiet: bool = True) -> Array:
