@@ -20,6 +20,7 @@ from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, reque
 from optest.plan.checks import configured_backends, unused_options
 from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
+from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
@@ -125,6 +126,8 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
         cases = differentiated(cases)
     if settings["reference_dtype"] == "same":
         cases = compared_in_own_dtype(cases)
+    if settings["signed_zeros"]:
+        cases = with_signed_zeros(cases)
     chosen = select(
         cases,
         keyword=settings["keyword"] or "",

@@ -24,6 +24,7 @@ from optest.plan import CaseRequest, request_from
 from optest.plan.expectations import Expectation, Expectations, read_expectations
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.select import parse_shard, select
+from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_object
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
@@ -165,6 +166,8 @@ def checked(given: Mapping[str, Any]) -> Checked:
     _require_sound(driver, [case for each in built for case in each.cases])
     every = [case for each in built for case in each.cases]
     cases = _selected(every, settings)
+    if settings["signed_zeros"]:
+        cases = with_signed_zeros(cases)
     notes: tuple[str, ...] = ()
     if settings["rerun_failed"]:
         cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)

@@ -11,7 +11,7 @@ from optest.cli.options import GroupedCommand, options
 __all__ = ["explain_command", "list_command"]
 
 _CASES = (
-    *("plan", "source", "op", "dtype", "shape", "attr", "generator", "reference", "tolerance", "seed"),
+    *("plan", "source", "op", "dtype", "shape", "attr", "generator", "reference", "tolerance", "signed_zeros", "seed"),
     *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "priority_max", "shard"),
     *("library", "headers", "mapping", "device", "guard", "probes", "threads", "sanitizer"),
     *("rerun_failed", "failed_first", "timeout", "retries", "untrusted", "runs_dir"),

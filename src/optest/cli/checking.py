@@ -13,7 +13,7 @@ from optest.settings import resolve
 __all__ = ["check_command"]
 
 _OPTIONS = (
-    *("op", "dtype", "seed", "tier", "case_set", "expectations"),
+    *("op", "dtype", "seed", "tier", "case_set", "signed_zeros", "expectations"),
     *("backend", "chip", "torch_device", "keyword", "case", "tag", "skip_tag", "shard", "rerun_failed"),
     *("library", "headers", "mapping", "device", "guard", "probes", "threads", "sanitizer"),
     *("isolate", "jobs", "timeout", "retries", "exitfirst", "maxfail", "resume"),

@@ -18,7 +18,7 @@ from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
 from optest.compare.sides import Sides, shows_rounding
 from optest.compare.within import WIDEST, within_for
-from optest.numerics import Array, Quiet, ulp
+from optest.numerics import Array, Quiet, ulp, widen
 from optest.spec import DType
 
 __all__ = ["BLOCK", "Outcome", "compare", "wrong_elements"]
@@ -52,7 +52,7 @@ class Outcome:
 
     ``mismatched`` counts every wrong element, the ``nonfinite_mismatched`` and among them the ``nan_mismatched``
     (NaN on one side only) included. ``scatter`` is that of the law's variance, ``rounding`` that of the final
-    rounding alone.
+    rounding alone. ``zeros`` are elements that are 0 and should be, ``wrong_signs`` those of them with another sign.
     """
 
     compared: int = 0
@@ -77,6 +77,9 @@ class Outcome:
     product: float = 0.0
     sketch: Sketch | None = None
     sides: Sides | None = None
+    zeros: int = 0
+    wrong_signs: int = 0
+    first_wrong_sign: int = -1
 
     @property
     def finite_mismatched(self) -> int:
@@ -93,19 +96,22 @@ def compare(
     detailed: bool,
     with_rounding: bool = True,
     with_sides: bool = False,
+    with_signs: bool = False,
 ) -> Outcome:
     """Compare two arrays of one shape and return what their blocks add up to.
 
     Without ``detailed`` it stops at the first block with a wrong element: only counts and the statistic of a
     passing pair are complete. ``ends`` is what the backend may do at the ends of the range.
     ``with_rounding`` asks for the statistic of the final rounding too, where the law gives one; ``with_sides`` for the
-    sides on which inexact results lie, which are counted where all is ``detailed``.
+    sides on which inexact results lie, which are counted where all is ``detailed``; ``with_signs`` for zeros of the
+    wrong sign, which are wrong if the allowance says so.
 
     Raises:
         ValueError: if the reference holds values that the output dtype cannot (integers out of range).
     """
     outcome = Outcome(detailed=detailed)
-    if not detailed and _plainly_within(actual, reference, dtype, allowance):
+    with_signs = dtype.is_float and allowance.method is not Method.BITS and (with_signs or allowance.signed_zeros)
+    if not detailed and not with_signs and _plainly_within(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
     judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=with_rounding, detailed=detailed)
@@ -116,6 +122,8 @@ def compare(
     with Quiet():
         for where in _blocks(actual.size):
             block = judge(left[where], right[where], where)
+            if with_signs and not block.actual.all():
+                block = _with_signs(outcome, block, right[where], dtype, allowance)
             _add(outcome, block)
             if detailed:
                 _detail(outcome, block, where.start, dtype)
@@ -170,6 +178,26 @@ def _add(outcome: Outcome, block: Judged) -> None:
         outcome.scatter = outcome.scatter.plus(block.scatter)
     if block.rounding is not NO_SCATTER:
         outcome.rounding = outcome.rounding.plus(block.rounding)
+
+
+def _with_signs(outcome: Outcome, block: Judged, reference: Array, dtype: DType, allowance: Allowance) -> Judged:
+    """Count zeros of the wrong sign, and return the block with these as wrong where the allowance says so.
+
+    A true value that is rounded to 0 leaves its sign behind: IEEE 754-2019 §6.3.
+    """
+    true = widen(reference, quiet=False)
+    zeros = (block.actual == 0.0) & (np.abs(true) <= 2.0 ** (dtype.emin - dtype.precision))
+    other = zeros & (np.signbit(block.actual) != np.signbit(true))
+    before, count = outcome.compared, int(np.count_nonzero(other))
+    outcome.zeros += int(np.count_nonzero(zeros))
+    if not count:
+        return block
+    if not outcome.wrong_signs:
+        outcome.first_wrong_sign = before + int(other.argmax())
+    outcome.wrong_signs += count
+    if not allowance.signed_zeros:
+        return block
+    return block._replace(wrong=other if block.wrong is None else block.wrong | other)
 
 
 def _detail(outcome: Outcome, block: Judged, offset: int, dtype: DType) -> None:

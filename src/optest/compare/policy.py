@@ -48,6 +48,7 @@ __all__ = [
     "Allowance",
     "Method",
     "NoRule",
+    "defines_signs",
     "describe_rule",
     "for_stored",
     "remembered_tolerance",
@@ -86,6 +87,8 @@ class Allowance:
     rtol: float = 0.0
     atol: float = 0.0
     mismatch_ratio: float = 0.0
+    signed_zeros: bool = False
+    """A zero of the wrong sign is a wrong element."""
     law: Law | None = None
     budget: Budget = field(default_factory=Budget)
 
@@ -98,6 +101,36 @@ def resolve(
     Raises:
         NoRule: if the operator has no rule for floats and no tolerance is stated, or its terms are missing.
     """
+    allowance = _resolve(case, expected, index, numerics, inputs)
+    if case.tolerances and expected.dtype.is_float and _signs_are_strict(case, expected, index):
+        return _told_more(dataclasses.replace(allowance, signed_zeros=True), "a zero has its sign (signed_zeros)")
+    return allowance
+
+
+def defines_signs(case: TestCase, expected: Expected) -> bool:
+    """Whether the operator defines the sign of a zero in this output, which is none of its gradients."""
+    return case.descriptor.signed_zeros and not expected.name.startswith("grad.")
+
+
+def _signs_are_strict(case: TestCase, expected: Expected, index: int) -> bool:
+    """Whether the highest layer that speaks of signed zeros wants them; where the operator defines none, only layers
+    that name the case or operator count, and the reference has the sign."""
+    speaking = [
+        layer
+        for layer in case.tolerances
+        if layer.tolerance.signed_zeros is not None
+        and _applies(layer, case.descriptor, index, expected.name)
+        and (layer.layer in NAMING_LAYERS or defines_signs(case, expected))
+    ]
+    if not speaking:
+        return False
+    highest = max(speaking, key=lambda layer: (layer.layer, layer.output is not None))
+    return highest.tolerance.signed_zeros == "strict"
+
+
+def _resolve(
+    case: TestCase, expected: Expected, index: int, numerics: Numerics, inputs: Sequence[Any] | None
+) -> Allowance:
     rule = expected.rule or case.descriptor.rule
     kind = _class_of(rule, expected.dtype)
     sums_exactly = kind is _ACCUMULATE and is_integer_exact(case, expected, numerics, inputs)
@@ -288,7 +321,8 @@ def stated_tolerance(
         (
             layer
             for layer in layers
-            if _applies(layer, descriptor, index, output)
+            if layer.tolerance.bounds_errors
+            and _applies(layer, descriptor, index, output)
             and (not one_answer or layer.layer in NAMING_LAYERS)
             and (not by_name or layer.output is not None)
         ),

@@ -70,5 +70,5 @@ def distinct_values(reference: Array) -> int:
 
 
 def _unique(values: Array) -> int:
-    ordered = np.sort(values)
+    ordered = np.sort(values[values == values])
     return 1 + int(np.count_nonzero(ordered[1:] != ordered[:-1]))

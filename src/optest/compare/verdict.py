@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from optest.compare import Expected
 from optest.compare.bounds import Statistic
 from optest.compare.elements import Ends
 from optest.compare.kernels import Outcome, compare
-from optest.compare.policy import Allowance, NoRule, for_stored, resolve
+from optest.compare.policy import Allowance, NoRule, defines_signs, for_stored, resolve
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, byte_beyond_bool, dtype_of, numpy_dtype, widen
 from optest.spec import (
     AsRight,
     Check,
+    CheckState,
     Evidence,
     Measure,
     Numerics,
@@ -55,6 +56,14 @@ _Finding = tuple[Reason | None, str]
 """A reason and its message; without a reason, why a pass proves little."""
 
 
+class _Judged(NamedTuple):
+    """What is known of one output, what is wrong with it, and what is to be noted."""
+
+    measure: Measure | None
+    finding: _Finding | None = None
+    note: Check | None = None
+
+
 def judge(
     case: TestCase,
     actual: Sequence[Any],
@@ -67,10 +76,11 @@ def judge(
 ) -> Verdict:
     """Judge all outputs; the first reason by rank decides, all messages and measures are kept."""
     if len(actual) == len(expected) == 1:
-        measure, finding = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
-        if finding is None and measure is not None and measure.compared:
+        only = _judge_output(case, 0, actual, expected, numerics, every_measure, inputs)
+        measure = only.measure
+        if only.finding is None and only.note is None and measure is not None and measure.compared:
             return _new_verdict(status=_PASSED, evidence=_MEASURED, measures=(measure,), checks=checks)
-        return _sum_up(case, expected, [(measure, finding)], [], checks)
+        return _sum_up(case, expected, [only], [], checks)
     findings: list[_Finding] = []
     if len(actual) > len(expected):
         findings.append((Reason.EXTRA_OUTPUT, _count_message(len(actual), len(expected))))
@@ -86,12 +96,13 @@ def judge(
 def _sum_up(
     case: TestCase,
     expected: Sequence[Expected],
-    judged: Sequence[tuple[Measure | None, _Finding | None]],
+    judged: Sequence[_Judged],
     findings: list[_Finding],
     checks: tuple[Check, ...],
 ) -> Verdict:
-    measures = tuple(measure for measure, _ in judged if measure is not None)
-    findings = findings + [finding for _, finding in judged if finding is not None]
+    measures = tuple(each.measure for each in judged if each.measure is not None)
+    findings = findings + [each.finding for each in judged if each.finding is not None]
+    checks = (*checks, *[each.note for each in judged if each.note is not None])
     doubts = [message for reason, message in findings if reason is None]
     wrong = [(reason, message) for reason, message in findings if reason is not None]
     if doubts and not wrong:
@@ -107,8 +118,8 @@ def _sum_up(
         why = " by declaration" if case.outputs else f" as {stated} is" if stated else ""
         notes = [
             f"{wanted.name}: empty{why}, {format_shape(wanted.shape)}"
-            for wanted, (measure, _) in zip(expected, judged, strict=True)
-            if measure is not None and not measure.compared
+            for wanted, each in zip(expected, judged, strict=True)
+            if each.measure is not None and not each.measure.compared
         ]
         return Verdict(
             status=Status.PASSED,
@@ -140,37 +151,39 @@ def _judge_output(
     numerics: Numerics,
     every_measure: bool,
     inputs: Sequence[Any] | None,
-) -> tuple[Measure | None, _Finding | None]:
+) -> _Judged:
     got, wanted = outputs[index], every[index]
     misfit = _misfit(got, wanted)
     if misfit is not None:
-        return None, misfit
+        return _Judged(None, misfit)
     actual = np.asarray(got)
     try:
         reference = _reference_array(wanted)
     except ValueError as error:
-        return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
+        return _Judged(None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}"))
     if not actual.size:
         return _judge_empty(case, index, every)
     try:
         allowance = resolve(case, wanted, index, numerics, inputs)
     except NoRule as error:
-        return None, (Reason.BAD_CASE, f"{wanted.name}: {error}")
+        return _Judged(None, (Reason.BAD_CASE, f"{wanted.name}: {error}"))
     if reference.dtype not in _UNROUNDED and wanted.dtype.is_inexact:
         allowance = for_stored(allowance, dtype_of(reference.dtype))
+    looks = every_measure, defines_signs(case, wanted)
     try:
-        measure, finding = _judge_values(actual, reference, wanted, allowance, numerics, every_measure)
-        if finding is None or wanted.alternatives is None or _is_stated_instead(case, wanted, allowance):
-            return measure, finding
+        judged = _judge_values(actual, reference, wanted, allowance, numerics, *looks)
+        if judged.finding is None or wanted.alternatives is None or _is_stated_instead(case, wanted, allowance):
+            return judged
         as_right = wanted.alternatives(outputs)
         if as_right is None:
-            return measure, finding
+            return judged
         mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
         chosen = np.where(mask, _like(actual, reference), reference)
-        measure, finding = _judge_values(actual, chosen, wanted, allowance, numerics, every_measure)
-        return measure, (None, f"{wanted.name}: {doubt}") if doubt and finding is None else finding
+        judged = _judge_values(actual, chosen, wanted, allowance, numerics, *looks)
+        doubtful = doubt and judged.finding is None
+        return judged._replace(finding=(None, f"{wanted.name}: {doubt}")) if doubtful else judged
     except ValueError as error:
-        return None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}")
+        return _Judged(None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}"))
 
 
 def _is_stated_instead(case: TestCase, wanted: Expected, allowance: Allowance) -> bool:
@@ -240,23 +253,29 @@ def _stated_empty(case: TestCase) -> str:
     return next((each.path for each in case.inputs if not each.spec.elements), "")
 
 
-def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> tuple[Measure | None, _Finding | None]:
+def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> _Judged:
     """An output without elements, which has to be declared so, or to stand beside others that are compared."""
     wanted = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
     meant = declared or bool(_stated_empty(case)) or _is_of_an_empty_input(case, wanted.name)
     if not meant and not _is_left_empty(case, every):
-        return None, (
-            Reason.NOTHING_COMPARED,
+        message = (
             f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "
-            f"and the case does not declare it empty",
+            f"and the case does not declare it empty"
         )
-    return Measure(output=wanted.name, dtype=wanted.dtype.name, shape=tuple(wanted.shape), compared=0), None
+        return _Judged(None, (Reason.NOTHING_COMPARED, message))
+    return _Judged(Measure(output=wanted.name, dtype=wanted.dtype.name, shape=tuple(wanted.shape), compared=0))
 
 
 def _judge_values(
-    actual: Array, reference: Array, wanted: Expected, allowance: Allowance, numerics: Numerics, every_measure: bool
-) -> tuple[Measure, _Finding | None]:
+    actual: Array,
+    reference: Array,
+    wanted: Expected,
+    allowance: Allowance,
+    numerics: Numerics,
+    every_measure: bool,
+    with_signs: bool = False,
+) -> _Judged:
     ends = Ends(flush=numerics.denormals == "flush", saturate=numerics.overflow == "saturate")
     detailed = every_measure or actual.size < ALWAYS_DETAILED
     law, draws, with_rounding = allowance.law, 0, False
@@ -275,6 +294,7 @@ def _judge_values(
             detailed=detailed,
             with_rounding=with_rounding,
             with_sides=with_sides,
+            with_signs=with_signs and detailed,
         )
         statistic, ceiling = sharper(outcome.scatter.z, limit(draws), outcome.rounding.z)
         return outcome, statistic, ceiling, _decide(outcome, allowance, statistic, ceiling, wanted.name)
@@ -282,7 +302,17 @@ def _judge_values(
     outcome, statistic, ceiling, finding = look(detailed, every_measure)
     if finding is not None and not every_measure:
         outcome, statistic, ceiling, finding = look(True, True)
-    return _measure(outcome, wanted, reference, actual.shape, allowance, statistic, ceiling), finding
+    measure = _measure(outcome, wanted, reference, actual.shape, allowance, statistic, ceiling)
+    return _Judged(measure, finding, _signs_note(outcome, wanted, allowance))
+
+
+def _signs_note(outcome: Outcome, wanted: Expected, allowance: Allowance) -> Check | None:
+    if not outcome.wrong_signs or allowance.signed_zeros:
+        return None
+    count, first = outcome.wrong_signs, list(_place(outcome.first_wrong_sign, wanted.shape) or ())
+    verb = "has" if count == 1 else "have"
+    detail = f"{wanted.name}: {count} of {outcome.zeros} zeros {verb} the wrong sign, the first at {first}"
+    return Check(name="signed zeros", state=CheckState.NOTE, detail=detail)
 
 
 def _decide(

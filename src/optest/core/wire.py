@@ -156,17 +156,19 @@ def _argument_from_wire(wire: Sequence[Any]) -> Argument:
 
 def _layer_to_wire(layer: ToleranceLayer) -> tuple[Any, ...]:
     stated = layer.tolerance
-    return (layer.layer.name, layer.output, layer.where, stated.rtol, stated.atol, stated.mismatch_ratio)
+    return (layer.layer.name, layer.output, layer.where, *_TOLERANCE_OF(stated))
 
 
 def _layer_from_wire(wire: Sequence[Any]) -> ToleranceLayer:
     return _layer(*wire)
 
 
+_TOLERANCE_OF = attrgetter("rtol", "atol", "mismatch_ratio", "signed_zeros")
+
+
 @lru_cache(maxsize=64, typed=True)
-def _layer(
-    layer: str, output: str | None, where: str, rtol: float | None, atol: float | None, ratio: float | None
-) -> ToleranceLayer:
+def _layer(layer: str, output: str | None, where: str, *stated: Any) -> ToleranceLayer:
     """One object for all cases that share it, by which the comparison remembers what it makes of it."""
-    tolerance = Tolerance(rtol=rtol, atol=atol, mismatch_ratio=ratio)
+    rtol, atol, ratio, signed_zeros = stated
+    tolerance = Tolerance(rtol=rtol, atol=atol, mismatch_ratio=ratio, signed_zeros=signed_zeros)
     return ToleranceLayer(layer=Layer[layer], tolerance=tolerance, output=output, where=where)

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, WithJsonSch
 from typing_extensions import Required, TypedDict
 
 from optest.plan import axes, forms
-from optest.spec import DType, ExpectedError, Skip, Xfail, dtype_names
+from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
 __all__ = ["CASE_PART", "STRICT", "CaseEntry", "Defaults", "IncludeForm", "Name", "Seed", "Version"]
 
@@ -50,6 +50,10 @@ _TOLERANCE_FIELDS = {
     **{name: {**_ALLOWED, "description": "Share of |expected|."} for name in ("rtol", "rel", "relative")},
     **{name: {**_ALLOWED, "description": "In units of the output."} for name in ("atol", "abs", "absolute")},
     **{name: {**_RATIO, "description": "Share of elements that may miss."} for name in ("mismatch_ratio", "ratio")},
+    "signed_zeros": {
+        "enum": list(SIGNED_ZEROS),
+        "description": "Of a zero with the wrong sign: strict, it is wrong, or note.",
+    },
 }
 _TOLERANCE_SCHEMA = {
     "type": "object",

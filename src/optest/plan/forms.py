@@ -293,7 +293,7 @@ def read_tolerance(value: Any) -> Tolerance:
     if not isinstance(value, dict):
         raise _wanted("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
     if not value:
-        raise _wanted("tolerance", value, "a mapping that states rtol, atol or mismatch_ratio")
+        raise _wanted("tolerance", value, "a mapping that states rtol, atol, mismatch_ratio or signed_zeros")
     _each(_allowed, value.items())
     try:
         return Tolerance.from_mapping(value)
@@ -327,7 +327,7 @@ def _allowed(value: Any, path: tuple[str | int, ...]) -> None:
     """One field of a tolerance: a known word, with a number."""
     name = str(path[-1])
     try:
-        if type(value) in (int, float):
+        if type(value) in (int, float) or name == "signed_zeros":
             Tolerance.from_mapping({name: value})
             return
     except UnknownName as error:

@@ -127,8 +127,9 @@ def _tolerance_flags(case: TestCase) -> list[str] | None:
     names_the_case = any(layer.layer in (Layer.CASE, Layer.COMMAND_LINE) for layer in case.tolerances)
     if not names_the_case and _is_exact(case):
         return None
-    stated = _fields(merged_tolerance(case))
-    return ["--tolerance", ",".join(f"{name}={value!r}" for name, value in stated.items())]
+    stated = merged_tolerance(case).fields()
+    words = [f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in stated.items()]
+    return ["--tolerance", ",".join(words)]
 
 
 def _is_exact(case: TestCase) -> bool:
@@ -140,15 +141,10 @@ def _is_exact(case: TestCase) -> bool:
 
 def merged_tolerance(case: TestCase) -> Tolerance:
     """What the layers of a case state together: each field from the highest layer that has it."""
-    merged: dict[str, float] = {}
+    merged: dict[str, Any] = {}
     for layer in sorted(case.tolerances, key=lambda each: each.layer):
-        merged |= _fields(layer.tolerance)
+        merged |= layer.tolerance.fields()
     return Tolerance(**merged)
-
-
-def _fields(tolerance: Tolerance) -> dict[str, float]:
-    values = {name: getattr(tolerance, name) for name in ("rtol", "atol", "mismatch_ratio")}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _plain_flags(case: TestCase) -> list[str]:
@@ -187,11 +183,11 @@ def case_plan(case: TestCase) -> str:
 def _tolerance(case: TestCase, layers: tuple[Layer, ...]) -> dict[str, Any]:
     """What these layers state together, flat and by output; a later layer for all outputs goes before outputs below."""
     found: dict[str, Any] = {}
-    by_output: dict[str, dict[str, float]] = {}
+    by_output: dict[str, dict[str, Any]] = {}
     for each in sorted(case.tolerances, key=lambda each: (each.layer, each.output is not None)):
         if each.layer not in layers:
             continue
-        stated = _fields(each.tolerance)
+        stated = each.tolerance.fields()
         if each.output is not None:
             by_output[each.output] = {**by_output.get(each.output, {}), **stated}
             continue

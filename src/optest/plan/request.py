@@ -162,11 +162,14 @@ def parse_tolerance(text: str) -> Tolerance:
     Raises:
         PlanError: if a key is unknown, stated twice, or no number of 0 or more.
     """
-    stated: dict[str, float] = {}
+    stated: dict[str, float | str] = {}
     for part in text.split(","):
         name, value = _split("--tolerance", part, "rtol=1e-3,atol=1e-5")
         if name in stated:
             raise _fault(f"--tolerance {text}", f"{name} is stated twice")
+        if name == "signed_zeros":
+            stated[name] = value
+            continue
         try:
             stated[name] = float(value)
         except ValueError:

@@ -178,7 +178,9 @@ class Shortcut:
         """Slots with their values; None if a tolerance may be missing, which depends on the outputs."""
         descriptor = self._operator.descriptor
         rest = self._maker.rest(self._statement(rows))
-        if descriptor.rule is None and not any(layer.output is None for layer in rest["tolerances"]):
+        if descriptor.rule is None and not any(
+            layer.output is None and layer.tolerance.bounds_errors for layer in rest["tolerances"]
+        ):
             return None
         values = {**rest, "descriptor": descriptor}
         return seed_text(rest["seed"]), tuple(values[name] for name in _REST)

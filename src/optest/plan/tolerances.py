@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from optest.plan.forms import ToleranceChoice
 from optest.plan.operands import no_such_output
 from optest.plan.origins import where_key
 from optest.plan.shared import Shared
 from optest.plan.statement import Statement
-from optest.spec import Layer, ToleranceLayer
+from optest.spec import Layer, TestCase, Tolerance, ToleranceLayer
 
-__all__ = ["check_outputs_of_tolerances", "tolerance_layers"]
+__all__ = ["check_outputs_of_tolerances", "tolerance_layers", "with_signed_zeros"]
 
 
 def tolerance_layers(statement: Statement, shared: Shared) -> tuple[ToleranceLayer, ...]:
@@ -67,3 +68,14 @@ def check_outputs_of_tolerances(statement: Statement, count: int) -> None:
         if side == "output" and index >= count:
             place = (*statement.path, "tolerance", name)
             statement.ledger.problem(place, no_such_output(statement, index, count))
+
+
+def with_signed_zeros(cases: Iterable[TestCase]) -> list[TestCase]:
+    """The cases with ``--signed-zeros``: where an operator defines the sign of a zero, another one is wrong."""
+    return [
+        replace(case, tolerances=(*case.tolerances, _STRICT)) if case.descriptor.signed_zeros else case
+        for case in cases
+    ]
+
+
+_STRICT = ToleranceLayer(layer=Layer.COMMAND_LINE, tolerance=Tolerance(signed_zeros="strict"), where="--signed-zeros")

@@ -110,6 +110,14 @@ OPTIONS: tuple[Option, ...] = (
         help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
     ),
     Option(
+        name="signed_zeros",
+        flags=("--signed-zeros",),
+        type="bool",
+        default=False,
+        group="What to run",
+        help="A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted).",
+    ),
+    Option(
         name="backward",
         flags=("--backward",),
         type="bool",

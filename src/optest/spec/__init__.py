@@ -3,6 +3,7 @@
 from optest.spec.benchmark import Benchmark, CallTime
 from optest.spec.case import (
     DEFAULT_PRIORITY,
+    SIGNED_ZEROS,
     Argument,
     BackendTarget,
     ExpectedError,
@@ -59,6 +60,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DTYPES",
     "REQUIRED",
+    "SIGNED_ZEROS",
     "TIERS",
     "Argument",
     "AsRight",

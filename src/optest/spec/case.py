@@ -20,6 +20,7 @@ from optest.spec.tensors import TensorSpec, format_shape
 
 __all__ = [
     "DEFAULT_PRIORITY",
+    "SIGNED_ZEROS",
     "Argument",
     "BackendTarget",
     "ExpectedError",
@@ -105,21 +106,28 @@ _TOLERANCE_NAMES = {
     "absolute": "atol",
     "mismatch_ratio": "mismatch_ratio",
     "ratio": "mismatch_ratio",
+    "signed_zeros": "signed_zeros",
 }
+SIGNED_ZEROS = ("strict", "note")
+"""What the wrong sign of a zero is: a wrong element, or a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
     """``|actual - expected| <= atol + rtol * |expected|``, for all but a share of ``mismatch_ratio`` elements.
 
-    A field that is None is not stated; the next lower layer that states it decides, else 0.
+    A field that is None is not stated; the next lower layer that states it decides, else 0. ``signed_zeros``, one of
+    ``SIGNED_ZEROS``, may be stated alone: then the rule that bounds errors stays what it is.
     """
 
     rtol: float | None = None
     atol: float | None = None
     mismatch_ratio: float | None = None
+    signed_zeros: str | None = None
 
     def __post_init__(self) -> None:
+        if self.signed_zeros not in (None, *SIGNED_ZEROS):
+            raise UsageError(f"signed_zeros is {self.signed_zeros!r}, but should be {' or '.join(SIGNED_ZEROS)}")
         for name in ("rtol", "atol", "mismatch_ratio"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < float("inf"):
@@ -128,13 +136,13 @@ class Tolerance:
             raise UsageError(f"mismatch_ratio is {self.mismatch_ratio}, but should be below 1")
 
     @classmethod
-    def from_mapping(cls, stated: Mapping[str, float]) -> Tolerance:
-        """Read ``rtol``/``rel``/``relative``, ``atol``/``abs``/``absolute`` and ``mismatch_ratio``.
+    def from_mapping(cls, stated: Mapping[str, Any]) -> Tolerance:
+        """Read ``rtol``/``rel``/``relative``, ``atol``/``abs``/``absolute``, ``mismatch_ratio`` and ``signed_zeros``.
 
         Raises:
             UnknownName: for any other key.
         """
-        fields: dict[str, float] = {}
+        fields: dict[str, Any] = {}
         for key, value in stated.items():
             name = _TOLERANCE_NAMES.get(key)
             if name is None:
@@ -144,9 +152,19 @@ class Tolerance:
             fields[name] = value
         return cls(**fields)
 
+    @property
+    def bounds_errors(self) -> bool:
+        """Whether it says how large errors may be, or how many; one that states nothing allows none."""
+        return self.signed_zeros is None or self.fields().keys() != {"signed_zeros"}
+
+    def fields(self) -> dict[str, Any]:
+        """What is stated, by name."""
+        stated = ((name, getattr(self, name)) for name in ("rtol", "atol", "mismatch_ratio", "signed_zeros"))
+        return {name: value for name, value in stated if value is not None}
+
     def __str__(self) -> str:
-        stated = ((name, getattr(self, name)) for name in ("rtol", "atol", "mismatch_ratio"))
-        return ", ".join(f"{name}={value:g}" for name, value in stated if value is not None) or "exact"
+        words = [f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in self.fields().items()]
+        return ", ".join(words) or "exact"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -422,6 +422,9 @@ class OperatorDescriptor:
             maximum, the other side of a rounding step that lies within the bound; or :class:`AsRight`.
         samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
             ``case_sets`` names the sets that they come in.
+        signed_zeros: the sign of a result that is zero is defined, and part of the result: by IEEE 754-2019 §6.3 for
+            +, -, ×, /, sqrt and conversions, by §5.9 for rounding to whole numbers, by C Annex F.10 for functions. An
+            operator whose correct libraries differ there (relu, maximum, sign, elu, sums of many terms) defines none.
         mutates: inputs that the operator changes on purpose.
         promotes: operands of several dtypes meet in a common one, as those of elementwise operators do.
         generator: default generator in any form that a plan takes: a fill's name, a dotted path, or a mapping
@@ -446,6 +449,7 @@ class OperatorDescriptor:
     alternatives: str | Alternatives | None = None
     samples: str | Callable[[], Iterable[Sample]] | None = None
     case_sets: tuple[str, ...] = ()
+    signed_zeros: bool = False
     mutates: tuple[str, ...] = ()
     promotes: bool = False
     generator: str | Mapping[str, Any] | None = None

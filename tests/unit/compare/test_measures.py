@@ -76,7 +76,7 @@ def shown(measure: Measure) -> dict[str, Any]:
 
 def measured(actual: np.ndarray[Any, Any], reference: np.ndarray[Any, Any], name: str, allowance: Allowance) -> Any:
     wanted = Expected(name="out", dtype=dtype(name), shape=actual.shape, value=reference)
-    return _judge_values(actual, reference, wanted, allowance, Numerics(), every_measure=False)[0]
+    return _judge_values(actual, reference, wanted, allowance, Numerics(), every_measure=False).measure
 
 
 VALUES = st.one_of(

@@ -114,7 +114,8 @@ def test_tolerances() -> None:
         (
             "values=3",
             "--tolerance values=3: unknown key 'values' of tolerance\n    known keys: rtol, rel, relative, atol, abs, "
-            "absolute, mismatch_ratio, ratio; in a plan, that of one output is a mapping, as values: {rtol: 3.0}",
+            "absolute, mismatch_ratio, ratio, signed_zeros; in a plan, that of one output is a mapping, as values: "
+            "{rtol: 3.0}",
         ),
         ("rtol=x", "--tolerance rtol=x: rtol is 'x', but should be a number"),
         ("rtol=1,rtol=2", "--tolerance rtol=1,rtol=2: rtol is stated twice"),

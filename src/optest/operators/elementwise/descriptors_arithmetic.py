@@ -36,6 +36,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         rule=_SCALED,
         samples=_SAMPLES + "add_samples",
         case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: -0 + -0 = -0, x - x = +0
         description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
     ),
     OperatorDescriptor(
@@ -51,6 +52,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         rule=_SCALED,
         samples=_SAMPLES + "sub_samples",
         case_sets=(*_COMMON_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
         description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
     ),
     OperatorDescriptor(
@@ -65,6 +67,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         rule=Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT, formula="complex: √5·u·|input·other|"),
         samples=_SAMPLES + "mul_samples",
         case_sets=(*_COMMON_SETS, "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: the exclusive or of both signs
         description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
     ),
     OperatorDescriptor(
@@ -89,6 +92,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         domain=_DOMAIN + "div_domain",
         samples=_SAMPLES + "div_samples",
         case_sets=(*_COMMON_SETS, "attributes", "steps", "zero divisors"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3; a rounded quotient keeps the sign
         description="Division with broadcasting; true division gives float32 for integers, a rounded one their dtype.",
     ),
     OperatorDescriptor(
@@ -137,6 +141,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         domain=_DOMAIN + "quotient_domain",
         samples=_SAMPLES + "fmod_samples",
         case_sets=(*_COMMON_SETS, "steps", "zero divisors", "signs"),
+        signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
         description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
     ),
     OperatorDescriptor(
@@ -151,6 +156,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         domain=_DOMAIN + "pow_domain",
         samples=_SAMPLES + "pow_samples",
         case_sets=(*_COMMON_SETS, "negative bases", "special powers", "integer powers"),
+        signed_zeros=True,  # C Annex F.10.4.4
         description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
     ),
 )

@@ -50,6 +50,7 @@ def _real(
         domain={"input": Interval(low=low, high=high, avoid=avoid)},
         samples=f"{_SAMPLES}{name}_samples",
         case_sets=(*_COMMON_SETS, "range"),
+        signed_zeros=True,  # C Annex F.10: f(±0) = ±0 where f is odd there, log(1) = +0, exp(-∞) = +0, 1/±∞ = ±0
         description=f"{description}; integers give float32.",
     )
 
@@ -64,6 +65,7 @@ def _number(
     sets: tuple[str, ...] = ("ties",),
     infer: str = "integral",
     bool_too: bool = False,
+    signed_zeros: bool = True,
 ) -> OperatorDescriptor:
     """A function that rounds nothing."""
     return OperatorDescriptor(
@@ -77,6 +79,7 @@ def _number(
         rule=Rule(kind=kind, source=source),
         samples=f"{_SAMPLES}{name}_samples",
         case_sets=(*_COMMON_SETS, *sets),
+        signed_zeros=signed_zeros,  # IEEE 754-2019 §5.9: a zero result has the sign of the operand
         description=description,
     )
 
@@ -106,6 +109,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
         sets=("ties",),
         infer="same",
         bool_too=True,
+        signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
     # exp(11) is the last power below the overflow of float16, exp(-15) still one of its subnormals.
     _real("exp", 3.0, -15.0, 11.0, "Exponential", aliases=("Exp",), more="|input|/16·|out| more, up to |input| = 88"),
@@ -165,6 +169,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
         ),
         samples=_SAMPLES + "round_samples",
         case_sets=(*_COMMON_SETS, "ties", "attributes"),
+        signed_zeros=True,  # IEEE 754-2019 §5.9
         description="The nearest whole number, of two equally near ones the even; with decimals, also the other side "
         "of a half that the multiplication by ten cannot tell from this one.",
     ),

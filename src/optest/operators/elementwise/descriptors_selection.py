@@ -92,6 +92,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         domain={"input": Interval(low=-100.0, high=100.0)},
         samples=_FAMILY + "case_sets_conversion:cast_samples",
         case_sets=("ordinary", "dtypes", "layouts", "sizes", "pairs", "special", "ties", "truth", "attributes"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
         description="Conversion to another dtype; integers wrap, floats lose their fraction, non-zero is true.",
     ),
 )

@@ -17,7 +17,7 @@ def floor_quotient(a: Array, b: Array) -> Array:
         return np.asarray(np.floor_divide(a, b))
     left = np.fmod(a, b)
     whole = np.rint((a - left) / b)
-    return np.where(b == 0, a / b, np.where(_crosses(left, b), whole - 1, whole))
+    return np.where(b == 0, a / b, np.where(_crosses(left, b), whole - 1, _signed(whole, a / b)))
 
 
 def trunc_quotient(a: Array, b: Array) -> Array:
@@ -25,7 +25,13 @@ def trunc_quotient(a: Array, b: Array) -> Array:
     if a.dtype.kind in "iu":
         _require_divisible(a, b)
         return np.asarray((a - np.fmod(a, b)) // b)
-    return np.where((b == 0) | np.isinf(a), a / b, np.rint((a - np.fmod(a, b)) / b))
+    quotient = a / b
+    return np.where((b == 0) | np.isinf(a), quotient, _signed(np.rint((a - np.fmod(a, b)) / b), quotient))
+
+
+def _signed(whole: Array, quotient: Array) -> Array:
+    """A quotient that is rounded to 0 keeps its sign: IEEE 754-2019 §5.9."""
+    return np.asarray(np.where(whole == 0, np.copysign(whole, quotient), whole))
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
