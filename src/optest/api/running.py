@@ -20,7 +20,7 @@ from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.core.executors import Executor, InProcess
-from optest.core.patience import Patience
+from optest.core.patience import Deadlines, Patience
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
 from optest.core.worker_answers import NotInWorker
@@ -301,9 +301,9 @@ class _Lanes:
             plugins=plugin_modules(),
             every_measure=request.wants_every_measure,
             fresh=wanted == "case",
-            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s)
+            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
             if request.driver.keeps_deadline
-            else Patience(bench_s=bench_s),
+            else Patience(bench_s=bench_s, deadlines=_deadlines(request)),
             keep=keep,
             bench=bench,
             answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
@@ -328,11 +328,22 @@ class _Lanes:
     @classmethod
     def here(cls, request: Asked, interruption: Interruption, keep: Path | None) -> _Lanes:
         executor = InProcess(
-            request.driver, request.wants_every_measure, interruption, keep, bench_options(request.settings)
+            request.driver,
+            request.wants_every_measure,
+            interruption,
+            keep,
+            bench_options(request.settings),
+            _deadlines(request),
         )
         unkept = request.driver.isolated and not request.driver.keeps_deadline
         notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
         return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
+
+
+def _deadlines(request: Asked) -> Deadlines:
+    """One record for all lanes; a deadline that the user stated for the run stays as it is."""
+    settings = request.settings
+    return Deadlines(usual_s=None if settings.stated("timeout") else settings["timeout"])
 
 
 def _compile_cache(request: Asked, directory: RunDirectory) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from optest.core.last_words import LastWords
@@ -9,7 +10,7 @@ from optest.core.phases import Phase
 from optest.process import signal_name
 from optest.spec import Reason, Status, Verdict
 
-__all__ = ["death", "overtime"]
+__all__ = ["death", "death_at_load", "descriptors_spoilt", "overtime"]
 
 _WHOSE = {
     Phase.IDLE: "optest's worker",
@@ -18,6 +19,7 @@ _WHOSE = {
     Phase.RUN: "the backend",
     Phase.COMPARE: "the comparison",
     Phase.BENCHMARK: "the backend, while it was timed,",
+    Phase.ANSWER: "optest's worker, while it handed over its answer,",
 }
 _BY_BACKEND = (Phase.RUN, Phase.BENCHMARK)
 _REASON_ELSEWHERE = {
@@ -25,16 +27,18 @@ _REASON_ELSEWHERE = {
     Phase.GENERATE: Reason.BAD_CASE,
     Phase.REFERENCE: Reason.REFERENCE_FAILED,
     Phase.COMPARE: Reason.INTERNAL,
+    Phase.ANSWER: Reason.INTERNAL,
 }
 
 
-def overtime(phase: Phase, allowance_s: float, tail: str) -> Verdict:
+def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verdict:
+    """``why`` is said of a deadline that is not the stated one."""
     details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
     if phase in _BY_BACKEND:
         return Verdict(
             status=Status.TIMEOUT,
             reason=Reason.DEADLINE,
-            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed",
+            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed{why}",
             details=details,
         )
     return Verdict(
@@ -53,6 +57,8 @@ def death(
     how += f": {told.words}" if told else ""
     details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    if phase is Phase.ANSWER and not signal:
+        return descriptors_spoilt("it could not hand over its answer", details)
     if phase not in _BY_BACKEND:
         return Verdict(
             status=Status.ERROR,
@@ -65,5 +71,28 @@ def death(
         status=Status.CRASHED,
         reason=(told and told.reason) or reason,
         message=f"{_WHOSE[phase]} {how}",
+        details=details,
+    )
+
+
+def descriptors_spoilt(how: str, details: Mapping[str, Any]) -> Verdict:
+    """The worker runs, but its pipes are not what they were."""
+    return Verdict(
+        status=Status.FAILED,
+        reason=Reason.STATE,
+        message=f"the backend closed, or wrote to, file descriptors that were not its own, or forked the worker: {how}",
+        details=details,
+    )
+
+
+def death_at_load(driver: str, returncode: int, signal: int | None, tail: str, times: int) -> Verdict:
+    """A worker that dies before the first case, so often one after the other."""
+    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    details: dict[str, Any] = {"stderr_tail": tail}
+    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    return Verdict(
+        status=Status.CRASHED,
+        reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
+        message=f"the worker of backend {driver} {how} while it loaded the backend, {times} times one after the other",
         details=details,
     )

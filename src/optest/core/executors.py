@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -12,10 +12,11 @@ from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.groups import brings_code, is_small
 from optest.core.keeping import execute_and_keep
+from optest.core.patience import Deadlines
 from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
-from optest.spec import TestCase
+from optest.spec import Reason, TestCase
 
 __all__ = ["Closed", "Executor", "InProcess"]
 
@@ -47,9 +48,20 @@ class InProcess:
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
     """How every case that passes is timed, if at all."""
+    deadlines: Deadlines = field(default_factory=Deadlines)
     _side_effects: SideEffects | None = field(default=None, init=False)
 
     def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        why = self.deadlines.why(cases[0])
+        execution = self._executed([self.deadlines.applied(case) for case in cases])
+        first = execution.verdicts[0]
+        self.deadlines.record(cases[0], first, execution.timings.run_s)
+        if why and first.reason is Reason.DEADLINE:
+            told = [replace(each, message=each.message + why) for each in execution.verdicts]
+            return replace(execution, verdicts=tuple(told))
+        return execution
+
+    def _executed(self, cases: Sequence[TestCase]) -> runner.Execution:
         if self.keep is not None:
             with exits_refused(), directory_kept():
                 return execute_and_keep(

@@ -10,7 +10,7 @@ from time import perf_counter
 from optest.spec import Timings
 from optest.spec.construct import constructor
 
-__all__ = ["BENCHMARK", "COMPARE", "GENERATE", "IDLE", "REFERENCE", "RUN", "Clock", "Phase"]
+__all__ = ["ANSWER", "BENCHMARK", "COMPARE", "GENERATE", "IDLE", "REFERENCE", "RUN", "Clock", "Phase"]
 
 new_timings = constructor(Timings)
 
@@ -24,9 +24,11 @@ class Phase(IntEnum):
     RUN = 3
     COMPARE = 4
     BENCHMARK = 5
+    ANSWER = 6
+    """The case is done, and the worker hands over what came of it."""
 
 
-IDLE, GENERATE, REFERENCE, RUN, COMPARE, BENCHMARK = Phase
+IDLE, GENERATE, REFERENCE, RUN, COMPARE, BENCHMARK, ANSWER = Phase
 """Members by themselves: asking an enumeration for one costs as much as calling a function."""
 _PHASES = len(Phase)
 
@@ -66,7 +68,7 @@ class Clock:
         self._seconds[phase] = (self._seconds[phase] or 0.0) + seconds
 
     def timings(self) -> Timings:
-        _, generate_s, reference_s, run_s, compare_s, _ = self._seconds
+        _, generate_s, reference_s, run_s, compare_s, *_ = self._seconds
         compile_s = self.compile_s
         if compile_s is not None and run_s is not None:
             run_s = max(run_s - compile_s, 0.0)

@@ -127,7 +127,7 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """While inside, SIGINT and SIGTERM raise UserInterrupt here and are remembered."""
+        """While inside, SIGINT, SIGTERM and SIGHUP raise UserInterrupt here and are remembered."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -139,7 +139,10 @@ class Interruption:
             elif time.monotonic() > self._raised_at + _SAME_WISH_S:
                 self._raise()
 
-        before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not below nohup
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, remember) for number in numbers}
         try:
             yield
         finally:

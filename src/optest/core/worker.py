@@ -69,6 +69,7 @@ def main(arguments: list[str]) -> None:
                 _answer_in_fresh_process(message, serving, channel)
             else:
                 answer = _answer(message, serving)
+                phases.write(Phase.ANSWER)
                 channel.send(encode(answer))
                 phases.write(Phase.IDLE)
                 if _is_last(answer):
@@ -168,6 +169,7 @@ def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel
 
     def answer_in_the_fork() -> bytes:
         made = _answer(message, serving)
+        serving.phases.write(Phase.ANSWER)
         return bytes([_is_last(made)]) + encode(made)
 
     child = fork_and_run(answer_in_the_fork)

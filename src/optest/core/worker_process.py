@@ -8,13 +8,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.core.endings import death, overtime
+from optest.core.endings import death, death_at_load, descriptors_spoilt, overtime
 from optest.core.executors import Closed
 from optest.core.expectations import excused
 from optest.core.groups import Groups, brings_code, is_small, split
@@ -36,13 +37,17 @@ from optest.core.phases import Phase
 from optest.core.wire import case_to_wire
 from optest.core.worker_answers import NotAnAnswer, as_executions, refusal
 from optest.errors import InternalError, UsageError
-from optest.process import Child, signal_name, start_child
-from optest.spec import Reason, Status, TestCase, Timings, Verdict
+from optest.process import Child, start_child
+from optest.spec import Reason, TestCase, Timings, Verdict
 
 __all__ = ["WorkerOptions", "WorkerProcess"]
 
 _START_S = 300.0
 """How long a worker may take to import its framework."""
+
+_MOST_DEATHS_AT_LOAD = 3
+"""One after the other, after which a worker is started once for each case: what killed them may have ended."""
+_NO_MORE_STARTS = 10
 
 _REPORT_BYTES = 1 << 16
 """As much as a sanitizer says when it ends a worker."""
@@ -112,6 +117,12 @@ class WorkerProcess:
         self._waited_for = 0
         self._ahead: deque[_Question] = deque()
         self._closed = False
+        self._answers = 0
+        """Of the worker that runs now."""
+        self._deaths_at_load = 0
+        self._death: _DiedAtLoad | None = None
+        self._failing: set[str] = set()
+        """Operators whose reference fails in a new worker too."""
 
     def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution:
         """Run the cases in the worker.
@@ -151,7 +162,10 @@ class WorkerProcess:
 
     def _execute(self, question: _Question, following: Sequence[_Question]) -> list[runner.Execution]:
         self._catch_up(question)
-        child, page = self._started_now()
+        try:
+            child, page = self._started_now()
+        except _DiedAtLoad as error:
+            return [_all_with(error.verdict, cases) for cases in question.groups]
         began = time.monotonic()
         if self._ahead:
             self._ahead.popleft()
@@ -170,6 +184,8 @@ class WorkerProcess:
         while True:
             try:
                 answer = child.receive(_until_next_look(page, groups, self._options.patience))
+            except ValueError as error:
+                return self._spoilt(child, page, groups, str(error))
             except TimeoutError:
                 if (late := self._late(page, groups)) is not None:
                     return self._ended_by_deadline(child, page, groups, late)
@@ -183,6 +199,11 @@ class WorkerProcess:
                 return self._spoilt(child, page, groups, str(error))
             if executions is None:  # one of them cannot be built
                 return [self._alone(cases) for cases in groups]
+            if self._may_pay_for_others(groups, executions):
+                return [self._once_more(child, page, groups[0])]
+            self._answers += 1
+            for cases, each in zip(groups, executions, strict=True):
+                self._options.patience.deadlines.record(cases[0], each.verdicts[0], each.timings.run_s)
             lost = next((place for place, each in enumerate(executions) if _is_last(each)), None)
             if lost is None:
                 return executions
@@ -198,13 +219,31 @@ class WorkerProcess:
         while self._running is not None and self._ahead and self._ahead[0].known_by is not question.known_by:
             try:
                 answer = self._running[0].receive(max(0.0, ends - time.monotonic()))
-            except TimeoutError:
+            except (TimeoutError, ValueError):
                 answer = None
             if answer is None:
                 self._give_up(*self._running)
                 return
             self._ahead.popleft()
             self._waited_for += 1
+
+    def _may_pay_for_others(self, groups: Groups, executions: Sequence[runner.Execution]) -> bool:
+        """Whether a reference failed that may not fail where no foreign code ran before."""
+        return (
+            len(groups) == 1
+            and self._answers > 0
+            and not self._options.fresh
+            and executions[0].verdicts[0].reason is Reason.REFERENCE_FAILED
+            and groups[0][0].descriptor.name not in self._failing
+        )
+
+    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
+        """The execution in a new worker."""
+        self._give_up(child, page)
+        execution = self._alone(cases)
+        if execution.verdicts[0].reason is Reason.REFERENCE_FAILED:
+            self._failing.add(cases[0].descriptor.name)
+        return execution
 
     def _alone(self, cases: Sequence[TestCase]) -> runner.Execution:
         """One execution of a group that was asked for in vain."""
@@ -213,7 +252,8 @@ class WorkerProcess:
     def _encoded(self, groups: Groups) -> bytes:
         self._asked += 1
         keys = [[case.key for case in cases] for cases in groups]
-        wires = [[case_to_wire(case) for case in cases] for cases in groups]
+        deadlines = self._options.patience.deadlines
+        wires = [[case_to_wire(deadlines.applied(case)) for case in cases] for cases in groups]
         if len(groups) == 1:
             return encode(Asked(self._asked, keys[0], wires[0]))
         common, own = split(wires)
@@ -259,12 +299,8 @@ class WorkerProcess:
     def _spoilt(self, child: Child, page: PhasePage, groups: Groups, how: str) -> list[runner.Execution]:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
-        verdict = Verdict(
-            status=Status.ERROR,
-            reason=Reason.INTERNAL,
-            message=f"the worker's answer is not to be trusted, since {how}; "
-            "the backend wrote into pipes that are not its own, or a copy of the worker answered",
-            details={"stderr_tail": child.stderr_tail()},
+        verdict = descriptors_spoilt(
+            f"its answer is not to be trusted, since {how}", {"stderr_tail": child.stderr_tail()}
         )
         return self._gone(child, page, groups, verdict, Phase.IDLE, 0.0)
 
@@ -275,13 +311,32 @@ class WorkerProcess:
             NotInWorker, Unavailable, UsageError: as the worker says when it loads the driver.
             Closed: if that happened before, or happens meanwhile.
         """
-        with self._busy:
+        with self._busy, suppress(_DiedAtLoad):  # every case says so
             self._started_now()
 
     def _started_now(self) -> tuple[Child, PhasePage]:
-        """The running worker and its phase page, started if need be."""
+        """The running worker and its phase page, started if need be; once more where it dies while it loads.
+
+        Raises:
+            _DiedAtLoad: if all of them died.
+        """
         if self._running is not None:
             return self._running
+        while True:
+            if self._death is not None and self._deaths_at_load >= _NO_MORE_STARTS:
+                raise self._death
+            try:
+                running = self._start()
+            except _DiedAtLoad as error:
+                self._deaths_at_load += 1
+                if self._deaths_at_load < _MOST_DEATHS_AT_LOAD:
+                    continue
+                self._death = _DiedAtLoad(*error.how, self._deaths_at_load)
+                raise self._death from None
+            self._deaths_at_load = 0
+            return running
+
+    def _start(self) -> tuple[Child, PhasePage]:
         self._require_open()
         self._started += 1
         page_path = self._options.scratch / f"{self._name}.phase"
@@ -324,10 +379,7 @@ class WorkerProcess:
         except TimeoutError:
             raise UsageError(f"backend {self._options.driver} did not load in {_START_S:.0f} s") from None
         if answer is None:
-            how = f"with signal {signal_name(signal)}" if signal else f"with exit status {returncode}"
-            raise UsageError(
-                f"the worker of backend {self._options.driver} ended {how} while it loaded\n{child.stderr_tail()}"
-            )
+            raise _DiedAtLoad(self._options.driver, returncode, signal, child.stderr_tail())
         match decode_for_parent(answer):
             case Ready():
                 return
@@ -357,7 +409,11 @@ class WorkerProcess:
     def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups, late: _Late) -> list[runner.Execution]:
         child.write_traceback()
         child.kill()
-        verdict = overtime(late.phase, late.allowed_s, child.stderr_tail())
+        case = groups[_place(page, groups)][0]
+        deadlines = self._options.patience.deadlines
+        why = deadlines.why(case) if late.phase is Phase.RUN else ""
+        verdict = overtime(late.phase, late.allowed_s, child.stderr_tail(), why)
+        deadlines.record(case, verdict, None)
         return self._gone(child, page, groups, verdict, late.phase, late.took_s)
 
     def _without_pipes(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
@@ -373,12 +429,16 @@ class WorkerProcess:
     def _died(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
         returncode, signal = child.wait()
         phase, _ = page.read()
+        if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
+            self._give_up(child, page)
+            return [self._alone(cases) for cases in groups]
         told = last_words(child.stderr_tail(_REPORT_BYTES))
         verdict = death(phase, returncode, signal, child.stderr_tail(), told)
         return self._gone(child, page, groups, verdict, phase, time.monotonic() - began)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
+        self._answers = 0
         self._ahead.clear()
         self._waited_for = self._asked  # what it was asked and has not answered is asked again, under another number
         child.close()
@@ -398,6 +458,19 @@ class WorkerProcess:
             else self._alone(cases)
             for place, cases in enumerate(groups)
         ]
+
+
+class _DiedAtLoad(Exception):
+    """A worker that ended while it loaded the driver."""
+
+    def __init__(self, driver: str, returncode: int, signal: int | None, tail: str, times: int = 1) -> None:
+        super().__init__(driver)
+        self.how = (driver, returncode, signal, tail)
+        self.verdict = death_at_load(*self.how, times)
+
+
+def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> runner.Execution:
+    return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Messages between two processes over a pair of pipes: four bytes of length, then the bytes."""
+"""Messages between two processes over a pair of pipes: the length, its complement, then the bytes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _READ_BYTES = 1 << 16
 _MOST_BYTES = 1 << 24
 """Of one read: a length that foreign code wrote into the pipe is not believed."""
 _LENGTH_BYTES = 4
+_HEAD_BYTES = 2 * _LENGTH_BYTES
+_ALL_ONES = (1 << 8 * _LENGTH_BYTES) - 1
 _F_GETPIPE_SZ = 1032
 _USUAL_PIPE_BYTES = 1 << 16
 
@@ -38,7 +40,7 @@ class Channel:
         Raises:
             BrokenPipeError: if the other end is gone.
         """
-        write_all(self._out, b"".join([len(each).to_bytes(_LENGTH_BYTES, "little") + each for each in messages]))
+        write_all(self._out, b"".join([_head_of(len(each)) + each for each in messages]))
 
     def holds_bytes(self) -> int:
         """How much can be sent before anybody reads; on Linux less than usual for a user who has many pipes."""
@@ -52,6 +54,7 @@ class Channel:
 
         Raises:
             TimeoutError: if no whole message came in ``timeout_s``; what came is kept for the next call.
+            ValueError: if what came does not begin as a message does, since someone else wrote into the pipe.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (wanted := self._wanted()) > len(self._buffer):
@@ -61,17 +64,25 @@ class Channel:
             if not part:
                 return None
             self._buffer += part
-        message, self._buffer = self._buffer[_LENGTH_BYTES:wanted], self._buffer[wanted:]
+        message, self._buffer = self._buffer[_HEAD_BYTES:wanted], self._buffer[wanted:]
         return message
 
     def _wanted(self) -> int:
-        """Bytes of the next message with its length, as far as that is known."""
-        if len(self._buffer) < _LENGTH_BYTES:
-            return _LENGTH_BYTES
-        return _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
+        """Bytes of the next message with its head, as far as that is known."""
+        if len(self._buffer) < _HEAD_BYTES:
+            return _HEAD_BYTES
+        nbytes = int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
+        if self._buffer[:_HEAD_BYTES] != _head_of(nbytes):
+            raise ValueError("what came through the pipe is no message")
+        return _HEAD_BYTES + nbytes
 
     def close(self) -> None:
         """Close both pipes; harmless when repeated."""
         for fd in {self._in, self._out} - {-1}:
             os.close(fd)
         self._in = self._out = -1
+
+
+def _head_of(nbytes: int) -> bytes:
+    """Bytes that somebody else writes into the pipe are not waited for as if they were a length."""
+    return nbytes.to_bytes(_LENGTH_BYTES, "little") + (nbytes ^ _ALL_ONES).to_bytes(_LENGTH_BYTES, "little")

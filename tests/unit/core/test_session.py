@@ -292,6 +292,20 @@ def test_signals_that_come_together_are_one_wish() -> None:
     assert interruption.happened
 
 
+def test_a_terminal_that_goes_away_interrupts() -> None:
+    interruption = Interruption()
+    with interruption.watched(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+    assert interruption.happened
+
+
+def test_below_nohup_a_run_goes_on() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Interruption().watched():
+        signal.raise_signal(signal.SIGHUP)
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
 def test_an_executor_that_another_thread_closed_ends_the_run_as_ctrl_c_does() -> None:
     class Ended(Scripted):
         def execute(self, cases: Sequence[TestCase]) -> runner.Execution:

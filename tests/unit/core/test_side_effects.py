@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from optest.settings import environment
 from optest.spec import Argument, BackendTarget, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
 PLUGIN = """
-import math, os, signal, sys
+import math, os, signal, sys, threading, time
 import ml_dtypes
 import numpy as np
 import optest.compare.verdict, optest.core.verdicts
@@ -38,6 +39,28 @@ def passes(*_, **__):
 
 def relu(x):
     return np.where(x > 0, x, x.dtype.type(0))
+
+def write_everywhere():
+    for number in range(3, 256):
+        try:
+            os.write(number, b"x" * 500)
+        except OSError:
+            pass
+
+def dies_later():
+    time.sleep(0.2)
+    os._exit(3)
+
+def reference(inputs, attributes):
+    if os.path.exists(os.environ["TRICKY_SPOILS"]):
+        os.remove(os.environ["TRICKY_SPOILS"])
+        raise ValueError("spoilt")
+    return [np.maximum(inputs[0], 0)]
+
+def fails(inputs, attributes):
+    with open(os.environ["TRICKY_SPOILS"], "a") as file:
+        file.write("x")
+    raise ValueError("always")
 
 class Patched:
     maximum = staticmethod(lambda a, *_, **__: np.array(a))
@@ -68,6 +91,8 @@ TRICKS = {
     "mask": lambda case: os.umask(0o777),
     "stream": lambda case: sys.stdout.close(),
     "descriptor": lambda case: os.close(0),
+    "all descriptors": lambda case: os.closerange(3, 256),
+    "foreign bytes": lambda case: write_everywhere(),
 }
 
 class Tricky(BackendDriver):
@@ -80,6 +105,8 @@ class Tricky(BackendDriver):
             print("still here")
         elif case.name == "identity":
             return [inputs[0]]
+        elif case.name == "waits for the end":
+            threading.Thread(target=dies_later).start()
         elif case.name == "raises":
             os.umask(0o777)
             raise ValueError("no")
@@ -115,7 +142,8 @@ def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
 
 
 def _options(folder: Path, *plugins: str) -> WorkerOptions:
-    return WorkerOptions(driver="tricky", scratch=folder, environment=environment(), plugins=plugins)
+    variables = {**environment(), "TRICKY_SPOILS": str(folder / "spoils")}
+    return WorkerOptions(driver="tricky", scratch=folder, environment=variables, plugins=plugins)
 
 
 def relu_of(name: str) -> TestCase:
@@ -154,6 +182,47 @@ def test_a_plugin_that_patches_numpy_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"patches_at_load.*numpy\.maximum"):
         made.start()
     made.close()
+
+
+def test_a_reference_that_fails_in_a_used_worker_gets_a_new_one(worker: WorkerProcess, tmp_path: Path) -> None:
+    worker.execute([relu_of("prints")])
+    (tmp_path / "spoils").touch()
+    verdict = worker.execute([replace(relu_of("right"), reference="tricky_backend:reference")]).verdicts[0]
+    assert verdict.status is Status.PASSED, verdict
+
+
+def test_a_reference_that_always_fails_is_tried_in_one_new_worker(worker: WorkerProcess, tmp_path: Path) -> None:
+    failing = replace(relu_of("right"), reference="tricky_backend:fails")
+    found = [worker.execute([case]).verdicts[0].reason for case in (relu_of("prints"), failing, failing, failing)]
+    assert found == [None, *[Reason.REFERENCE_FAILED] * 3]
+    assert len((tmp_path / "spoils").read_text()) == 4
+
+
+def test_a_worker_that_an_earlier_case_ended_is_nobodys_fault(worker: WorkerProcess) -> None:
+    assert worker.execute([relu_of("waits for the end")]).verdicts[0].status is Status.PASSED
+    time.sleep(1)
+    assert worker.execute([relu_of("prints")]).verdicts[0].status is Status.PASSED
+
+
+@pytest.mark.parametrize(("deaths", "status"), [(1, Status.PASSED), (100, Status.CRASHED)])
+def test_a_worker_that_dies_while_it_loads_is_started_again(tmp_path: Path, deaths: int, status: Status) -> None:
+    (tmp_path / "dies_at_load.py").write_text(
+        f"""
+import os, signal
+with open({str(tmp_path / "loads")!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({str(tmp_path / "loads")!r}) <= {deaths}:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    made = WorkerProcess(_options(tmp_path, "tricky_backend", "dies_at_load"), "worker")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        made.start()
+        found = [made.execute([relu_of("prints")]).verdicts[0] for _ in range(12)]
+        made.close()
+    assert {each.status for each in found} == {status}
+    assert (tmp_path / "loads").stat().st_size <= 10
 
 
 class Answering(BackendDriver):

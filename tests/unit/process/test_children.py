@@ -88,13 +88,23 @@ def test_half_a_message_is_kept_until_the_rest_comes_and_lost_with_the_sender() 
     read, write = os.pipe()
     spare = os.open(os.devnull, os.O_WRONLY)
     channel = Channel(read, spare)
-    os.write(write, b"\x05\x00\x00\x00he")
+    os.write(write, b"\x05\x00\x00\x00\xfa\xff\xff\xffhe")
     with pytest.raises(TimeoutError, match="no message came"):
         channel.receive(0.01)
     os.write(write, b"llo\x02\x00")
     assert channel.receive(10) == b"hello"
     os.close(write)
     assert channel.receive(10) is None
+    channel.close()
+
+
+def test_foreign_bytes_in_a_pipe_are_not_waited_for() -> None:
+    read, write = os.pipe()
+    channel = Channel(read, os.open(os.devnull, os.O_WRONLY))
+    os.write(write, b"x" * 8)
+    with pytest.raises(ValueError, match="no message"):
+        channel.receive(10)
+    os.close(write)
     channel.close()
 
 

@@ -1,0 +1,97 @@
+"""The deadline of an operator that hangs gets shorter, but for one that the user stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_every_reason import case_of  # type: ignore[import-not-found]
+
+from optest.backends import BackendDriver
+from optest.core import patience
+from optest.core.executors import InProcess
+from optest.core.patience import Deadlines, Patience
+from optest.core.phases import Phase
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.settings import environment
+from optest.spec import Evidence, Fault, Reason, Status, TestCase, Verdict
+
+LATE = Verdict(status=Status.TIMEOUT, reason=Reason.DEADLINE)
+PASSED = Verdict(status=Status.PASSED, evidence=Evidence.RAISED_AS_EXPECTED)
+
+
+def of(operator: str = "add", timeout_s: float | None = 300.0) -> TestCase:
+    case = case_of(backend="numpy")
+    return replace(case, descriptor=replace(case.descriptor, name=operator), timeout_s=timeout_s)
+
+
+def hung(times: int, **usual: float) -> Deadlines:
+    deadlines = Deadlines(usual_s=300.0, **usual)
+    for _ in range(times):
+        deadlines.record(of(), LATE, None)
+    return deadlines
+
+
+@pytest.mark.parametrize(("hangs", "longest_s", "expected_s"), [(1, 0.1, 300), (2, 0.1, 10), (3, 4, 40), (2, 90, 300)])
+def test_ten_times_the_longest_pass(hangs: int, longest_s: float, expected_s: float) -> None:
+    deadlines = hung(hangs)
+    deadlines.record(of(), PASSED, longest_s)
+    deadlines.record(of(), PASSED, longest_s / 2)
+    assert deadlines.of(of()) == expected_s
+    assert Patience(deadlines=deadlines).allowance_s(Phase.RUN, of()) == expected_s
+    assert bool(deadlines.why(of())) == (expected_s < 300)
+
+
+def test_other_operators_and_stated_deadlines_stay() -> None:
+    deadlines = hung(5)
+    assert deadlines.of(of("mul")) == 300
+    assert deadlines.of(of(timeout_s=200.0)) == 200
+    stated = Deadlines()
+    for _ in range(5):
+        stated.record(of(), LATE, None)
+    assert stated.of(of()) == 300
+
+
+def test_a_driver_that_keeps_deadlines_gets_the_shorter_one() -> None:
+    class Slow(BackendDriver):
+        name = kind = "slow"
+        keeps_deadline = True
+
+        def run(self, case: TestCase, inputs: object) -> list[object]:
+            raise Fault(Reason.DEADLINE, f"more than {case.timeout_s:g} s")
+
+    executor = InProcess(Slow(), deadlines=Deadlines(usual_s=300.0))
+    found = [executor.execute([of()]).verdicts[0].message.split(";")[0] for _ in range(3)]
+    assert found == ["more than 300 s", "more than 300 s", "more than 10 s"]
+
+
+HANGING = """
+import time
+from optest.backends import BackendDriver, backend_manager
+
+class Hanging(BackendDriver):
+    name = kind = "hanging"
+
+    def run(self, case, inputs):
+        time.sleep(600)
+
+backend_manager.register(Hanging(), replace=True)
+"""
+
+
+def test_a_worker_is_ended_by_the_shorter_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hanging_backend.py").write_text(HANGING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(patience, "_LEAST_SHORTENED_S", 0.3)
+    options = WorkerOptions(
+        driver="hanging",
+        scratch=tmp_path,
+        environment=environment(),
+        plugins=("hanging_backend",),
+        patience=Patience(deadlines=hung(2)),
+    )
+    worker = WorkerProcess(options, "worker")
+    verdict = worker.execute([of()]).verdicts[0]
+    worker.close()
+    assert (verdict.reason, verdict.details["timeout_s"]) == (Reason.DEADLINE, 0.3)
