@@ -216,6 +216,44 @@ def test_words_that_pytest_takes_for_no_marks_are_known_to_k(tmp_path: Path) -> 
     assert "2 passed, 3 deselected" in run(tmp_path, *switched_on, "-k", "_own or layer:3").stdout
 
 
+WRONG_DATA = """\
+model: m
+cases:
+  - name: select.1
+    op: torch.index_select
+    inputs:
+      - tensor: {shape: [2, 3]}
+      - value: 0
+      - tensor: {shape: [4], dtype: int64, init: randint, init_args: {low: 5, high: 9}}
+  - {name: hangs, op: torch.abs, inputs: [{tensor: {shape: [2]}}]}
+  - {name: right, op: torch.neg, inputs: [{tensor: {shape: [2]}}]}
+"""
+KNOWN = """\
+version: 1
+expected:
+  - {case: "select.*", reason: BAD_CASE, why: positions beyond the dimension}
+  - {model: m, op: torch.abs, skip: true, why: hangs the device}
+"""
+
+
+def test_wrong_data_is_known_from_outside_and_a_line_too_many_is_told(tmp_path: Path) -> None:
+    ini = "[pytest]\naddopts = -p optest.pytest_plugin\noptest_models = m.yaml\n"
+    (tmp_path / "pytest.ini").write_text(ini)
+    (tmp_path / "m.yaml").write_text(WRONG_DATA)
+    known = tmp_path / "known.yaml"
+    known.write_text(KNOWN)
+    done = run(tmp_path, "--expectations", "known.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed, 1 skipped, 1 xfailed" in done.stdout
+    assert "1 of 3 cases ran: 1 known wrong data, 1 skipped" in done.stdout
+    assert "did not happen" not in done.stdout
+    known.write_text(KNOWN + '  - {case: "rigth*", reason: VALUE, why: a slip}\n')
+    (tmp_path / "pytest.ini").write_text(f"{ini}optest_expectations = known.yaml\n")
+    for more in ([], ["-n", "2"]):
+        assert "did not happen: rigth* VALUE" in run(tmp_path, *more).stdout
+    assert "did not happen" not in run(tmp_path, "-k", "right").stdout
+
+
 UNEXPECTED = """\
 model: m
 cases:

@@ -18,6 +18,7 @@ from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.checks import configured_backends, unused_options
+from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.plan.tolerances import with_signed_zeros
@@ -64,6 +65,8 @@ class Asked:
     """What is wrong with files of model cases that were left out."""
     every_measure: bool = False
     """All measures of every output are wanted, also without ``-v``."""
+    expectations: Expectations = field(default_factory=Expectations)
+    """What files say of these cases; ``revise`` heeds it."""
 
     @property
     def wants_every_measure(self) -> bool:
@@ -138,13 +141,16 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
         shard=parse_shard(settings["shard"]) if settings["shard"] else None,
     )
     chosen, notes = _in_order(by_urgency(chosen), cases, settings)
+    expectations = _expectations(settings, document, driver)
+    known = known_differences(driver) if sources else _as_judged
     return Asked(
         settings=settings,
         document=document,
         driver=driver,
         target=target,
-        cases=chosen,
-        revise=known_differences(driver) if sources else _as_judged,
+        cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
+        revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
+        expectations=expectations,
         notes=(
             *told,
             *notes,
@@ -153,6 +159,15 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
             *(note for each in sources for note in each.notes),
         ),
         problems=problems,
+    )
+
+
+def _expectations(settings: Settings, document: PlanDocument | None, driver: BackendDriver) -> Expectations:
+    """What the command line's files say of all cases, and a plan's of those that it includes."""
+    read = partial(read_expectations, operators=operators, versions=driver.versions())
+    of_plans = document.expectations() if document is not None else ()
+    return Expectations.joined(
+        [*(read(file).of_files(plans) for file, plans in of_plans), *map(read, settings["expectations"] or ())]
     )
 
 

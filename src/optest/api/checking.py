@@ -21,7 +21,7 @@ from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, request_from
-from optest.plan.expectations import Expectation, Expectations, read_expectations
+from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
 from optest.plan.select import parse_shard, select
 from optest.plan.tolerances import with_signed_zeros
@@ -30,7 +30,6 @@ from optest.reporting.check_table import CheckReporter
 from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, Value, environment, resolve
 from optest.spec import (
-    BAD_STATUSES,
     TIERS,
     BackendTarget,
     CaseResult,
@@ -181,7 +180,7 @@ def checked(given: Mapping[str, Any]) -> Checked:
             document=None,
             driver=driver,
             target=target,
-            cases=[with_deadline(case, settings["timeout"]) for case in cases],
+            cases=[expectations.left_out(with_deadline(case, settings["timeout"])) for case in cases],
             revise=lambda case, verdict: expectations.excused(case, judged_by_others(verdict)),
             facts={"command": "check", "tier": settings["tier"]},
             every_measure=True,
@@ -368,18 +367,7 @@ def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSumm
     unused = request.expectations.unused(request.asked.cases, results)
     wanted = {each.name for each in _request(settings).dtypes}
     unused = [line for line in unused if not wanted or line.dtype in wanted]  # of others mixed cases alone were asked
-    return {f"{line.name} ({line.where})": _remedy(line, request.asked.cases, results) for line in unused}
-
-
-def _remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> str:
-    """What to do about a line that excused nothing: the reason or the conditions may be wrong."""
-    covered = {case.id for case in cases if line.covers(case)}
-    if not covered:
-        return "its `where` fits no case of the check"
-    bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
-    if line.reason.value in bad:
-        return "what it covers is farther off than its `at_most_ulp`"
-    return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
+    return {f"{line.name} ({line.where})": remedy(line, request.asked.cases, results) for line in unused}
 
 
 def _notes(request: Checked) -> list[str]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from optest.api.asking import Asked, asked
 from optest.api.streaming import CaseStream, joined, runs_of_workers
 from optest.plan import read_plan
-from optest.plan.model_cases.translation import slug
+from optest.plan.expectations import labels_used
+from optest.plan.model_cases.translation import model_of, slug
 from optest.reporting.explain import explain
 from optest.reporting.explain import gist as gist_of
 from optest.reporting.tally import Tally
@@ -26,6 +27,8 @@ __all__ = [
     "gist",
     "is_bad",
     "joined",
+    "left_over",
+    "lines_expected",
     "listed_cases",
     "looks_like_model_cases",
     "model_of",
@@ -91,12 +94,6 @@ def listed_cases(path: Path) -> Iterator[Listed]:
             )
 
 
-def model_of(case: TestCase) -> str:
-    """The model that a case was traced from, "" for none."""
-    model, separator, _ = case.name.partition("::")
-    return model if separator and f"model_{slug(model)}" in case.tags else ""
-
-
 def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
     """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution."""
     by_driver: dict[int, tuple[list[Asked], list[TestCase]]] = {}
@@ -111,10 +108,40 @@ def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, 
 def _together(requests: Sequence[Asked], cases: list[TestCase]) -> Asked:
     """One request for the cases of several, which says every file, and every note, where there is more than one."""
     first = requests[0]
+    revise_of = {id(case): request.revise for request in requests for case in request.cases}
     files = [*dict.fromkeys(request.settings["plan"] for request in requests)]
     notes = dict.fromkeys(note for request in requests for note in request.notes)
     facts = {**first.facts, "plan": files if len(files) > 1 else files[0]}
-    return dataclasses.replace(first, cases=cases, document=None, facts=facts, notes=tuple(notes))
+    return dataclasses.replace(
+        first,
+        cases=cases,
+        document=None,
+        facts=facts,
+        notes=tuple(notes),
+        revise=lambda case, verdict: revise_of[id(case)](case, verdict),
+    )
+
+
+def lines_expected(chosen: Sequence[tuple[Asked, TestCase]]) -> dict[str, bool]:
+    """The lines of expectations that these cases ask about, with whether they cover any of them."""
+    cases = [case for _, case in chosen]
+    found: dict[str, bool] = {}
+    for request in {id(request): request for request, _ in chosen}.values():
+        found.update(request.expectations.asked_by(cases))
+    return found
+
+
+def left_over(expected: Mapping[str, bool], directories: Iterable[Path]) -> list[str]:
+    """Which of these lines excused nothing in the runs, and what to do about it; none of runs without their end."""
+    journals = [read_journal(RunDirectory(each).journal_path) for each in directories]
+    if any(each.summary is None or each.summary.finished < each.summary.total for each in journals):
+        return []
+    used = {label for each in journals for label in labels_used(each.results)}
+    return [
+        f"expected, but did not happen: {label}; {'drop the line' if covers else 'its conditions fit no case'}"
+        for label, covers in expected.items()
+        if label not in used
+    ]
 
 
 def is_bad(result: CaseResult) -> bool:

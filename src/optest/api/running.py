@@ -27,6 +27,7 @@ from optest.core.worker_answers import NotInWorker
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
 from optest.plan import PlanDocument, case_plan, command_line
+from optest.plan.expectations import remedy
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
 from optest.reporting.figures import DECLARED
@@ -39,6 +40,7 @@ from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
 __all__ = ["RunOutcome", "run", "run_cases"]
 
 
+_NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
 _WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
 
 
@@ -50,6 +52,8 @@ class RunOutcome:
     results: Sequence[CaseResult]
     directory: RunDirectory
     exit_status: int
+    left_over: tuple[str, ...] = ()
+    """Lines of expectations that excused nothing, with what to do about each."""
 
 
 def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
@@ -61,7 +65,20 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
     """
     request = asked(_as_before(given), leaves_wrong_files_out=True)
-    return run_cases(request, stream=stream, reporters=reporters)
+    outcome = run_cases(request, stream=stream, reporters=reporters)
+    left_over = _left_over(request, outcome)
+    return dataclasses.replace(outcome, left_over=left_over, exit_status=outcome.exit_status or int(bool(left_over)))
+
+
+def _left_over(request: Asked, outcome: RunOutcome) -> tuple[str, ...]:
+    """The lines of expectations that excused nothing, if everything that they are about was run."""
+    summary, settings = outcome.summary, request.settings
+    if summary.interrupted or summary.finished < summary.total or any(map(settings.stated, _NARROWING)):
+        return ()
+    return tuple(
+        f"{line.name} ({line.where}); {remedy(line, request.cases, outcome.results)}"
+        for line in request.expectations.unused(request.cases, outcome.results)
+    )
 
 
 def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:

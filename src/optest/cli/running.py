@@ -41,4 +41,6 @@ def run_command(collect_only: bool, **given: Any) -> int:
         click.echo(line)
     for line in other_strides(outcome.results):
         click.echo(line)
+    for line in outcome.left_over:
+        click.echo(f"expected, but did not happen: {line}")
     return outcome.exit_status

@@ -118,7 +118,11 @@ ProductForm = Annotated[
 _FILE = {"type": "string", "minLength": 1}
 _RENAMED = {
     "type": "object",
-    "properties": {"file": _FILE, "model": {**_FILE, "description": "What the model of the file is called here."}},
+    "properties": {
+        "file": _FILE,
+        "model": {**_FILE, "description": "What the model of the file is called here."},
+        "expectations": {**_FILE, "description": "What is known of its cases: known differences, wrong data, skips."},
+    },
     "required": ["file"],
     "additionalProperties": False,
 }

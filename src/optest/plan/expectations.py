@@ -1,6 +1,6 @@
-"""Expectations files: where a backend is known to differ from the references, for which reason, and why.
+"""Expectations files: where a backend is known to differ, which cases have wrong data, which are left out, and why.
 
-It excuses a failure with the stated reason and nothing else; a line that excuses nothing is a line too many.
+A line excuses a failure with the stated reason and nothing else; a line that excuses nothing is a line too many.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from typing_extensions import Required, TypedDict
 from optest.errors import PlanError, Problem, UnknownName
 from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.misfits import problems_of
+from optest.plan.model_cases.translation import model_of
+from optest.plan.select import glob_pattern
 from optest.plan.source import Path, Source, format_path, parse_source
 from optest.plan.statement import Operators
-from optest.spec import CaseResult, Reason, Status, TestCase, Verdict, dtype
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 
-__all__ = ["EXCUSABLE", "Expectation", "Expectations", "case_dtype", "read_expectations"]
+__all__ = [
+    "EXCUSABLE",
+    "Expectation",
+    "Expectations",
+    "case_dtype",
+    "labels_used",
+    "read_expectations",
+    "remedy",
+]
 
 EXCUSABLE = (
     Reason.VALUE,
@@ -36,24 +46,32 @@ EXCUSABLE = (
 )
 """What a backend may be known for; never a crash, a hang, or a fault of optest's own."""
 
+WRONG_DATA = Reason.BAD_CASE
+"""Of cases that somebody else wrote: positions beyond a dimension, a mask that does not fit. Never of an operator."""
+
 _DETAIL = "expectation"
 _STATUSES = (Status.FAILED, Status.ERROR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One line: an operator in one dtype fails for one reason, where all conditions that are stated hold.
+    """One line: cases fail for one reason, or are left out (None), where all conditions that are stated hold.
 
-    ``case_sets``, ``fills`` and ``tier`` name those in which it happens; an attribute of ``attributes`` has one of the
-    values. ``at_most_ulp`` is the largest error that is excused, in units in the last place of the output; None is any.
-    ``is_of_gradients``: gradients fail, and the results that they belong to are right; without it, results fail.
-    ``is_binding`` is False where the file was written for other versions: there the line may be left over.
+    ``op`` and ``dtype`` may be "", for any; ``cases`` and ``models`` are globs over ids and names of models; ``files``
+    are those whose cases alone it is about, None for any. ``case_sets``, ``fills`` and ``tier`` name those in which it
+    happens; an attribute of ``attributes`` has one of the values. ``at_most_ulp`` is the largest error that is excused,
+    in units in the last place of the output; None is any. ``is_of_gradients``: gradients fail, and the results that
+    they belong to are right; without it, results fail. ``is_binding`` is False where the file was written for other
+    versions: there the line may be left over.
     """
 
     op: str
     dtype: str
-    reason: Reason
+    reason: Reason | None
     why: str
+    cases: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    files: frozenset[str] | None = None
     case_sets: tuple[str, ...] = ()
     fills: tuple[str, ...] = ()
     attributes: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
@@ -65,7 +83,13 @@ class Expectation:
 
     @property
     def name(self) -> str:
-        return f"{self.op} {self.dtype} {self.reason.value}{' of gradients' if self.is_of_gradients else ''}"
+        what = "skip" if self.reason is None else self.reason.value
+        words = (*self.models, *self.cases, self.op, self.dtype, what, "of gradients" * self.is_of_gradients)
+        return " ".join(filter(None, words))
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.where}"
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -73,9 +97,9 @@ class Expectation:
 
     def covers(self, case: TestCase) -> bool:
         """Whether the case is one of those that may fail."""
-        if (case.descriptor.name, case_dtype(case)) != self.pair:
+        if not self.is_asked_by(case):
             return False
-        if not self._is_of_tier(case):
+        if self.cases and not any(_matches(glob, name) for glob in self.cases for name in _names_of(case)):
             return False
         if self.case_sets and not any(f"{SET_TAG}{name}" in case.tags for name in self.case_sets):
             return False
@@ -103,10 +127,26 @@ class Expectation:
 
     def is_asked_by(self, case: TestCase) -> bool:
         """Whether a check that has this case asks for what the line is about."""
-        return (case.descriptor.name, case_dtype(case)) == self.pair and self._is_of_tier(case)
+        return (
+            (not self.op or _matches(self.op, case.descriptor.name))
+            and (not self.dtype or case_dtype(case) == self.dtype)
+            and (not self.models or any(_matches(glob, model_of(case)) for glob in self.models))
+            and (self.files is None or case.where.rpartition(":")[0] in self.files)
+            and self._is_of_tier(case)
+        )
 
     def _is_of_tier(self, case: TestCase) -> bool:
         return not self.tier or f"{TIER_TAG}{self.tier}" in case.tags
+
+
+def _matches(glob: str, text: str) -> bool:
+    return glob == text or glob_pattern(glob).fullmatch(text) is not None
+
+
+def _names_of(case: TestCase) -> tuple[str, ...]:
+    """The id of a case, and in a file of model cases the name that it has there."""
+    model = model_of(case)
+    return (case.id, case.id.partition("::")[2]) if model else (case.id,)
 
 
 def _same(got: Any, stated: Any) -> bool:
@@ -135,33 +175,72 @@ class Expectations:
         return cls(lines=tuple(by_name.values()))
 
     def excused(self, case: TestCase, verdict: Verdict) -> Verdict:
-        """The verdict, XFAILED if a line expects just this failure of the case."""
-        if verdict.status not in _STATUSES or not self.lines:
+        """The verdict, XFAILED if a line expects just this failure of the case; of one left out, by which line."""
+        if verdict.status not in (*_STATUSES, Status.SKIPPED) or not self.lines:
             return verdict
         for line in self.lines:
-            if verdict.reason is line.reason and line.covers(case) and line.reaches(verdict):
+            if verdict.status is Status.SKIPPED:
+                if line.reason is None and verdict.message == line.why and line.covers(case):
+                    return dataclasses.replace(verdict, details={**verdict.details, _DETAIL: line.label})
+            elif verdict.reason is line.reason and line.covers(case) and line.reaches(verdict):
                 return dataclasses.replace(
                     verdict,
                     status=Status.XFAILED,
                     message=f"{verdict.message} (expected: {line.why})" if verdict.message else line.why,
-                    details={**verdict.details, _DETAIL: f"{line.name}, {line.where}"},
+                    details={**verdict.details, _DETAIL: line.label},
                 )
         return verdict
 
+    def of_files(self, files: frozenset[str]) -> Expectations:
+        """The same lines about the cases of these files alone."""
+        return Expectations(lines=tuple(dataclasses.replace(line, files=files) for line in self.lines))
+
+    def left_out(self, case: TestCase) -> TestCase:
+        """The case, skipped if a line says so."""
+        line = next((line for line in self.lines if line.reason is None and line.covers(case)), None)
+        return case if line is None or case.skip is not None else dataclasses.replace(case, skip=Skip(reason=line.why))
+
+    def asked_by(self, cases: Sequence[TestCase]) -> dict[str, bool]:
+        """The labels of the lines that these cases ask about, with whether they cover any of them."""
+        return {
+            line.label: any(map(line.covers, cases))
+            for line in self.lines
+            if line.is_binding and any(map(line.is_asked_by, cases))
+        }
+
     def unused(self, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> list[Expectation]:
         """The lines that excused nothing though cases that they cover were asked."""
-        used = {str(result.verdict.details.get(_DETAIL, "")) for result in results}
-        idle = [line for line in self.lines if line.is_binding and f"{line.name}, {line.where}" not in used]
+        used = labels_used(results)
+        idle = [line for line in self.lines if line.is_binding and line.label not in used]
         if not idle:
             return []
         asked = list(cases)
         return [line for line in idle if any(map(line.is_asked_by, asked))]
 
 
+def labels_used(results: Iterable[CaseResult]) -> set[str]:
+    """Which lines excused a result, or left a case out."""
+    return {str(result.verdict.details.get(_DETAIL, "")) for result in results}
+
+
+def remedy(line: Expectation, cases: Iterable[TestCase], results: Iterable[CaseResult]) -> str:
+    """What to do about a line that excused nothing: the reason or the conditions may be wrong."""
+    covered = {case.id for case in cases if line.covers(case)}
+    if not covered:
+        return "its conditions fit no case"
+    bad = {each.reason.value for each in results if each.id in covered and each.status in BAD_STATUSES and each.reason}
+    if line.reason is not None and line.reason.value in bad:
+        return "what it covers is farther off than its `at_most_ulp`"
+    return f"what it covers went wrong for {', '.join(sorted(bad))}" if bad else "drop the line"
+
+
 def _fits(written_for: Mapping[str, str], versions: Mapping[str, str]) -> bool:
     """Whether these are the versions that a file was written for; ``2.13`` stands for every 2.13.x."""
     found = {name: f"{versions.get(name, '')}.".replace("+", ".") for name in written_for}
     return all(found[name].startswith(f"{wanted}.") for name, wanted in written_for.items())
+
+
+_Word = Annotated[str, Field(min_length=1)]
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -175,10 +254,13 @@ class _Where(TypedDict, total=False):
 
 @with_config(ConfigDict(extra="forbid", strict=True))
 class _Line(TypedDict, total=False):
-    op: Required[Annotated[str, Field(min_length=1)]]
-    dtype: Required[Annotated[str, Field(min_length=1)]]
-    reason: Required[Annotated[str, Field(min_length=1)]]
-    why: Required[Annotated[str, Field(min_length=1)]]
+    op: Annotated[_Word, Field(description="Operator; beside case or model, or with skip, a glob, too.")]
+    dtype: Annotated[_Word, Field(description="Dtype of the first inexact input, else of the first.")]
+    case: Annotated[_Word | list[_Word], Field(description="Globs over ids of cases, or their names in the file.")]
+    model: Annotated[_Word | list[_Word], Field(description="Globs over names of models.")]
+    reason: Annotated[_Word, Field(description="Why it fails; BAD_CASE for wrong data of cases or models.")]
+    skip: Annotated[Literal[True], Field(description="Leave the cases out, in place of a reason.")]
+    why: Required[_Word]
     at_most_ulp: Annotated[float, Field(gt=0, strict=False, description="Largest error in ulp, with reason VALUE.")]
     where: _Where
 
@@ -238,12 +320,17 @@ class _Lines:
     def read(self, entry: Mapping[str, Any], index: int) -> Expectation | None:
         place: Path = ("expected", index)
         before = len(self.problems)
-        op = self._known_operator(entry["op"], (*place, "op"))
-        name = self._known_dtype(entry["dtype"], (*place, "dtype"))
-        reason = self._excusable(entry["reason"], (*place, "reason"))
+        cases, models = _words(entry.get("case", ())), _words(entry.get("model", ()))
+        is_narrow = bool(cases or models)
+        self._require_selection(entry, place, is_narrow)
+        op = entry.get("op", "")
+        if op and not (_is_glob(op) and (is_narrow or "skip" in entry)):
+            op = self._known_operator(op, (*place, "op"))
+        name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
+        reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
         if "at_most_ulp" in entry and reason is not None and reason is not Reason.VALUE:
             self._problem((*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone")
-        if len(self.problems) > before or reason is None:
+        if len(self.problems) > before:
             return None
         conditions = entry.get("where", {})
         line = Expectation(
@@ -251,6 +338,8 @@ class _Lines:
             dtype=name,
             reason=reason,
             why=entry["why"],
+            cases=cases,
+            models=models,
             case_sets=_words(conditions.get("case_set", ())),
             fills=_words(conditions.get("fill", ())),
             attributes=self._attributes(op, conditions.get("attributes", {}), (*place, "where", "attributes")),
@@ -262,6 +351,16 @@ class _Lines:
         )
         self._once(line, place)
         return line
+
+    def _require_selection(self, entry: Mapping[str, Any], place: Path, is_narrow: bool) -> None:
+        """A line says what it is about, and either why that fails or that it is left out."""
+        if ("reason" in entry) == ("skip" in entry):
+            stated = "both reason and skip" if "skip" in entry else "neither reason nor skip"
+            self._problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
+        if "reason" in entry and not is_narrow and not ("op" in entry and "dtype" in entry):
+            self._problem(place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'")
+        if "skip" in entry and not is_narrow and "op" not in entry:
+            self._problem(place, "the line would leave every case out", "name them: case, model or op")
 
     def _problem(self, place: Path, message: str, hint: str = "") -> None:
         line = self._source.line_of(place)
@@ -290,22 +389,28 @@ class _Lines:
             self._unknown(place, error)
             return name
 
-    def _excusable(self, name: str, place: Path) -> Reason | None:
+    def _excusable(self, name: str, place: Path, is_narrow: bool) -> Reason | None:
+        if name == WRONG_DATA.value and is_narrow:
+            return WRONG_DATA
         if name in {each.value for each in EXCUSABLE}:
             return Reason(name)
         if name not in Reason.__members__:
             self._unknown(place, UnknownName("reason", name, list(Reason.__members__)))
             return None
-        listed = ", ".join(each.value for each in EXCUSABLE)
+        listed = ", ".join(each.value for each in EXCUSABLE) + f"; {WRONG_DATA.value} beside case or model"
         self._problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
         return None
 
     def _attributes(self, op: str, stated: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
         found = {}
-        descriptor = self._operators.get(op)
+        if stated and (not op or _is_glob(op)):
+            self._problem(place, "attributes are those of one operator", "name it: op: softmax")
+            return {}
+        descriptor = self._operators.get(op) if stated else None
         for name, value in stated.items():
             values = value["any"] if isinstance(value, dict) and list(value) == ["any"] else [value]
             try:
+                assert descriptor is not None
                 attribute = descriptor.attribute(name)
                 found[attribute.name] = tuple(map(attribute.read, values))
             except UnknownName as error:
@@ -319,6 +424,10 @@ class _Lines:
         if first != self._source.line_of(place):
             hint = "one line says it all: name several case sets, fills or values in its `where`"
             self._problem(place, f"{line.name} is expected twice, first in line {first}", hint)
+
+
+def _is_glob(text: str) -> bool:
+    return "*" in text or "?" in text
 
 
 def _words(stated: str | Sequence[str]) -> tuple[str, ...]:

@@ -136,14 +136,18 @@ def read_version(value: Any) -> int:
 
 
 class Included(NamedTuple):
-    """A file whose cases come first; ``model`` is what its model is called here, "" leaves it its name."""
+    """A file whose cases come first; ``model`` is what its model is called here, "" leaves it its name.
+
+    ``expectations`` is a file of what is known of its cases, "" for none.
+    """
 
     file: str
     model: str = ""
+    expectations: str = ""
 
 
 def read_include(value: Any) -> tuple[Included, ...]:
-    """Read one file or a list of files; ``{file, model}`` gives the model of a file another name."""
+    """Read one file or a list of files; ``{file, model, expectations}`` says more of one."""
     if (isinstance(value, str) and value) or isinstance(value, dict):
         return (_included(value, ()),)
     if not isinstance(value, list) or not value:

@@ -43,7 +43,7 @@ class _Reader:
     def follow(self, document: PlanDocument, above: tuple[str, ...]) -> Iterator[Problem]:
         """``above`` are the files that lead here, the document's own as the last."""
         found: list[PlanDocument] = []
-        for place, (name, model) in document.included_files():
+        for place, (name, model, expectations) in document.included_files():
             file = without_detours(os.path.join(os.path.dirname(document.path), name))
             real, message = self._place(file, above)
             raw = b""
@@ -62,11 +62,24 @@ class _Reader:
                 yield from error.problems
                 continue
             found.append(included)
+            if expectations:
+                message = self._expect(document, included, expectations)
+                if message:
+                    yield _problem(document, (*place, "expectations"), message)
             if model and not included.model:
                 message = f"{file} is given the name {model!r}, but holds no cases of a model"
                 yield _problem(document, (*place, "model"), message)
             yield from self.follow(included, (*above, real))
         document._included = tuple(found)
+
+    def _expect(self, document: PlanDocument, included: PlanDocument, name: str) -> str:
+        """Note the file of what is known of the included cases, or say why it is not opened."""
+        file = without_detours(os.path.join(os.path.dirname(document.path), name))
+        try:
+            included._expectations = os.fspath(resolve("", file, () if self.below is None else (self.below,)))
+        except PathError as error:
+            return str(error)
+        return "" if os.path.exists(file) else f"{file} is not there"
 
     def _place(self, file: str, above: tuple[str, ...]) -> tuple[str, str]:
         """Where a file lies, and why it is not opened."""

@@ -73,6 +73,7 @@ class PlanDocument(BaseModel):
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
     _model: str = PrivateAttr(default="")
+    _expectations: str = PrivateAttr(default="")
 
     @property
     def path(self) -> str:
@@ -114,6 +115,14 @@ class PlanDocument(BaseModel):
     def family(self) -> list[PlanDocument]:
         """The plans that this one includes, each after those that it includes itself, and this one as the last."""
         return [*(each for included in self._included for each in included.family()), self]
+
+    def expectations(self) -> list[tuple[str, frozenset[str]]]:
+        """Files of what is known of included cases, each with the plans that it is about."""
+        return [
+            (each._expectations, frozenset(part.path for part in each.family()))
+            for each in self.family()
+            if each._expectations
+        ]
 
     def without_models(self, files: Collection[str]) -> PlanDocument | None:
         """The plan without these files of model cases; None if it, or another plan, is one of them, or none is left."""

@@ -24,6 +24,9 @@ from optest.pytest_plugin.verifying import VERIFIED, Verified
 
 __all__ = ["CaseItem", "PlanFile"]
 
+NARROWED = pytest.StashKey[bool]()
+"""Whether cases were deselected."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the RFC, and the ini value that says where a project keeps its files."""
@@ -86,6 +89,12 @@ def pytest_make_collect_report(
     if isinstance(collector, PlanFile) and isinstance(report.longrepr, tuple):
         report.longrepr = (str(collector.path), 1, report.longrepr[2])
     return report
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """A part of the cases holds no expectation to account."""
+    for item in items:
+        item.config.stash[NARROWED] = True
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -158,7 +167,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if results is not None:
         session.config.stash[LOGS].stop()
         results.close(at_once=session.exitstatus == pytest.ExitCode.INTERRUPTED)
-    sharing.hand_over(session.config, results.directories() if results is not None else ())
+    is_narrowed = session.config.stash.get(NARROWED, False) or any(part for _, part in files.named(session.config))
+    sharing.hand_over(
+        session.config,
+        results.directories() if results is not None else (),
+        {} if results is None or is_narrowed else results.expected(),
+    )
     if session.config.pluginmanager.hasplugin("dsession"):
         sharing.join_runs(session.config)
     if session.config.stash.get(WRONG_REQUEST, ""):

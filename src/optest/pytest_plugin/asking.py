@@ -64,6 +64,10 @@ class Results:
         """Where the runs that were begun keep their journals."""
         return [Path(stream.info.directory) for stream, _ in self._streams if stream.info is not None]
 
+    def expected(self) -> dict[str, bool]:
+        """Lines of expectations that are about these items, with whether they cover any of them."""
+        return collecting.lines_expected([(item.request, item.case) for item in self._in_order])
+
     def close(self, *, at_once: bool) -> None:
         """End every run; ``at_once`` without waiting for what is being executed."""
         for stream, _ in self._streams:

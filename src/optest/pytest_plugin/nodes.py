@@ -30,7 +30,7 @@ _DONE_BY_OPTEST = ("skip", "xfail", "skipif")
 skipif has no condition, which pytest takes for one that holds."""
 _CAN_BE_A_MARK = re.compile(r"[^_:(][^:(]*")
 """Pytest takes no other word for the name of a mark; it is known to ``-k``."""
-_OF_ANY_BACKEND = ("no_dedupe", "jobs", "runs_dir")
+_OF_ANY_BACKEND = ("no_dedupe", "jobs", "runs_dir", "expectations")
 
 
 class PlanFile(pytest.File):

@@ -32,6 +32,14 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--torch-device", default=None, type=_stated, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
     )
+    group.addoption(
+        "--expectations",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="known differences, known wrong data and skips, each with its reason; beside the ini's; repeatable",
+    )
+    parser.addini("optest_expectations", "files of what is known of the cases", type="paths", default=[])
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
 
 
@@ -49,6 +57,7 @@ def options_of_a_run(config: pytest.Config) -> dict[str, Any]:
         "compile_backend": config.getoption("compile_backend"),
         "no_dedupe": not config.getoption("dedupe"),
         "jobs": 1,
+        "expectations": tuple(map(str, (*config.getini("optest_expectations"), *config.getoption("expectations")))),
         "runs_dir": hasattr(config, "workerinput") and str(runs_of_workers()),
     }
     return {name: value for name, value in given.items() if value}

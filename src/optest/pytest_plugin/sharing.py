@@ -6,7 +6,7 @@ with an earlier one are not offered to it; their reports travel with that one's,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from optest.pytest_plugin.asking import Results
     from optest.pytest_plugin.nodes import CaseItem
 
-__all__ = ["DIRECTORIES", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
+__all__ = ["DIRECTORIES", "EXPECTED", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
 
 DIRECTORIES = pytest.StashKey[list[Path]]()
+EXPECTED = pytest.StashKey[Mapping[str, bool]]()
+"""Lines of expectations that are about all of the session's cases."""
+_EXPECTED = "optest_expected"
 _SHARED = "optest_shared"
 _OUTPUT = "optest_runs"
 _WRONG = "optest_wrong_request"
@@ -88,19 +91,23 @@ class Controller:
             hook.pytest_runtest_logreport(report=told)
 
 
-def hand_over(config: pytest.Config, directories: Sequence[Path]) -> None:
+def hand_over(config: pytest.Config, directories: Sequence[Path], expected: Mapping[str, bool]) -> None:
     """Say where the runs lie, and what kept them from being: to the controller, or to who sums up in this process."""
     if hasattr(config, "workeroutput"):
         config.workeroutput[_OUTPUT] = [str(path.absolute()) for path in directories]
+        config.workeroutput[_EXPECTED] = dict(expected)
         config.workeroutput[_WRONG] = config.stash.get(WRONG_REQUEST, "")
     else:
         config.stash.setdefault(DIRECTORIES, []).extend(directories)
+        config.stash.setdefault(EXPECTED, expected)
 
 
 def take_over(node: Any) -> None:
     """Take what a worker has handed over; one that died has not."""
     output = getattr(node, "workeroutput", {})
     node.config.stash.setdefault(DIRECTORIES, []).extend(map(Path, output.get(_OUTPUT, ())))
+    if _EXPECTED in output:
+        node.config.stash[EXPECTED] = output[_EXPECTED]
     node.config.stash.setdefault(WRONG_REQUEST, output.get(_WRONG, ""))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from optest.api import collecting
-from optest.pytest_plugin.sharing import DIRECTORIES
+from optest.pytest_plugin.sharing import DIRECTORIES, EXPECTED
 
 __all__ = ["summed_up"]
 
@@ -15,4 +15,4 @@ def summed_up(config: pytest.Config) -> list[str]:
     directories = config.stash.get(DIRECTORIES, [])
     if not directories or config.option.verbose < 0:
         return []
-    return collecting.figures(directories)
+    return [*collecting.figures(directories), *collecting.left_over(config.stash.get(EXPECTED, {}), directories)]

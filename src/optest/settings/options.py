@@ -310,10 +310,9 @@ OPTIONS: tuple[Option, ...] = (
         name="expectations",
         flags=("--expectations",),
         repeat=True,
-        only="check",
-        group="What to ask",
+        group="Who is asked",
         metavar="FILE",
-        help="Known differences of the backend, beside those that optest brings for it. Repeatable.",
+        help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
     ),
     Option(
         name="isolate",

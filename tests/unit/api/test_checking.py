@@ -292,7 +292,7 @@ def test_a_line_with_the_wrong_reason_or_conditions_is_told_so(tmp_path: Path) -
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "at_most_ulp: 0.001, why:"))
     assert "; what it covers is farther off than its `at_most_ulp`" in asked(tmp_path, "wrong", **known)[1]
     (tmp_path / "known.yaml").write_text(LINE.replace("why:", "where: {case_set: ordinery}, why:"))
-    assert "; its `where` fits no case of the check" in asked(tmp_path, "wrong", **known)[1]
+    assert "; its conditions fit no case" in asked(tmp_path, "wrong", **known)[1]
 
 
 def test_a_line_that_excuses_nothing_with_another_seed_is_a_note(tmp_path: Path) -> None:

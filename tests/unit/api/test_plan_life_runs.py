@@ -429,3 +429,22 @@ def test_an_untrusted_report_follows_no_link_in_a_folder() -> None:
     with pytest.raises(UsageError):
         run(plan=write(text, "own/plan.yaml"), untrusted=True)
     assert not Path("elsewhere.json").exists()
+
+
+def test_what_is_known_of_an_included_file() -> None:
+    write("cases: [{op: relu, name: a hangs, shapes: {input0: 4}}, {op: add, shapes: {input0: 4}}]", "a.yaml")
+    write("cases: [{op: relu, name: b hangs, shapes: {input0: 5}}]", "b.yaml")
+    hangs = 'version: 1\nexpected:\n  - {case: "* hangs", skip: true, why: issue 7}\n'
+    known = write(hangs, "known.yaml")
+    plan = write("include: [b.yaml, {file: a.yaml, expectations: known.yaml}]")
+    outcome = run(plan=plan)
+    assert [result.status.value for result in outcome.results] == ["passed", "skipped", "passed"]
+    assert (outcome.exit_status, outcome.left_over) == (0, ())
+    outcome = run(plan=write("include: [b.yaml, a.yaml]"), expectations=(known,))
+    assert [result.status.value for result in outcome.results] == ["skipped", "skipped", "passed"]
+    write(f"{hangs}  - {{op: add, dtype: float32, reason: VALUE, why: was so}}\n", known)
+    outcome = run(plan=plan, expectations=(known,))
+    assert (outcome.exit_status, len(outcome.left_over)) == (1, 1)
+    assert run(plan=plan, expectations=(known,), keyword="add").exit_status == 0
+    with pytest.raises(PlanError, match="nowhere"):
+        run(plan=write("include: [{file: a.yaml, expectations: nowhere.yaml}]"))

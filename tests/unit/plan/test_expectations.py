@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,12 @@ def test_a_later_file_replaces_a_line(tmp_path: Path, registry: OperatorRegistry
         (LINE.replace("}", ", where: {fil: special}}"), "unknown key 'fil'"),
         (LINE.replace("}", ", where: {attributes: {din: 0}}}"), "unknown attribute of soft 'din'"),
         (LINE.replace("}", ", where: {attributes: {dim: a}}}"), "attribute dim is 'a'"),
+        (LINE.replace("reason: VALUE, ", ""), "neither reason nor skip"),
+        (LINE.replace("why:", "skip: true, why:"), "both reason and skip"),
+        (LINE.replace("op: soft, ", ""), "no op with its dtype, no case and no model"),
+        (LINE.replace("op: soft", 'op: "so*"'), "unknown operator 'so*'"),
+        ("  - {skip: true, why: all of it}\n", "leave every case out"),
+        (LINE.replace("VALUE", "BAD_CASE"), "which nothing excuses"),
         (LINE + LINE, "expected twice, first in line 3"),
         (LINE + LINE.replace("soft", "Soft"), "expected twice"),
     ],
@@ -251,3 +258,45 @@ def test_a_line_about_gradients_wants_right_results(
 ) -> None:
     found = Verdict(status=Status.FAILED, reason=Reason.NAN, measures=tuple(measures))
     assert read(tmp_path, registry, GRADIENTS).excused(case("float16"), found).status is status
+
+
+def of_model(name: str, model: str = "gpt", where: str = "gpt.yaml:3") -> TestCase:
+    return dataclasses.replace(case(tags=(f"model_{model}",)), name=f"{model}::{name}", where=where)
+
+
+@pytest.mark.parametrize(
+    ("selection", "covered"),
+    [
+        ('case: "get.*"', ["get.1"]),
+        ('case: "gpt::get.1"', ["get.1"]),
+        ('case: ["get.1", "put.?"]', ["get.1", "put.1"]),
+        ('case: "llama::*"', []),
+        ("model: gpt", ["get.1", "put.1"]),
+        ('model: "g*", op: "so*"', ["get.1", "put.1"]),
+        ("model: llama", []),
+        ("model: gpt, dtype: int8", []),
+    ],
+)
+def test_lines_about_cases_and_models(
+    tmp_path: Path, registry: OperatorRegistry, selection: str, covered: list[str]
+) -> None:
+    known = read(tmp_path, registry, f"  - {{{selection}, reason: BAD_CASE, why: no such position}}\n")
+    wrong = failed(Reason.BAD_CASE)
+    names = [name for name in ("get.1", "put.1") if known.excused(of_model(name), wrong).status is Status.XFAILED]
+    assert names == covered
+    assert known.excused(of_model("get.1"), failed(Reason.VALUE)).status is Status.FAILED
+
+
+def test_a_line_leaves_cases_out_and_is_used_by_it(tmp_path: Path, registry: OperatorRegistry) -> None:
+    known = read(tmp_path, registry, '  - {case: "get.*", skip: true, why: hangs}\n')
+    left_out, other = known.left_out(of_model("get.1")), known.left_out(of_model("put.1"))
+    assert (left_out.skip is not None and left_out.skip.reason, other.skip) == ("hangs", None)
+    verdict = known.excused(left_out, Verdict(status=Status.SKIPPED, message="hangs"))
+    assert known.unused([left_out, other], [result(left_out, verdict)]) == []
+    assert len(known.unused([other], [])) == 1
+
+
+def test_lines_of_an_included_file_are_about_its_cases_alone(tmp_path: Path, registry: OperatorRegistry) -> None:
+    known = read(tmp_path, registry, '  - {case: "*", reason: BAD_CASE, why: w}\n').of_files(frozenset({"gpt.yaml"}))
+    assert known.excused(of_model("a"), failed(Reason.BAD_CASE)).status is Status.XFAILED
+    assert known.excused(of_model("a", where="other.yaml:3"), failed(Reason.BAD_CASE)).status is Status.ERROR

@@ -27,11 +27,12 @@ from optest.plan.model_cases.schema import (
 from optest.plan.model_cases.tensors import PlannedTensor, dtype_of, planned
 from optest.plan.model_cases.words import example_at, in_own_words
 from optest.plan.source import Path, Source
+from optest.spec import TestCase
 from optest.spec.call_names import is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 from optest.store import resolve_path
 
-__all__ = ["Translated", "is_model_file", "slug", "translated"]
+__all__ = ["Translated", "is_model_file", "model_of", "slug", "translated"]
 
 _TOLERANCES = ("rtol", "atol")
 
@@ -44,6 +45,12 @@ def is_model_file(data: Mapping[str, Any]) -> bool:
 def slug(model: str) -> str:
     """The name of a model as a word: what a mark may be called."""
     return re.sub(r"\W+", "_", model).strip("_").lower()
+
+
+def model_of(case: TestCase) -> str:
+    """The model that a case was traced from, "" for none."""
+    model, separator, _ = case.name.partition("::")
+    return model if separator and f"model_{slug(model)}" in case.tags else ""
 
 
 class Translated(NamedTuple):
