@@ -9,7 +9,6 @@ import dataclasses
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
@@ -20,9 +19,10 @@ from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.misfits import problems_of
 from optest.plan.model_cases.translation import model_of
 from optest.plan.select import glob_pattern
-from optest.plan.source import Path, Source, format_path, parse_source
+from optest.plan.source import MAX_BYTES, Path, Source, format_path, parse_source
 from optest.plan.statement import Operators
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
+from optest.store import PathError, read_regular
 
 __all__ = [
     "EXCUSABLE",
@@ -283,10 +283,9 @@ def read_expectations(
     """
     file = os.fspath(path)
     try:
-        raw = FilePath(file).read_bytes()
-    except OSError as error:
-        message = f"cannot read the expectations: {error.strerror}"
-        raise PlanError([Problem(message=message, file=file)]) from None
+        raw = read_regular(file, MAX_BYTES)
+    except PathError as error:
+        raise PlanError([Problem(message=f"cannot read the expectations: {error}", file=file)]) from None
     source = parse_source(raw, file)
     try:
         document = _Document.model_validate(source.data)

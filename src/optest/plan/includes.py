@@ -76,7 +76,7 @@ class _Reader:
         """Note the file of what is known of the included cases, or say why it is not opened."""
         file = without_detours(os.path.join(os.path.dirname(document.path), name))
         try:
-            included._expectations = os.fspath(resolve("", file, () if self.below is None else (self.below,)))
+            included._expectations = os.fspath(resolve_path("", file, self.below))
         except PathError as error:
             return str(error)
         return "" if os.path.exists(file) else f"{file} is not there"
