@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
+from torch_kit import case as call_case
+from torch_kit import element, tensor, verdict
 
 from optest.backends.torch_calls.descriptors import descriptor_of
 from optest.backends.torch_calls.masks import require_chosen_elements
 from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import why_not_run
-from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, TensorSpec, TestCase, dtype
+from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 
 RANDOM = Fill(kind="randint")
 NOWHERE = [
@@ -72,37 +75,50 @@ def test_a_mask_that_chooses_something_is_none(text: str, fill: Fill) -> None:
     require_chosen_elements(case(text, fill))
 
 
-ATTENTION = "torch.nn.functional.scaled_dot_product_attention(input0, input2, input3, attn_mask=input1)"
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention(input0, input1, input2, input3)"
+LEFT_PADDED = [[0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 1, 1]]
+"""The first query is of padding, and no query sees the first key."""
+
+MASKS = {
+    "some": LEFT_PADDED,
+    "all": [[0] * 4] * 4,
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "fill"),
-    [
-        *(("bool", each) for each in NOWHERE),
-        ("bool", Fill(kind="data", parameters={"values": [[True, False], [False, False]]})),
-        ("float32", Fill(kind="full", parameters={"value": float("-inf")})),
-        ("float32", Fill(kind="data", parameters={"values": [["-inf", "-inf"], [0.0, "-inf"]]})),
-    ],
-    ids=str,
-)
-def test_a_query_without_a_key_has_no_right_answer(kind: str, fill: Fill) -> None:
-    with pytest.raises(Fault, match="hides every key from some query"):
-        require_chosen_elements(case(ATTENTION, fill, kind))
+def attention(mask: str, kind: str, *, is_added: bool = False, grad: bool = False) -> TestCase:
+    values = [[0.0 if seen else "-inf" for seen in row] for row in MASKS[mask]] if is_added else MASKS[mask]
+    operands = [tensor((2, 4, 8), kind)] * 3
+    return call_case(
+        ATTENTION, *operands, tensor((4, 4), kind if is_added else "bool", "data", values=values), grad=grad
+    )
 
 
-@pytest.mark.parametrize(
-    ("kind", "fill"),
-    [
-        ("bool", RANDOM),
-        ("bool", Fill(kind="data", parameters={"values": [[True, False], [False, True]]})),
-        ("float32", Fill(kind="zeros")),
-        ("float32", Fill(kind="full", parameters={"value": 0.0})),
-        ("float32", Fill(kind="data", parameters={"values": [[0.0, "-inf"], [0.0, "-inf"]]})),
-    ],
-    ids=str,
-)
-def test_masks_of_attention_that_leave_a_key(kind: str, fill: Fill) -> None:
-    require_chosen_elements(case(ATTENTION, fill, kind))
+@pytest.mark.parametrize("kind", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("is_added", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_query_without_a_key_has_zeros(mask: str, is_added: bool, kind: str) -> None:
+    asked = attention(mask, kind, is_added=is_added)
+    assert why_not_run(asked, TorchBackend()) is None
+    assert verdict(asked).status is Status.PASSED
+    hidden = element(0, lambda was: was * 0 + math.nan)
+    assert verdict(asked, hidden).reason is Reason.NAN
+    assert verdict(asked, element(0, lambda was: was * 0 + 1)).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("is_added", [False, True])
+def test_the_queries_beside_it_are_judged(is_added: bool, kind: str) -> None:
+    asked = attention("some", kind, is_added=is_added)
+    for place in (8, 31, 63):
+        assert verdict(asked, element(place, lambda was: was * 0 + math.nan)).reason is Reason.NAN
+        assert verdict(asked, element(place, lambda was: was + 0.5)).reason is Reason.VALUE
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_gradients_around_a_query_without_a_key_are_numbers(is_added: bool) -> None:
+    asked = attention("some", "float32", is_added=is_added, grad=True)
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, element(0, lambda was: was * 0 + math.nan, output=2)).reason is Reason.NAN
 
 
 @pytest.mark.parametrize(

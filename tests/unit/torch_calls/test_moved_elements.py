@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from torch_kit import case, element, tensor, verdict
+from torch_kit import case, element, tensor, verdict, zeros
 
-from optest.spec import Status, Tolerance
+from optest.spec import Reason, Status, Tolerance
 
 LOOSE = Tolerance(rtol=0.01, atol=0.0)
 IMAGE, MATRIX, ROW = tensor((1, 4, 4, 4)), tensor((3, 4)), tensor(4)
@@ -33,3 +33,31 @@ def test_a_tolerance_of_the_file_lets_no_bit_change(text: str, given: tuple[Any,
     asked = case(text, *given, stated=LOOSE)
     assert verdict(asked).status is Status.PASSED
     assert verdict(asked, element(0, lambda was: was * 1.001)).status is Status.FAILED
+
+
+FILLED = [
+    ("torch.full((2, 3), {})", ()),
+    ("torch.full((2, 3), {}, dtype=torch.float16)", ()),
+    ("torch.Tensor.new_full(input0, (2, 3), {})", (ROW,)),
+    ("torch.full_like(input0, {})", (MATRIX,)),
+    ("torch.masked_fill(input0, input1, {})", (MATRIX, tensor((3, 4), "bool", "ones"))),
+    ("torch.Tensor.fill_(input0, {})", (MATRIX,)),
+    ("torch.setitem(input0, slice(None), {})", (MATRIX,)),
+    ("torch.nn.functional.pad(input0, (2, 2), value={})", (tensor(0),)),
+]
+
+
+@pytest.mark.parametrize("value", ["-inf", "nan"])
+@pytest.mark.parametrize("stated", [None, LOOSE])
+@pytest.mark.parametrize(("text", "given"), FILLED)
+def test_a_fill_that_is_met_is_a_pass(text: str, given: tuple[Any, ...], stated: Tolerance | None, value: str) -> None:
+    """Infinity and NaN everywhere are what the call states, and nothing was lost on the way."""
+    asked = case(text.format(value), *given, stated=stated)
+    assert verdict(asked).status is Status.PASSED
+    assert verdict(asked, zeros()).reason in (Reason.VALUE, Reason.NAN)
+
+
+def test_infinity_that_is_computed_proves_little() -> None:
+    assert (
+        verdict(case("torch.mul(input0, inf)", tensor(4, fill="uniform", low=1.0, high=2.0))).status is Status.SUSPECT
+    )
