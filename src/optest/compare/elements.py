@@ -317,15 +317,16 @@ def _right_by_class(actual: Array, reference: Array, bound: Array, dtype: DType,
     """NaN where the reference has NaN, infinity of the same sign; at the overflow also the largest finite value.
 
     Beyond the overflow by more than the bound, that value is right only of a backend that may saturate. A dtype without
-    infinity has NaN in its place.
+    infinity has two modes by definition (OCP 8-bit floating point), NaN and the largest finite value: ml_dtypes
+    has the one and torch the other.
     """
     both_nan = np.isnan(actual) & np.isnan(reference)
     top = np.copysign(dtype.max_finite, reference)
     beyond = (np.abs(reference) + bound >= overflow_threshold(dtype)) & np.isfinite(bound) & np.isfinite(reference)
     at_top = actual == top
-    if not saturate:
-        at_top &= np.abs(reference) - bound < overflow_threshold(dtype)
     if dtype.has_infinity:
+        if not saturate:
+            at_top &= np.abs(reference) - bound < overflow_threshold(dtype)
         same_infinity = np.isinf(reference) & (actual == reference)
         overflowed = beyond & ((actual == np.copysign(np.inf, reference)) | at_top)
         return np.asarray(both_nan | same_infinity | overflowed)

@@ -37,12 +37,13 @@ def oracle(actual: float, reference: float, bound: float, target: float, entry: 
     if math.isnan(reference):
         return math.isnan(actual)
     if math.isinf(reference):
-        return math.isnan(actual) if not entry.has_infinity else actual == reference
+        top = math.copysign(entry.max_finite, reference)
+        return actual == reference if entry.has_infinity else math.isnan(actual) or actual == top
     if math.isfinite(bound) and abs(Fraction(reference)) + Fraction(bound) >= threshold(entry):
         top = math.copysign(entry.max_finite, reference)
         if math.isnan(actual) if not entry.has_infinity else actual == math.copysign(math.inf, top):
             return True
-        if actual == top and abs(reference) - bound < threshold(entry):
+        if actual == top and (not entry.has_infinity or abs(reference) - bound < threshold(entry)):
             return True
     if not (math.isfinite(actual) and math.isfinite(target) and math.isfinite(bound)):
         return False

@@ -237,7 +237,7 @@ def test_alternatives_of_special_values_warn_nobody(name: str) -> None:
     assert mask.dtype == bool
 
 
-@pytest.mark.parametrize(("name", "top"), [("float16", 65504.0), ("float8_e5m2", 57344.0), ("float8_e4m3fn", 448.0)])
+@pytest.mark.parametrize(("name", "top"), [("float16", 65504.0), ("float8_e5m2", 57344.0)])
 @pytest.mark.parametrize("saturate", [False, True])
 def test_cast_beyond_the_range(name: str, top: float, saturate: bool) -> None:
     """The largest finite value is right where ``saturate`` says so, and there alone."""
