@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optest.api import bootstrap, cases, run
+    from optest.api import RunOptions, bootstrap, cases, run
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "bootstrap", "cases", "run"]
+__all__ = ["RunOptions", "__version__", "bootstrap", "cases", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("bootstrap", "cases", "run"):
+    if name in ("RunOptions", "bootstrap", "cases", "run"):
         from optest import api
 
         return getattr(api, name)

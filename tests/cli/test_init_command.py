@@ -140,8 +140,22 @@ def test_folders_are_taken_as_named_and_have_to_exist(tmp_path: Path, optest: Sh
     assert (done.status, list(tmp_path.iterdir())) == (2, [])
     assert "cases is not there" in done.err
     done = optest("init", "pytest")
-    assert "no model cases lie below this folder" in done.out
+    assert "no model cases (YAML files with the keys model and cases) lie below this folder" in done.out
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "plan.yaml").write_text("cases: [{op: relu, shapes: {input0: 2}}]\n")
+    assert "optest init pytest plans" in optest("init", "pytest").out
     assert "optest_models" not in (tmp_path / "pytest.ini").read_text()
     (tmp_path / "my cases").mkdir()
     assert optest("init", "pytest", "my cases").status == 0
     assert "optest_models = 'my cases'" in (tmp_path / "pytest.ini").read_text()
+
+
+def test_a_test_file_is_there_to_be_named(project: Path, optest: Shell) -> None:
+    """``pytest tests/test_model_ops.py --model NAME`` is an error of pytest where there is no such file."""
+    assert optest("init", "pytest").status == 0
+    named = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/test_model_ops.py", "--model", "tiny"]
+    done = subprocess.run(named, cwd=project, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (project / "tests" / "test_model_ops.py").write_text("# mine\n")
+    optest("init", "pytest")
+    assert (project / "tests" / "test_model_ops.py").read_text() == "# mine\n"

@@ -1,6 +1,7 @@
 """The public API: the one place that wires plans, backends, engine and reports together.
 
-:func:`cases` and :func:`run` take the options of the command line by name (:data:`optest.settings.OPTIONS`)::
+:func:`cases` and :func:`run` take the options of the command line by name (:data:`optest.settings.OPTIONS`), or as
+:class:`RunOptions` that were put together before, ``run(**RunOptions(plan="plan.yaml"))``::
 
     from optest.api import cases, run
     from optest.core.runner import TestRunner
@@ -16,11 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from optest.settings import RunOptions
+
 if TYPE_CHECKING:
     from optest.api.running import RunOutcome
     from optest.spec import TestCase
 
-__all__ = ["bootstrap", "cases", "check", "run"]
+__all__ = ["RunOptions", "bootstrap", "cases", "check", "run"]
 
 
 def bootstrap(plugins: Iterable[str] | None = None) -> None:
@@ -43,7 +46,7 @@ def cases(**options: Any) -> list[TestCase]:
     """
     from optest.api.asking import asked
 
-    return asked(_known(options)).cases
+    return asked(RunOptions(**options)).cases
 
 
 def run(**options: Any) -> RunOutcome:
@@ -54,7 +57,7 @@ def run(**options: Any) -> RunOutcome:
     """
     from optest.api.running import run as run_given
 
-    return run_given(_known(options))
+    return run_given(RunOptions(**options))
 
 
 def check(**options: Any) -> RunOutcome:
@@ -65,21 +68,4 @@ def check(**options: Any) -> RunOutcome:
     """
     from optest.api.checking import check as check_given
 
-    return check_given(_known(options))
-
-
-def _known(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, one value of a repeatable one put into a tuple.
-
-    Raises:
-        UnknownName: for an option that does not exist.
-    """
-    from optest.errors import UnknownName
-    from optest.settings import OPTIONS
-
-    by_name = {option.name: option for option in OPTIONS}
-    for name in options:
-        if name not in by_name:
-            raise UnknownName("option", name, by_name)
-    repeated = {name: (value,) for name, value in options.items() if by_name[name].repeat and isinstance(value, str)}
-    return {**options, **repeated}
+    return check_given(RunOptions(**options))

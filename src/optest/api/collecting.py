@@ -30,7 +30,6 @@ __all__ = [
     "left_over",
     "lines_expected",
     "listed_cases",
-    "looks_like_model_cases",
     "model_of",
     "runs_of_workers",
     "shows_nothing",
@@ -63,11 +62,6 @@ def top_keys(path: Path) -> frozenset[str]:
         return frozenset(key.decode() for key in _TOP_KEY.findall(path.read_bytes()))
     except OSError:
         return frozenset()
-
-
-def looks_like_model_cases(path: Path) -> bool:
-    """Whether a YAML file has the keys of model cases."""
-    return top_keys(path) >= {"model", "cases"}
 
 
 def collected(path: Path, options: Mapping[str, Any]) -> Asked:

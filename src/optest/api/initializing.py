@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.collecting import looks_like_model_cases
+from optest.api.collecting import top_keys
 from optest.api.ini_text import CannotChange, IniText, ini_text, lines_to_add
 from optest.errors import UsageError
 from optest.store import write_atomically
@@ -33,7 +33,7 @@ def init_pytest(folder: Path, models: Sequence[str]) -> list[str]:
     for name in models:
         if not (folder / name).exists():
             raise UsageError(f"{name} is not there\n  create it first, or name the folder where the model cases lie")
-    found = tuple(models) or tuple(_folders_of_cases(folder))
+    found = tuple(models) or tuple(_folders_with(folder, {"model", "cases"}))
     path, file = _file_of(folder)
     before = file.text
     try:
@@ -51,13 +51,37 @@ def init_pytest(folder: Path, models: Sequence[str]) -> list[str]:
     if stated is not None and models and list(models) != _as_list(stated):
         said.append(f"its optest_models stays {' '.join(_as_list(stated))}; change it there")
     if not found and stated is None:
-        said.append(
-            "no model cases lie below this folder; when there are some, say where: optest init pytest FOLDER\n"
-            "    or name their file: pytest FILE.yaml"
-        )
+        said += [
+            "no model cases (YAML files with the keys model and cases) lie below this folder",
+            "    when there are some, say where: optest init pytest FOLDER; or name their file: pytest FILE.yaml",
+        ]
+        plans = [Path(each).as_posix() for each in _folders_with(folder, {"cases"})]
+        if plans:
+            said.append(f"    plans lie there; to have them as tests: optest init pytest {' '.join(plans)}")
     else:
+        said += _with_test_file(folder, found)
         said.append("look at them: pytest --list-models")
     return said
+
+
+_TEST_FILE = '''"""The model cases of this project as tests: what a command line names, beside --model.
+
+    pytest {path} --model NAME -k "torch.add"
+
+optest.pytest_plugin collects them from the files that the ini names (optest_models); there is nothing to write here.
+"""
+'''
+
+
+def _with_test_file(folder: Path, models: Sequence[str]) -> Iterator[str]:
+    """Write ``test_model_ops.py`` beside the first folder of cases, for command lines that name a test file."""
+    first = folder / models[0]
+    path = first.parent / "test_model_ops.py" if models[0] != "." else folder / "test_model_ops.py"
+    if path.exists():
+        return
+    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+    write_atomically(path, _TEST_FILE.format(path=name).encode())
+    yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
 
 
 def _as_list(stated: object) -> list[str]:
@@ -110,13 +134,13 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error}") from None
 
 
-def _folders_of_cases(folder: Path) -> Iterable[str]:
-    """The topmost folders that hold model cases themselves, relative to ``folder``."""
+def _folders_with(folder: Path, keys: Collection[str]) -> Iterable[str]:
+    """The topmost folders that hold YAML files with these keys themselves, relative to ``folder``."""
     found: list[str] = []
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in _NO_PLACE_FOR_CASES and not name.startswith("."))
         yaml = (Path(here, name) for name in sorted(files) if name.endswith((".yaml", ".yml")))
-        if any(map(looks_like_model_cases, yaml)):
+        if any(top_keys(each).issuperset(keys) for each in yaml):
             found.append(Path(here).relative_to(folder).as_posix())
             folders.clear()
     return found

@@ -1,6 +1,6 @@
 """Options, declared once, and what they are worth in a run; it owns the environment."""
 
-from optest.settings.options import OPTIONS, Option
+from optest.settings.options import OPTIONS, Option, RunOptions
 from optest.settings.resolution import Origin, Settings, Value, resolve
 from optest.settings.variables import environment, infini_root, numerical_threads, plugin_modules, variables_set
 
@@ -8,6 +8,7 @@ __all__ = [
     "OPTIONS",
     "Option",
     "Origin",
+    "RunOptions",
     "Settings",
     "Value",
     "environment",

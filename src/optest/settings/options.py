@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["OPTIONS", "Option"]
+from optest.errors import UnknownName
+
+__all__ = ["OPTIONS", "Option", "RunOptions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -448,3 +451,37 @@ OPTIONS: tuple[Option, ...] = (
     Option(name="verbose", flags=("-v", "--verbose"), type="count", default=0, group="Reports", help="Say more."),
     Option(name="quiet", flags=("-q", "--quiet"), type="count", default=0, group="Reports", help="Say less."),
 )
+
+
+class RunOptions(Mapping[str, Any]):
+    """What a run is asked for: the options that somebody stated, by their names in :data:`OPTIONS`.
+
+    One value of an option that may be repeated is put into a tuple.
+
+    Raises:
+        UnknownName: for an option that does not exist.
+    """
+
+    __slots__ = ("_stated",)
+
+    def __init__(self, **stated: Any) -> None:
+        by_name = {option.name: option for option in OPTIONS}
+        for name in stated:
+            if name not in by_name:
+                raise UnknownName("option", name, by_name)
+        self._stated = {
+            name: (value,) if by_name[name].repeat and isinstance(value, str) else value
+            for name, value in stated.items()
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._stated[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stated)
+
+    def __len__(self) -> int:
+        return len(self._stated)
+
+    def __repr__(self) -> str:
+        return f"RunOptions({', '.join(f'{name}={value!r}' for name, value in self._stated.items())})"

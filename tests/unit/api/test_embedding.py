@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.api import bootstrap, cases, run
+from optest.api import RunOptions, bootstrap, cases, run
 from optest.core.runner import TestRunner
 from optest.core.worker_process import WorkerProcess
 from optest.errors import UnknownName, UsageError
@@ -71,3 +71,10 @@ def test_unknown_options_have_a_suggestion() -> None:
 def test_bootstrap_is_harmless_twice() -> None:
     bootstrap()
     bootstrap()
+
+
+def test_options_may_be_put_together_before() -> None:
+    options = RunOptions(plan="plan.yaml", op="relu")
+    assert dict(options) == {"plan": "plan.yaml", "op": ("relu",)}
+    with pytest.raises(UnknownName, match="did you mean 'plan'"):
+        RunOptions(plam="plan.yaml")
