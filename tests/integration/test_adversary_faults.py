@@ -10,6 +10,7 @@ import adversary_faults
 import adversary_faults_fifth  # noqa: F401  (adds to ADVERSARY)
 import adversary_faults_fourth  # noqa: F401  (too)
 import adversary_faults_second  # noqa: F401  (too)
+import adversary_faults_sixth  # noqa: F401  (too)
 import adversary_faults_third  # noqa: F401  (too)
 import pytest
 from adversary_faults import ADVERSARY
@@ -19,7 +20,13 @@ from optest.api.checking import check
 from optest.backends import backend_manager
 from optest.spec import BAD_STATUSES, Status
 
-QUICK = ("mul-stops-at-0", "cast-saturates-integers", "any-is-a-sum", "add-takes-scalars-as-float32")
+QUICK = (
+    "mul-stops-at-0",
+    "cast-saturates-integers",
+    "any-is-a-sum",
+    "add-takes-scalars-as-float32",
+    "sum-reads-behind-its-input",
+)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,15 @@ from optest.backends import BackendDriver
 from optest.core.border import Border
 from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
-from optest.numerics import ErrorStateKept, are_same_memory, bits, have_same_gaps, private_copy, reset_float_mode
+from optest.numerics import (
+    MARGIN_BYTES,
+    ErrorStateKept,
+    are_same_memory,
+    bits,
+    have_same_gaps,
+    private_copy,
+    reset_float_mode,
+)
 from optest.process import leave
 from optest.spec import Argument, Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
@@ -147,9 +155,9 @@ def _call_on_ours(
 
 
 def _placed_alike(argument: Argument, array: Array) -> Array:
-    """A private copy that begins as far behind its allocation as the case says."""
+    """A private copy that begins as far behind its allocation as the case says; what lies around it shows if read."""
     spec = argument.spec
-    return private_copy(array, spec.lowest_index if spec.offset else 0)
+    return private_copy(array, spec.lowest_index if spec.offset else 0, margin=MARGIN_BYTES)
 
 
 def _put_back(case: TestCase, attributes: Mapping[str, Any]) -> None:

@@ -3,10 +3,19 @@
 from optest.numerics.error_state import ErrorStateKept, Quiet
 from optest.numerics.float_mode import reset_float_mode
 from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, widen
-from optest.numerics.layout import are_same_memory, empty_storage, have_same_gaps, is_packed, private_copy, view
+from optest.numerics.layout import (
+    MARGIN_BYTES,
+    are_same_memory,
+    empty_storage,
+    have_same_gaps,
+    is_packed,
+    private_copy,
+    view,
+)
 from optest.numerics.rounding import round_finite, round_to, ulp
 
 __all__ = [
+    "MARGIN_BYTES",
     "Array",
     "ErrorStateKept",
     "Quiet",

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import numpy as np
 
 from optest.numerics.formats import Array, dtype_of, numpy_dtype
 from optest.spec import TensorSpec
 
-__all__ = ["are_same_memory", "empty_storage", "have_same_gaps", "is_packed", "private_copy", "storage_of", "view"]
+__all__ = [
+    "MARGIN_BYTES",
+    "are_same_memory",
+    "empty_storage",
+    "have_same_gaps",
+    "is_packed",
+    "private_copy",
+    "storage_of",
+    "view",
+]
 
 
 def empty_storage(spec: TensorSpec) -> Array:
@@ -29,8 +41,6 @@ def view(storage: Array, spec: TensorSpec) -> Array:
         raise ValueError(f"storage has strides {storage.strides}, but should be one-dimensional and contiguous")
     if storage.size < spec.storage_elements:
         raise ValueError(f"storage has {storage.size} elements, but should have {spec.storage_elements} for {spec}")
-    if spec.elements == 0:
-        return storage[:0].reshape(spec.shape)
     if spec.strides is None:
         return storage[spec.offset : spec.offset + spec.elements].reshape(spec.shape)
     size = storage.itemsize
@@ -44,25 +54,48 @@ def view(storage: Array, spec: TensorSpec) -> Array:
     return tensor
 
 
-def private_copy(array: Array, before: int = 0) -> Array:
+MARGIN_BYTES = 64
+"""A cache line, and the widest vector of today's processors: what is read that rounds a size up to its vectors."""
+
+
+def private_copy(array: Array, before: int = 0, *, margin: int = 0) -> Array:
     """A writeable copy with the same strides: elements that share memory in ``array`` share it in the copy.
 
     What lies in the gaps of a strided array is copied too. ``before`` is how many elements of the storage lie below
-    the lowest one: it decides how the copy is aligned.
+    the lowest one: it decides how the copy is aligned. ``margin`` bytes on either side hold what shows in a result:
+    NaN, and for integers the largest and the smallest number.
     """
     copy: Array
-    if not before and (is_packed(array) or array.size == 0):
+    if not before and not margin and is_packed(array):
         copy = array.copy()
         return copy
-    if array.size == 0:
-        copy = np.empty_like(array)
-        return copy
-    memory, first = _span(array)
-    lowest = before * array.itemsize
-    storage = np.empty(lowest + memory.size, np.uint8)
-    storage[lowest:] = memory
+    memory, first = _span(array) if array.size else (np.empty(0, np.uint8), 0)
+    lowest = margin + before * array.itemsize
+    end = lowest + memory.size
+    storage = np.empty(end + margin, np.uint8)
+    storage[lowest:end] = memory
+    if margin:
+        never_read = _never_read(array.dtype)
+        _tile(storage[:lowest], never_read)
+        _tile(storage[end:], never_read)
     copy = np.ndarray(array.shape, array.dtype, buffer=storage, offset=lowest + first, strides=array.strides)
     return copy
+
+
+@cache
+def _never_read(dtype: np.dtype[Any]) -> Array:
+    """Bytes of a few elements: NaN in every float type of IEEE 754, a maximum and a minimum of integers."""
+    if dtype.kind in "iu":
+        ends = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
+        return np.tile(ends, MARGIN_BYTES // ends.nbytes).view(np.uint8)
+    return np.full(MARGIN_BYTES, 1 if dtype.kind == "b" else 0xFF, np.uint8)
+
+
+def _tile(memory: Array, pattern: Array) -> None:
+    if memory.size == pattern.size:
+        memory[:] = pattern
+    else:
+        memory[:] = np.resize(pattern, memory.size)
 
 
 def have_same_gaps(one: Array, other: Array) -> bool:

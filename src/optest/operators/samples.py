@@ -7,6 +7,7 @@ layout, size and fill. A call is plain data: ``{"shapes": {"input": [2, 3]}, "at
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
 from math import prod
 from typing import Any
 
@@ -15,6 +16,7 @@ from optest.spec import Sample, Tier
 __all__ = [
     "CALM_SIZES",
     "LARGE_SIZE",
+    "MILLION",
     "SIZES",
     "Call",
     "call",
@@ -23,6 +25,7 @@ __all__ = [
     "in_layouts_at_once",
     "integer_exact",
     "layouts_of",
+    "of_a_million",
     "of_every_magnitude",
     "of_every_size",
     "of_every_value",
@@ -30,6 +33,7 @@ __all__ = [
     "refused",
     "standard",
     "variations",
+    "with_further_layouts",
     "with_special_rows",
     "with_special_values",
     "zero_mean",
@@ -43,6 +47,9 @@ _TILES = 4_099
 """Several tiles and a tail, asked of the dtypes that are not asked every size."""
 LARGE_SIZE = 65_537
 """Beyond what 16 bits index, and more than one block of threads on every device."""
+MILLION = (65_537, 17)
+"""More than 2^20 elements, where loops over a grid of threads have to go round again, and more rows than the 65,535
+blocks that CUDA and HIP launch in a grid's second dimension."""
 CALM_SIZES = (0, 1, 7, 17, 64, 129)
 """The same idea where every size costs much."""
 _FLOATS = ("float32", "float16", "bfloat16")
@@ -189,6 +196,118 @@ def _padded_where_deep(shape: list[int]) -> dict[str, Any]:
 _AT_ONCE = (_with_gaps, _with_padded_rows, _transposed, _with_offset)
 
 
+def _of_matrices(layout: Callable[[list[int]], Any]) -> Callable[[list[int]], Any]:
+    """The layout where it differs from the dense one, None elsewhere."""
+    return lambda shape: layout(shape) if sum(size > 1 for size in shape) > 1 and 0 not in shape else None
+
+
+def _repeated(shape: list[int]) -> dict[str, Any]:
+    """One row for all."""
+    first = next(axis for axis, size in enumerate(shape) if size > 1)
+    return {"shape": shape, "strides": [0 if axis == first else n for axis, n in enumerate(_dense_strides(shape))]}
+
+
+def _backwards(shape: list[int]) -> dict[str, Any]:
+    """From the last column to the first."""
+    return {"shape": shape, "strides": [*_dense_strides(shape)[:-1], -1], "offset": shape[-1] - 1}
+
+
+def _column(shape: list[int]) -> dict[str, Any] | None:
+    """A column of a wider matrix: dense by its shape alone."""
+    return _with_padded_rows(shape) if len(shape) > 1 and shape[-1] == 1 and prod(shape) > 1 else None
+
+
+def _where_size_is_1(stride: int) -> Callable[[list[int]], Any]:
+    def laid(shape: list[int]) -> dict[str, Any] | None:
+        if 1 not in shape or 0 in shape:
+            return None
+        dense = _dense_strides(shape)
+        return {"shape": shape, "strides": [stride if n == 1 else own for n, own in zip(shape, dense, strict=True)]}
+
+    return laid
+
+
+def _of_nothing(shape: list[int]) -> dict[str, Any] | None:
+    return {"shape": shape, "strides": [0] * len(shape)} if 0 in shape else None
+
+
+_AGAIN = tuple(map(_of_matrices, (*_AT_ONCE, _backwards)))
+_OF_NO_REACH = (_column, _where_size_is_1(0), _where_size_is_1(13), _of_nothing)
+
+
+def with_further_layouts(samples: Callable[[], Iterator[Sample]]) -> Callable[[], Iterator[Sample]]:
+    """The samples of an operator, and some of its small dense calls again, in layouts that no set of its own has.
+
+    Each kind of layout is asked of another shape and another dtype than :func:`standard` asks it of, so that none hangs
+    on a single case. Then what a dimension of size 1 may have for a stride: a column of a wider matrix, 0, or anything;
+    and strides of 0 where there are no elements.
+    """
+
+    @wraps(samples)
+    def further() -> Iterator[Sample]:
+        own = list(samples())
+        yield from own
+        usual = next((each.case["dtypes"] for each in own if "dtypes" in each.case), ["float32"])
+        dense: list[Call] = [{"dtypes": usual, **each.case} for each in own if _is_dense_and_small(each)]
+        dense += list(_in_another_dtype(dense))
+        drawn = [each for each in dense if _is_drawn(each)]
+        first = {"dtypes": usual, **own[0].case}
+        for layout in _AGAIN:
+            yield from _laid_again(dense, layout, [first])
+        yield from _laid_again(drawn, _of_matrices(_repeated), [first])  # written values of shared memory would differ
+        for layout in _OF_NO_REACH:
+            yield from _laid_again(dense, layout, [])
+
+    return further
+
+
+def _in_another_dtype(calls: Sequence[Call]) -> Iterator[Call]:
+    """Those of 32 bits in a narrower dtype, where other calls with these inputs have it, and drawn values."""
+    for usual, narrow in (("float32", "float16"), ("int32", "int8")):
+        legal = [each["shapes"].keys() for each in calls if each["dtypes"] == [narrow]]
+        for each in calls:
+            if each["dtypes"] == [usual] and each["shapes"].keys() in legal and _is_drawn(each):
+                yield {**each, "dtypes": [narrow]}
+
+
+def _is_drawn(stated: Call) -> bool:
+    return "values" not in str(stated.get("generator"))
+
+
+def _is_dense_and_small(sample: Sample) -> bool:
+    shapes = sample.case["shapes"].values()
+    return (
+        sample.tier is not Tier.FULL
+        and "expects_error" not in sample.case
+        and not any(isinstance(shape, Mapping) for shape in shapes)
+        and all(prod(shape) <= _SMALL for shape in shapes)
+    )
+
+
+_SMALL = 4_096
+"""Elements of a tensor that is asked again in other layouts: enough for a tile and a tail."""
+
+
+def _laid_again(dense: Sequence[Call], layout: Callable[[list[int]], Any], seen: Sequence[Call]) -> Iterator[Sample]:
+    """Calls in a layout, so that there are two with those ``seen``: of different shapes and dtypes as far as there are
+    such, of random values rather than of chosen ones, with as many inputs in the layout as can be."""
+    seen = list(seen)
+    laid = []
+    for each in dense:
+        places = {name: place for name, shape in each["shapes"].items() if (place := layout(shape)) is not None}
+        if places:
+            laid.append(("generator" in each, -len(places), each, {**each["shapes"], **places}))
+    laid.sort(key=lambda each: each[:2])
+    while laid and len(seen) < 2:
+        *_, stated, shapes = min(laid, key=lambda each: sum(_likeness(each[2], other) for other in seen))
+        seen.append(stated)
+        yield Sample(case_set="layouts", case={**stated, "shapes": shapes})
+
+
+def _likeness(one: Call, other: Call) -> int:
+    return 2 * int(one["shapes"] == other["shapes"]) + int(one["dtypes"] == other["dtypes"])
+
+
 def _rank(stated: Call) -> int:
     """Of the first input."""
     shape = next(iter(stated["shapes"].values()), ())
@@ -279,6 +398,12 @@ def of_every_value(attributes: Mapping[str, Any] | None = None) -> Iterator[Samp
 def of_one_element(*calls: Call, dtypes: Sequence[str] = ("float32", "float16")) -> Iterator[Sample]:
     """Every size is 1: kernels return early there, or take another way."""
     yield from variations("sizes", calls, dtypes=dtypes)
+
+
+def of_a_million(*calls: Call, dtype: str) -> Iterator[Sample]:
+    """More than 2^20 elements: a few calls of each family in the cheapest dtype, 10 to 60 ms each, because kernels of
+    one family share their loop."""
+    yield from variations("sizes", calls, dtypes=(dtype,))
 
 
 def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:

@@ -37,6 +37,8 @@ MIXED = tuple(
         ("float16", "bfloat16"),
         ("int32", "float32"),
         ("int64", "float16"),
+        ("int32", "float16"),
+        ("int32", "bfloat16"),
         ("bool", "float32"),
         ("int8", "uint8"),
         ("int32", "int64"),

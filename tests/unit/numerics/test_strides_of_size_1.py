@@ -1,4 +1,4 @@
-"""Strides where the size is 1 reach no element, but a library is told them: they stay what a case says."""
+"""Strides where the size is 1 or 0 reach no element, but a library is told them: they stay what a case says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from optest.api import bootstrap
 from optest.api.checking import cases_asked
-from optest.numerics import private_copy, view
+from optest.numerics import MARGIN_BYTES, private_copy, view
 from optest.spec import Argument, Fill, TensorSpec, dtype
 
 ODD = [(13, 1), (0, 1), (-3, 1)]
@@ -26,6 +26,13 @@ def test_a_private_copy_keeps_them(strides: tuple[int, ...]) -> None:
     assert copy.strides == array.strides == tuple(4 * stride for stride in strides)
     assert copy.tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
     assert not np.shares_memory(copy, array)
+
+
+@pytest.mark.parametrize(("shape", "strides"), [((0, 3), (0, 1)), ((3, 0), (0, 0)), ((0,), (0,)), ((0, 3), (7, 2))])
+def test_a_tensor_without_elements_keeps_them(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    array = view(np.empty(0, np.float32), TensorSpec(dtype=dtype("float32"), shape=shape, strides=strides))
+    copies = [private_copy(array), private_copy(array, margin=MARGIN_BYTES)]
+    assert all(each.strides == tuple(4 * stride for stride in strides) for each in (array, *copies))
 
 
 def test_they_are_part_of_what_a_case_is() -> None:

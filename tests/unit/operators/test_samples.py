@@ -29,7 +29,7 @@ from optest.operators.samples import (
 from optest.plan.expectations import read_expectations
 from optest.spec import OperatorDescriptor, TensorSpec, Tier, dtype
 
-MOST = 340
+MOST = 360
 """Cases of one operator in a default check; the whole catalogue has to fit into five minutes on two processors."""
 SHARE = 0.05
 

@@ -14,6 +14,7 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
+    with_further_layouts,
 )
 from optest.operators.variants import FLOATS
 from optest.spec import Sample, Tier
@@ -43,6 +44,7 @@ def _ask(
     return call(attributes, dtypes=dtypes, generator=generator, **shapes)
 
 
+@with_further_layouts
 def attention_samples() -> Iterator[Sample]:
     calls = [
         _ask((1, 2, 5, 8), (1, 2, 7, 8)),
@@ -143,6 +145,9 @@ def _attributes() -> Iterator[dict[str, Any]]:
     yield _ask((9, 16), (17, 16))
     yield _ask((3, 9, 16), (3, 17, 16), is_causal=True)
     yield _ask((2, 3, 2, 9, 16), (2, 3, 2, 17, 16))
+    yield _ask((3, 1, 9, 16), (1, 2, 17, 16))  # batches that repeat, each on its side
+    yield _ask((3, 2, 9, 16), (3, 1, 17, 16))
+    yield _ask((3, 1, 2, 9, 16), (1, 2, 2, 17, 16))
 
 
 def _masks() -> Iterator[Sample]:
@@ -202,6 +207,7 @@ def _groups() -> Iterator[dict[str, Any]]:
     yield _ask((2, 4, 1, 16), (2, 2, 33, 16), attn_mask=(2, 1, 1, 33), enable_gqa=True)
 
 
+@with_further_layouts
 def rope_samples() -> Iterator[Sample]:
     calls = [
         call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),

@@ -15,6 +15,7 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
+    with_further_layouts,
     with_special_rows,
     zero_mean,
 )
@@ -99,6 +100,7 @@ def beyond_16_bits(*calls: Call) -> Iterator[Sample]:
     yield from variations("sizes", calls, dtypes=("float32",))
 
 
+@with_further_layouts
 def matmul_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
     yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
@@ -128,6 +130,12 @@ def matmul_samples() -> Iterator[Sample]:
         ((2, 1, 5, 7), (3, 7, 4)),
         ((2, 1, 5, 7), (1, 3, 7, 4)),
         ((2, 3, 5, 7), (2, 3, 7, 4)),
+        ((3, 1, 2, 5, 7), (1, 4, 2, 7, 3)),
+        ((3, 2, 5, 7), (3, 1, 7, 4)),
+        ((3, 1, 5, 7), (3, 2, 7, 4)),
+        ((2, 3, 1, 5, 7), (3, 4, 7, 2)),
+        ((1, 3, 2, 5, 7), (2, 1, 1, 7, 3)),
+        ((3, 1, 2, 7), (4, 7, 2)),
         ((0, 5, 7), (7, 3)),
     ]
     yield from variations(
@@ -149,6 +157,7 @@ def matmul_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def bmm_samples() -> Iterator[Sample]:
     calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
     yield from standard(
@@ -177,6 +186,7 @@ def bmm_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def gemm_samples() -> Iterator[Sample]:
     scaled = {"alpha": 0.5, "beta": -1.5}
     calls = [
@@ -298,6 +308,7 @@ def _gemm_attributes() -> Iterator[dict[str, Any]]:
     yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
 
 
+@with_further_layouts
 def linear_samples() -> Iterator[Sample]:
     calls = [
         call(input=(5, 7), weight=(3, 7), bias=(3,)),
@@ -344,6 +355,7 @@ def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
     return {f"operands{index}": shape for index, shape in enumerate(shapes)}
 
 
+@with_further_layouts
 def einsum_samples() -> Iterator[Sample]:
     def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
         return call({"equation": equation}, **_operands(shapes), **more)

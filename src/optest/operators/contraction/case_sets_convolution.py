@@ -11,7 +11,17 @@ from optest.operators.contraction.case_sets import (
     special_operands,
     zeros_times_special,
 )
-from optest.operators.samples import Call, call, integer_exact, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.samples import (
+    Call,
+    call,
+    integer_exact,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    zero_mean,
+)
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
@@ -21,6 +31,7 @@ _DTYPES = (*FLOATS, *INTEGERS)
 _FLOATS = ("float32", "float16", "bfloat16")
 
 
+@with_further_layouts
 def conv1d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 13), weight=(4, 3, 3), bias=(4,))
     calls = [
@@ -84,6 +95,7 @@ def _special(calls: Sequence[Call]) -> Iterator[Sample]:
     yield from zeros_times_special(calls[0], "input", "weight", dtypes=("float32", "float16"))
 
 
+@with_further_layouts
 def conv2d_samples() -> Iterator[Sample]:
     plain = call(input=(2, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
     calls = [
@@ -149,6 +161,7 @@ def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
     yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
 
 
+@with_further_layouts
 def conv3d_samples() -> Iterator[Sample]:
     """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
     plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.samples import call, refused, standard, variations
+from optest.operators.samples import MILLION, call, of_a_million, refused, standard, variations
 from optest.spec import Sample
 
 __all__ = ["FLOAT_NAMES", "binary", "grid", "line", "unary"]
@@ -65,7 +65,8 @@ def unary(
     calls = [call(attributes, input=shape, generator=generator) for shape in _SHAPES]
     sized = partial(_of_size, attributes, generator)
     yield from standard(calls, variants, sized=sized, special=special)
-    yield from variations("sizes", [sized(_LONG), call(attributes, input=(0, 3), generator=generator)])
+    further = [call(attributes, input=shape, generator=generator) for shape in ((0, 3), (37, 1))]
+    yield from variations("sizes", [sized(_LONG), *further])
     for dtype, whole in _WHOLE:
         if (dtype,) in variants:
             values = {"input": {"fill": "data", "values": list(whole)}}
@@ -95,7 +96,9 @@ def binary(
 
     calls = [pair(shape, shape) for shape in _SHAPES]
     yield from standard(calls, variants, sized=lambda n: pair((n,), (n,)), special=special)
-    yield from variations("sizes", [pair((_LONG,), (_LONG,))])
+    yield from variations("sizes", [pair((_LONG,), (_LONG,)), pair((37, 1), (37, 1))])
+    if ("bool",) in variants:
+        yield from of_a_million(pair(MILLION, MILLION), dtype="bool")
     names = [name for name in ("float32", "int32") if (name,) in variants]
     yield from variations("broadcast", [pair(*shapes) for shapes in _BROADCAST], dtypes=names)
     others = [each[0] for each in variants if len(each) == 1 and each[0] not in names]

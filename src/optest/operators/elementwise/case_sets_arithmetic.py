@@ -6,7 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
-from optest.operators.samples import LARGE_SIZE, call, in_layouts_at_once, refused, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MILLION,
+    call,
+    in_layouts_at_once,
+    of_a_million,
+    refused,
+    variations,
+    with_further_layouts,
+)
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, UNSIGNED
 from optest.spec import Sample, dtype
 
@@ -72,6 +81,7 @@ def _ends_of_range() -> Iterator[Sample]:
         yield from variations("special", [{**grid(signed, signed), **_EXACT}], dtypes=[name])
 
 
+@with_further_layouts
 def add_samples() -> Iterator[Sample]:
     yield from binary((*_EVERYTHING, *UNSIGNED))
     yield from _scaled()
@@ -81,8 +91,10 @@ def add_samples() -> Iterator[Sample]:
     yield from _ends_of_range()
     yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
     yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
+    yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
 
 
+@with_further_layouts
 def sub_samples() -> Iterator[Sample]:
     yield from binary((*_NUMBERS, *UNSIGNED))
     yield from _scaled()
@@ -112,6 +124,7 @@ def _scaled() -> Iterator[Sample]:
     yield from refused([_pair({"alpha": 0.5}, dtypes=["int32"])])
 
 
+@with_further_layouts
 def mul_samples() -> Iterator[Sample]:
     yield from binary((*_EVERYTHING, *UNSIGNED))
     yield from _unsigned()
@@ -120,6 +133,7 @@ def mul_samples() -> Iterator[Sample]:
     yield from _ends_of_range()
 
 
+@with_further_layouts
 def div_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING)
     for mode in ("trunc", "floor"):
@@ -135,18 +149,21 @@ def div_samples() -> Iterator[Sample]:
     yield from variations("special", [grid(half, half)], dtypes=("float16",))
 
 
+@with_further_layouts
 def floor_divide_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
 
 
+@with_further_layouts
 def remainder_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
 
 
+@with_further_layouts
 def fmod_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
@@ -196,6 +213,7 @@ def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     yield from variations("zero divisors", [table], dtypes=(*FLOAT_NAMES, "float64"))
 
 
+@with_further_layouts
 def pow_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS, second="exponent")
     whole = [float(k) for k in range(-4, 6)]

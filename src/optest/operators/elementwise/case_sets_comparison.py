@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
-from optest.operators.samples import call, variations
+from optest.operators.samples import call, variations, with_further_layouts
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
 from optest.spec import Sample
 
@@ -33,12 +33,14 @@ _FEW = {"fill": "randint", "low": -1, "high": 2}
 """Values of which a third are equal, or 0: random floats never are, and a kernel that answers nothing would pass."""
 
 
+@with_further_layouts
 def equality_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING, generator=_FEW)
     yield from _ties()
     yield from _neighbours()
 
 
+@with_further_layouts
 def order_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING)
     yield from _ties()
@@ -97,6 +99,7 @@ def _neighbours_of_two_types() -> Iterator[Sample]:
         yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})
 
 
+@with_further_layouts
 def logic_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING, generator=_FEW)
     yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=_FLOATS)
@@ -106,6 +109,7 @@ def logic_samples() -> Iterator[Sample]:
         yield from variations("truth", [grid(wide, wide)], dtypes=(name,))
 
 
+@with_further_layouts
 def logical_not_samples() -> Iterator[Sample]:
     yield from unary((*FLOATS, *INTEGERS, *BOOL), generator=_FEW)
     table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
@@ -115,6 +119,7 @@ def logical_not_samples() -> Iterator[Sample]:
         yield from variations("truth", [table], dtypes=(name,))
 
 
+@with_further_layouts
 def bitwise_samples() -> Iterator[Sample]:
     mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
     yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
@@ -122,5 +127,6 @@ def bitwise_samples() -> Iterator[Sample]:
     yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
 
 
+@with_further_layouts
 def bitwise_not_samples() -> Iterator[Sample]:
     yield from unary((*INTEGERS, *BOOL))

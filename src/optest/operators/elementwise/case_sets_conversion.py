@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES
-from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, variations
+from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, variations, with_further_layouts
 from optest.operators.variants import REAL
 from optest.spec import DType, Sample, Tier, dtype
 
@@ -32,10 +32,11 @@ _BELOW_THE_OVERFLOW = (
 """Beyond the largest value by less than half a gap: they are rounded to it."""
 
 
+@with_further_layouts
 def cast_samples() -> Iterator[Sample]:
     plain = call({"dtype": "float16"}, input=(4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
-    for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3)):
+    for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3), (37, 1)):
         yield from (_cast("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
     for source in _EVERY:
         yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)

@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, line, unary
-from optest.operators.samples import call, of_every_value, refused, variations
+from optest.operators.samples import (
+    MILLION,
+    call,
+    of_a_million,
+    of_every_value,
+    refused,
+    variations,
+    with_further_layouts,
+)
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample, dtype
 
@@ -41,8 +49,10 @@ def _table(values: Sequence[Any], attributes: dict[str, Any] | None = None) -> d
     return call(attributes, input=(len(values),), generator={"input": {"fill": "data", "values": list(values)}})
 
 
-def _real(*lines: tuple[float, float], far: tuple[float, float] | None = None) -> Samples:
+def _real(*lines: tuple[float, float], far: tuple[float, float], beyond: tuple[float, float] | None = None) -> Samples:
     """``lines`` are ranges in which every dtype is asked 1,021 values; ``far`` is one for 32 bits and more.
+
+    ``beyond`` is where nothing but a limit is left, of both signs, and its like for 16 bits.
 
     Powers of two close to 0 on both sides show what cancels there.
     """
@@ -52,15 +62,17 @@ def _real(*lines: tuple[float, float], far: tuple[float, float] | None = None) -
         yield from unary((*_NUMBERS, *BOOL))
         calls = [line(*ends, 1021) for ends in lines]
         yield from variations("range", [*calls, _table(tiny)], dtypes=_FLOATS)
-        if far is not None:
-            yield from variations("range", [line(*far, 1021)], dtypes=("float32", "bfloat16", "float64"))
+        wide = [line(*ends, 1021) for ends in (far, beyond) if ends is not None]
+        yield from variations("range", wide, dtypes=("float32", "bfloat16", "float64"))
+        if beyond is not None:
+            yield from variations("range", [line(-6e4, 6e4, 1021), line(-60.0, 60.0, 1021)], dtypes=("float16",))
         yield from of_every_value()
 
-    return samples
+    return with_further_layouts(samples)
 
 
-exp_samples = _real((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0))
-expm1_samples = _real((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0))
+exp_samples = _real((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0), beyond=(-1e4, 1e4))
+expm1_samples = _real((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0), beyond=(-1e4, 1e4))
 log_samples = _real((2.0**-10, 4.0), (0.96, 1.04), (4.0, 6e4), far=(1e5, 3e38))
 log1p_samples = _real((-0.99, 3.0), (-0.01, 0.01), (4.0, 6e4), far=(1e5, 3e38))
 sqrt_samples = _real((2.0**-10, 4.0), (4.0, 6e4), far=(1e5, 3e38))
@@ -68,8 +80,8 @@ rsqrt_samples = _real((2.0**-10, 4.0), (4.0, 6e4), far=(1e5, 3e38))
 reciprocal_samples = _real((2.0**-10, 4.0), (-6e4, -4.0), far=(1e5, 8e37))
 sin_samples = _real((-7.0, 7.0), (-0.01, 0.01), (80.0, 2000.0), far=(1e4, 1e6))
 cos_samples = _real((-7.0, 7.0), (1.55, 1.59), (80.0, 2000.0), far=(1e4, 1e6))
-tanh_samples = _real((-12.0, 12.0), (-0.01, 0.01), (-0.7, 0.7), far=(-100.0, 100.0))
-erf_samples = _real((-8.0, 8.0), (-0.01, 0.01), (-1.0, 1.0), far=(-100.0, 100.0))
+tanh_samples = _real((-12.0, 12.0), (-0.01, 0.01), (-0.7, 0.7), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
+erf_samples = _real((-8.0, 8.0), (-0.01, 0.01), (-1.0, 1.0), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
 
 _HALVES = [sign * (whole + part) for whole in range(6) for part in (0.0, 0.25, 0.5, 0.75) for sign in (1.0, -1.0)]
 _LARGE = [
@@ -93,7 +105,7 @@ def _stepping() -> Samples:
         yield from _steps()
         yield from of_every_value()
 
-    return samples
+    return with_further_layouts(samples)
 
 
 floor_samples = _stepping()
@@ -101,6 +113,7 @@ ceil_samples = _stepping()
 trunc_samples = _stepping()
 
 
+@with_further_layouts
 def round_samples() -> Iterator[Sample]:
     yield from unary(_NUMBERS)
     yield from _steps()
@@ -116,17 +129,20 @@ def round_samples() -> Iterator[Sample]:
     yield from variations("attributes", [_table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 
 
+@with_further_layouts
 def neg_samples() -> Iterator[Sample]:
     yield from _sign_bit()
     yield from refused([call(input=(4, 37), dtypes=["bool"])])
 
 
+@with_further_layouts
 def abs_samples() -> Iterator[Sample]:
     yield from _sign_bit()
 
 
 def _sign_bit() -> Iterator[Sample]:
     yield from unary(_NUMBERS)
+    yield from of_a_million(call(input=MILLION), dtype="float32")
     for (name,) in INTEGERS:
         ends = [dtype(name).min_int, dtype(name).min_int + 1, 0, 1, dtype(name).max_int]
         yield from variations("wraps", [_table(ends)], dtypes=[name])
@@ -134,6 +150,7 @@ def _sign_bit() -> Iterator[Sample]:
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
 
 
+@with_further_layouts
 def sign_samples() -> Iterator[Sample]:
     yield from unary((*_NUMBERS, *BOOL))
     yield from of_every_value()

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
-from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, refused, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MILLION,
+    SIZES,
+    call,
+    in_every_layout,
+    refused,
+    variations,
+    with_further_layouts,
+)
 from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
 from optest.spec import Sample, Tier, dtype
 
@@ -18,6 +27,7 @@ _EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 
 
+@with_further_layouts
 def extremum_samples() -> Iterator[Sample]:
     yield from binary(_EVERYTHING)
     table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
@@ -26,6 +36,7 @@ def extremum_samples() -> Iterator[Sample]:
     yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
 
 
+@with_further_layouts
 def where_samples() -> Iterator[Sample]:
     plain = _where((4, 37), (4, 37), (4, 37))
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
@@ -60,6 +71,8 @@ def where_samples() -> Iterator[Sample]:
     for name, value in (("float64", 0.1), ("int64", 2**40 + 1)):
         scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
         yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)
+    yield from (_typed("sizes", _where(*[shape] * 3), "float32") for shape in (MILLION, (37, 1)))
+    yield _typed("sizes", _where(*[(5, 1)] * 3), "float16")
     yield from refused([_where((3,), (3, 4), (3, 4)), _where((3, 4), (4, 3), (3, 4))])
     yield _typed("broadcast", _where((1, 37), (4, 37), (4, 37)), "float32")
     swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
@@ -76,6 +89,7 @@ def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
     return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
 
 
+@with_further_layouts
 def clip_samples() -> Iterator[Sample]:
     yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
     large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")

@@ -19,6 +19,7 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
+    with_further_layouts,
 )
 from optest.spec import Sample, Tier, dtype
 
@@ -77,6 +78,7 @@ def _indexed(
         yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
 
 
+@with_further_layouts
 def gather_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 37), index=(5, 9)),
@@ -111,6 +113,7 @@ _IN_PLACE_OF_DIM = [
 """In full checks alone: torch's operator does not take them."""
 
 
+@with_further_layouts
 def index_select_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 37), index=(9,)),
@@ -197,6 +200,7 @@ def _outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int) -
         yield Sample(case_set="outside", case=case)
 
 
+@with_further_layouts
 def scatter_add_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(5, 16), index=(5, 37), src=(5, 37)),
@@ -256,6 +260,7 @@ def _scatter_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3))
 
 
+@with_further_layouts
 def embedding_samples() -> Iterator[Sample]:
     calls = [
         call(weight=(11, 17), indices=(3, 5)),
@@ -288,6 +293,7 @@ def embedding_samples() -> Iterator[Sample]:
     yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())
 
 
+@with_further_layouts
 def topk_samples() -> Iterator[Sample]:
     calls = [
         call({"k": 5}, input=(4, 37)),
@@ -371,6 +377,7 @@ def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
         yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
 
 
+@with_further_layouts
 def sort_samples() -> Iterator[Sample]:
     calls = [
         call(input=(4, 37)),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.samples import LARGE_SIZE, SIZES, call, of_every_size, refused, standard, variations
+from optest.operators.samples import (
+    LARGE_SIZE,
+    SIZES,
+    call,
+    of_every_size,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+)
 from optest.operators.variants import FLOATS
 from optest.spec import Sample
 
@@ -31,6 +40,7 @@ def _drawn(size: int, value: float = 0.75, **attributes: Any) -> dict[str, Any]:
     return call({"random_value": value, **attributes}, logits=(size,))
 
 
+@with_further_layouts
 def random_sample_samples() -> Iterator[Sample]:
     calls = [
         _drawn(37, top_p=0.875, top_k=20),

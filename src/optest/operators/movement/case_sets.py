@@ -7,16 +7,19 @@ from typing import Any
 
 from optest.operators.samples import (
     LARGE_SIZE,
+    MILLION,
     SIZES,
     Call,
     call,
     in_every_layout,
     in_layouts_at_once,
+    of_a_million,
     of_every_size,
     of_one_element,
     refused,
     standard,
     variations,
+    with_further_layouts,
 )
 from optest.operators.variants import EVERY
 from optest.spec import Sample, Tier
@@ -42,7 +45,12 @@ _SPECIAL = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float
 
 
 def moved(
-    calls: Sequence[Call], sized: Callable[[int], Call], attributes: Iterable[Call], wrong: Iterable[Call]
+    calls: Sequence[Call],
+    sized: Callable[[int], Call],
+    attributes: Iterable[Call],
+    wrong: Iterable[Call],
+    *,
+    large: Iterable[Call] = (),
 ) -> Iterator[Sample]:
     """The case sets of one movement operator. The first call is laid out in every way, and asked in every dtype."""
     yield from standard(calls, EVERY)
@@ -52,9 +60,11 @@ def moved(
     yield from variations("attributes", attributes, dtypes=("float32",))
     yield from refused(wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float16", "int64"))
+    yield from of_a_million(*large, dtype="float32")
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "int8"), tier=Tier.FULL)
 
 
+@with_further_layouts
 def clone_samples() -> Iterator[Sample]:
     yield from like_samples()
     ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
@@ -67,14 +77,16 @@ def clone_samples() -> Iterator[Sample]:
     yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=_SOME)
 
 
+@with_further_layouts
 def like_samples() -> Iterator[Sample]:
     """Of operators that give a tensor like their input, and have no attributes."""
     calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
-    yield from moved(calls, lambda n: call(input=(3, n)), (), ())
+    yield from moved(calls, lambda n: call(input=(3, n)), (), (), large=[call(input=MILLION)])
     ranks = [call(input=()), call(input=(0,)), call(input=(2, 0, 3)), call(input=(2, 3, 2, 1, 4, 3))]
     yield from variations("sizes", ranks, dtypes=_SOME)
 
 
+@with_further_layouts
 def transpose_samples() -> Iterator[Sample]:
     yield from moved(
         [call({"dim0": 0, "dim1": 1}, input=(5, 37)), call({"dim0": 1, "dim1": 2}, input=(2, 17, 33))],
@@ -90,9 +102,11 @@ def transpose_samples() -> Iterator[Sample]:
             call({"dim0": 1, "dim1": -2}, input=(2, 3, 2, 4, 3)),
         ],
         [call({"dim0": 0, "dim1": 2}, input=(3, 4)), call({"dim0": -3, "dim1": 0}, input=(3, 4))],
+        large=[call({"dim0": 0, "dim1": 1}, input=MILLION)],
     )
 
 
+@with_further_layouts
 def permute_samples() -> Iterator[Sample]:
     orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (-1, 0, 1), (1, -1, -3))
     yield from moved(
@@ -120,6 +134,7 @@ def permute_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def reshape_samples() -> Iterator[Sample]:
     shapes = ([24], [2, 12], [-1, 4], [4, -1], [2, -1, 3], [2, 1, 12, 1], [1, 24], [2, 3, 4])
     yield from moved(
@@ -146,6 +161,7 @@ def reshape_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def broadcast_to_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((1, 5), [3, 5]),
@@ -178,9 +194,11 @@ def broadcast_to_samples() -> Iterator[Sample]:
             call({"size": [4]}, input=(3, 4)),
             call({"size": [-1, 3, 4]}, input=(3, 4)),
         ],
+        large=[call({"size": list(MILLION)}, input=(17,))],
     )
 
 
+@with_further_layouts
 def tile_samples() -> Iterator[Sample]:
     pairs: list[tuple[tuple[int, ...], list[int]]] = [
         ((3, 5), [1, 2]),
@@ -202,9 +220,11 @@ def tile_samples() -> Iterator[Sample]:
         lambda n: call({"dims": [2, 2]}, input=(2, n)),
         [call({"dims": dims}, input=shape) for shape, dims in pairs],
         [call({"dims": [-1]}, input=(3,)), call({"dims": [2, -2]}, input=(3, 4))],
+        large=[call({"dims": [2, 1]}, input=(40_000, 17))],
     )
 
 
+@with_further_layouts
 def flip_samples() -> Iterator[Sample]:
     yield from moved(
         [call({"dims": [1]}, input=(5, 37)), call({"dims": [0, 2]}, input=(3, 4, 17))],
@@ -220,9 +240,11 @@ def flip_samples() -> Iterator[Sample]:
             call({"dims": [0, 0]}, input=(3, 4)),
             call({"dims": [0, -2]}, input=(3, 4)),
         ],
+        large=[call({"dims": [0]}, input=MILLION)],
     )
 
 
+@with_further_layouts
 def roll_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"shifts": 1},
@@ -231,6 +253,8 @@ def roll_samples() -> Iterator[Sample]:
         {"shifts": -7, "dims": 2},
         {"shifts": 0, "dims": 1},
         {"shifts": 3, "dims": 1},
+        {"shifts": -17, "dims": 1},
+        {"shifts": 65},
         {"shifts": 1, "dims": -3},
         {"shifts": [1, -2], "dims": [0, 2]},
         {"shifts": [1, 2], "dims": [2, 1]},
@@ -263,10 +287,12 @@ def _flat_in_other_layouts() -> Iterator[Sample]:
     yield from in_layouts_at_once([call({"shifts": 4}, input=(3, 5, 7))])
 
 
+@with_further_layouts
 def tril_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
 
 
+@with_further_layouts
 def triu_samples() -> Iterator[Sample]:
     yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
 
@@ -290,6 +316,7 @@ def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
             call(input=(2, 1, 2, 4, 5)),
         ],
         [call(input=(5,)), call(input=())],
+        large=[call(input=(LARGE_SIZE, 3))],
     )
     yield from of_one_element(
         call(input=(1, 1)), call({"diagonal": 1}, input=(1, 1)), call({"diagonal": -1}, input=(1, 1))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.movement.case_sets import moved
-from optest.operators.samples import call, of_one_element, refused, variations
+from optest.operators.samples import MILLION, call, of_one_element, refused, variations, with_further_layouts
 from optest.operators.variants import MIXED
 from optest.spec import Sample, Tier
 
@@ -17,6 +17,7 @@ _SMALL = {"fill": "randint", "low": 0, "high": 2}
 _FARTHEST = 2**63 - 1
 
 
+@with_further_layouts
 def concat_samples() -> Iterator[Sample]:
     yield from moved(
         [
@@ -31,6 +32,7 @@ def concat_samples() -> Iterator[Sample]:
             call({"dim": 2}, tensors0=(2, 3), tensors1=(2, 3)),
             call({"dim": 0}, tensors0=(), tensors1=()),
         ],
+        large=[call({"dim": 0}, tensors0=MILLION, tensors1=(3, 17))],
     )
     for pair in MIXED:
         case = call({"dim": 0}, dtypes=pair, generator=_SMALL, tensors0=(2, 5), tensors1=(3, 5))
@@ -61,6 +63,7 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, tensors0=(1025, 3), tensors1=(7, 3))
     yield call({"dim": 1}, tensors0=(2, 301, 3), tensors1=(2, 5, 3))
     yield call({"dim": 1}, tensors0=(4, 5))
+    yield call({"dim": 0}, tensors0=(4, 1), tensors1=(3, 1))
     yield call({"dim": 2}, tensors0=(2, 3, 4, 2, 2), tensors1=(2, 3, 1, 2, 2))
     tall: dict[str, Any] = {f"tensors{index}": (index % 3 + 1, 5) for index in range(17)}
     wide: dict[str, Any] = {f"tensors{index}": (3, index % 4) for index in range(33)}
@@ -70,6 +73,7 @@ def _concat_attributes() -> Iterator[dict[str, Any]]:
     yield call({"dim": 0}, **many)
 
 
+@with_further_layouts
 def split_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"split_size": 2, "dim": 1},
@@ -91,6 +95,7 @@ def split_samples() -> Iterator[Sample]:
             *(call(attributes, input=(2, 7, 5)) for attributes in stated),
             call({"split_size": 2, "dim": 2}, input=(2, 3, 5, 2, 2)),
             call({"split_size": 0}, input=(0, 3)),
+            call({"split_size": 2}, input=(5, 1)),
             call({"split_size": 2}, input=(0, 3)),
             call({"sections": [1, 3], "dim": 1}, input=(2, 4, 3, 2)),
             call({"split_size": 1, "dim": 0}, input=(2, 4, 3, 2)),
@@ -104,12 +109,14 @@ def split_samples() -> Iterator[Sample]:
             call({"split_size": 2, "dim": 2}, input=(4, 3)),
             call({"split_size": 1}, input=()),
         ],
+        large=[call({"split_size": 8, "dim": 1}, input=MILLION)],
     )
     whole = [call({"split_size": 3, "dim": 1}, input=(3, n)) for n in (16, 32, 257, 1023)]
     yield from variations("sizes", whole, dtypes=("float32", "int8"))
     yield from of_one_element(call({"split_size": 1}, input=(1,)), call({"split_size": 3, "dim": 1}, input=(1, 1)))
 
 
+@with_further_layouts
 def slice_samples() -> Iterator[Sample]:
     stated: list[dict[str, Any]] = [
         {"dim": 1, "start": 0, "end": 9},
@@ -127,11 +134,14 @@ def slice_samples() -> Iterator[Sample]:
         {"dim": [0, 1, 2], "start": [1, 2, 0], "end": [3, 9, 5], "step": [1, 2, 3]},
         {"dim": [2, 0], "start": [1, 0], "end": [-1, 2]},
         {"start": [1, 2], "end": [3, 5]},
+        *({"dim": 1, "start": start, "end": end} for start, end in ((3, 10), (-4, 12), (0, 19), (-12, 4), (-30, -2))),
+        {"dim": [0, 2], "start": [1, -2], "end": [5, 9], "step": [1, 2]},
     ]
     backwards: list[dict[str, Any]] = [
         {"dim": 1, "step": -1},
         {"dim": 1, "start": -1, "end": 0, "step": -1},
         {"dim": 1, "start": 7, "end": 1, "step": -2},
+        {"dim": 1, "start": 12, "end": 1, "step": -2},
         {"dim": 1, "start": _FARTHEST, "end": -_FARTHEST, "step": -3},
         {"dim": [0, 2], "start": [2, 3], "end": [-100, 0], "step": [-2, -1]},
     ]
@@ -152,6 +162,7 @@ def slice_samples() -> Iterator[Sample]:
             call({"dim": 0, "start": 0, "end": 2, "step": 0}, input=(3, 4)),
             call({"dim": 0, "start": 0, "end": 1}, input=()),
         ],
+        large=[call({"dim": 1, "start": 1, "end": 16}, input=(70_001, 17))],
     )
     ends: list[dict[str, Any]] = [
         {"dim": 0, "start": 0, "end": 1},
@@ -160,6 +171,7 @@ def slice_samples() -> Iterator[Sample]:
     yield from of_one_element(*(call(attributes, input=(1,)) for attributes in ends))
 
 
+@with_further_layouts
 def pad_samples() -> Iterator[Sample]:
     yield from moved(
         [
@@ -177,6 +189,7 @@ def pad_samples() -> Iterator[Sample]:
             call({"pad": [5, 0], "mode": "circular"}, input=(2, 4)),
             call({"pad": [1, 1], "mode": "replicate"}, input=(2, 0)),
         ],
+        large=[call({"pad": [1, 2], "value": 2.0}, input=(65_537, 14))],
     )
     yield from refused([call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,))])
     alone = [call({"pad": [1, 2], "value": 1.5}, input=(1,)), call({"pad": [2, 1], "mode": "replicate"}, input=(1, 1))]

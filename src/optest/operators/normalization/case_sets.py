@@ -14,6 +14,7 @@ from optest.operators.samples import (
     refused,
     standard,
     variations,
+    with_further_layouts,
     with_special_values,
     zero_mean,
 )
@@ -62,10 +63,12 @@ _MASKED: tuple[tuple[Any, ...], ...] = (
 )
 
 
+@with_further_layouts
 def softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
 
 
+@with_further_layouts
 def log_softmax_samples() -> Iterator[Sample]:
     yield from _softmaxes()
     # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
@@ -109,6 +112,7 @@ def _softmaxes() -> Iterator[Sample]:
     yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
 
 
+@with_further_layouts
 def causal_softmax_samples() -> Iterator[Sample]:
     calls = [call(input=(5, 37)), call(input=(2, 3, 7, 7)), call(input=(3, 1, 9))]
     yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)
@@ -141,6 +145,7 @@ def _unseen() -> _Call:
     return _written(rows, {})
 
 
+@with_further_layouts
 def layer_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> _Call:
         stated = {"normalized_shape": list(shape), **attributes}
@@ -186,6 +191,7 @@ def _with_statistics(whole: Callable[..., _Call]) -> Iterator[Sample]:
     yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
 
 
+@with_further_layouts
 def rms_norm_samples() -> Iterator[Sample]:
     def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> _Call:
         return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)
@@ -268,6 +274,7 @@ def _with_odd_rows(call_of: Callable[..., _Call]) -> _Call:
     return _filled(case, {"fill": "data", "values": values})
 
 
+@with_further_layouts
 def group_norm_samples() -> Iterator[Sample]:
     def whole(groups: int, *shape: int, **attributes: Any) -> _Call:
         channels = shape[1]
@@ -305,6 +312,7 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("attributes", wide, dtypes=("float32", "float16"))
 
 
+@with_further_layouts
 def batch_norm_samples() -> Iterator[Sample]:
     calls = [_channelwise(3, 5, 7), _channelwise(2, 3, 4, 5), _channelwise(6, 5), _channelwise(2, 17, 3, 2, 2)]
     # torch refuses weights of no channel, and a size of 0 is asked of the other dimensions below.
@@ -336,6 +344,7 @@ def batch_norm_samples() -> Iterator[Sample]:
     yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=_HALVES)
     yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
     yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
+    yield from variations("sizes", [_channelwise(4, 3, 1), _channelwise(2, 3, 5, 1)], dtypes=("float32",))
     yield from of_one_element(_channelwise(1, 1), _channelwise(1, 1, 1))
     yield from _refused_channels()
     last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.samples import call, of_one_element, refused, standard, variations, zero_mean
+from optest.operators.samples import (
+    call,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    zero_mean,
+)
 from optest.operators.variants import FLOATS, INTEGERS
 from optest.spec import Sample, Tier
 
@@ -15,6 +23,7 @@ _SIZES = (2, 3, 7, 15, 16, 17, 31, 33, 65, 129)
 _NEGATIVE = {"fill": "uniform", "low": -9.0, "high": -1.0}
 
 
+@with_further_layouts
 def max_pool2d_samples() -> Iterator[Sample]:
     calls = [
         call({"kernel_size": 2}, input=(2, 3, 6, 8)),
@@ -30,6 +39,9 @@ def max_pool2d_samples() -> Iterator[Sample]:
     yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
     yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
     yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
+    yield from variations(
+        "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
+    )
     yield from variations("attributes", _walks(dilations=[(1, 1), (2, 1), (1, 3)]), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
@@ -60,6 +72,7 @@ def max_pool2d_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def avg_pool2d_samples() -> Iterator[Sample]:
     calls = [
         call({"kernel_size": 2}, input=(2, 3, 6, 8)),
@@ -75,6 +88,9 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
     yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
     yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
+    yield from variations(
+        "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
+    )
     yield from variations("attributes", _walks(dilations=None), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
@@ -142,6 +158,7 @@ def _divisors() -> Iterator[dict[str, Any]]:
     yield call({"kernel_size": 3, "padding": 1, "divisor_override": -2, "count_include_pad": False}, input=(1, 2, 7, 7))
 
 
+@with_further_layouts
 def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     calls = [
         call({"output_size": (3, 2)}, input=(2, 3, 7, 9)),

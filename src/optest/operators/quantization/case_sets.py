@@ -7,7 +7,15 @@ from typing import Any
 
 from optest.operators.quantization.descriptors import DEQUANTIZED, QUANTIZED
 from optest.operators.quantization.inference import INTEGERS
-from optest.operators.samples import SIZES, call, in_every_layout, in_layouts_at_once, refused, variations
+from optest.operators.samples import (
+    SIZES,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    refused,
+    variations,
+    with_further_layouts,
+)
 from optest.spec import Sample, Tier
 
 __all__ = ["dequantize_samples", "quantize_samples"]
@@ -23,6 +31,7 @@ def _uniform(reach: float) -> Mapping[str, Any]:
     return {"fill": "uniform", "low": -reach, "high": reach}
 
 
+@with_further_layouts
 def quantize_samples() -> Iterator[Sample]:
     whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
     yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
@@ -91,6 +100,7 @@ def _quantize_attributes() -> Iterator[dict[str, Any]]:
         yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
     yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
     yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
     yield call({"axis": 5}, dtypes=names, input=(7,), scale=(), zero_point=())
     yield call(dtypes=names, input=(), scale=(), zero_point=())
     yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
@@ -139,6 +149,7 @@ def _small_results() -> Iterator[dict[str, Any]]:
         yield call(dtypes=("int8", name, "int8"), generator=fills, input=(5, 37), scale=(), zero_point=())
 
 
+@with_further_layouts
 def dequantize_samples() -> Iterator[Sample]:
     yield from variations("attributes", _small_results())
     whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
@@ -198,6 +209,7 @@ def _dequantize_attributes() -> Iterator[dict[str, Any]]:
         yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
     yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
     yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
     yield call(dtypes=names, input=(), scale=(), zero_point=())
     yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
 

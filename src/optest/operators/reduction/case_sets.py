@@ -7,12 +7,15 @@ from typing import Any
 
 from optest.operators.samples import (
     LARGE_SIZE,
+    MILLION,
     call,
     in_every_dtype,
     integer_exact,
+    of_a_million,
     refused,
     standard,
     variations,
+    with_further_layouts,
     with_special_values,
     zero_mean,
 )
@@ -168,6 +171,7 @@ def _into_other_dtypes() -> Iterator[Sample]:
     yield from variations("attributes", [whole], tier=Tier.FULL)  # many a backend takes no integer here
 
 
+@with_further_layouts
 def sum_samples() -> Iterator[Sample]:
     variants = (*FLOATS, *INTEGERS, *BOOL)
     yield from standard(_ORDINARY, variants, sized=_sized({"dim": 1}), special=False)
@@ -188,8 +192,10 @@ def sum_samples() -> Iterator[Sample]:
     yield from _of_nothing()
     yield from refused(_REFUSED)
     yield from integer_exact([_TWO_BY_ROWS])
+    yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION[::-1]), dtype="float32")
 
 
+@with_further_layouts
 def mean_samples() -> Iterator[Sample]:
     yield from standard(_ORDINARY, FLOATS, sized=_sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -206,6 +212,7 @@ def mean_samples() -> Iterator[Sample]:
     yield from integer_exact([_TWO_BY_ROWS])
 
 
+@with_further_layouts
 def prod_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -257,6 +264,7 @@ def _of_nothing_by_one_dim() -> Iterator[Sample]:
     yield from variations("empty", [written(attributes, *shape) for attributes, shape in calls])
 
 
+@with_further_layouts
 def cumsum_samples() -> Iterator[Sample]:
     calls = [
         call({"dim": 1}, input=(4, 37)),
@@ -294,6 +302,7 @@ def _ways_of_onnx() -> Iterator[Sample]:
         yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
 
+@with_further_layouts
 def dot_samples() -> Iterator[Sample]:
     def pair(n: int, *, generator: Any = None) -> dict[str, Any]:
         return call(generator=generator, input=(n,), tensor=(n,))
@@ -322,6 +331,7 @@ def dot_samples() -> Iterator[Sample]:
     )
 
 
+@with_further_layouts
 def var_samples() -> Iterator[Sample]:
     yield from standard(_ORDINARY, FLOATS, sized=_sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -356,6 +366,7 @@ def var_samples() -> Iterator[Sample]:
     yield from variations("long", [wide], dtypes=("float16",))
 
 
+@with_further_layouts
 def norm_samples() -> Iterator[Sample]:
     yield from standard(_ORDINARY, FLOATS, sized=_sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))
@@ -395,6 +406,7 @@ def norm_samples() -> Iterator[Sample]:
     yield from variations("special", [small], dtypes=("float16",))
 
 
+@with_further_layouts
 def logsumexp_samples() -> Iterator[Sample]:
     yield from standard(_ORDINARY, FLOATS, sized=_sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32",))

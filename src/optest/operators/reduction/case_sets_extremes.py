@@ -8,14 +8,17 @@ from typing import Any
 from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim, many_rows
 from optest.operators.samples import (
     LARGE_SIZE,
+    MILLION,
     SIZES,
     call,
     in_every_layout,
     in_layouts_at_once,
+    of_a_million,
     of_one_element,
     refused,
     standard,
     variations,
+    with_further_layouts,
 )
 from optest.operators.variants import BOOL, FLOATS, INTEGERS
 from optest.spec import Sample, Tier
@@ -35,26 +38,33 @@ _HALVES = ("float32", "float16", "bfloat16")
 _ONE_DIM = (0, 1, -1, -2, -3)
 
 
+@with_further_layouts
 def max_samples() -> Iterator[Sample]:
     yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
 
 
+@with_further_layouts
 def min_samples() -> Iterator[Sample]:
     yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
 
 
+@with_further_layouts
 def argmax_samples() -> Iterator[Sample]:
     yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
 
 
+@with_further_layouts
 def argmin_samples() -> Iterator[Sample]:
     yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
 
 
+@with_further_layouts
 def amax_samples() -> Iterator[Sample]:
     yield from _several_dims()
+    yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
 
 
+@with_further_layouts
 def amin_samples() -> Iterator[Sample]:
     yield from _several_dims()
 
@@ -209,10 +219,12 @@ def _largest() -> dict[str, Any]:
     return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
 
 
+@with_further_layouts
 def all_samples() -> Iterator[Sample]:
     yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
 
 
+@with_further_layouts
 def any_samples() -> Iterator[Sample]:
     yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
 

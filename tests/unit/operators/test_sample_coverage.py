@@ -1,0 +1,135 @@
+"""How thickly case sets cover layouts, sizes and attributes: no property of an operator hangs on a single case."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+import pytest
+
+from optest.api import bootstrap
+from optest.api.checking import cases_asked
+from optest.operators import operators
+from optest.operators.catalogue import DESCRIPTORS
+from optest.spec import REQUIRED, TensorSpec, TestCase, contiguous_strides
+
+NAMES = sorted(each.name for each in DESCRIPTORS if each.samples is not None)
+OF_VECTORS = {"dot", "random_sample"}
+"""What they take has one dimension."""
+MATRICES = ("gaps", "padded rows", "transposed", "stride 0", "backwards", "offset")
+NO_REACH = ("column", "stride 0 where the size is 1", "odd stride where the size is 1", "nothing, strides of 0")
+WITHOUT = {("causal_softmax", "column"), ("random_sample", "nothing, strides of 0")}
+"""A column is refused, and so is drawing from nothing."""
+FAMILIES = {
+    "binary": ("add", "mul", "eq", "lt", "logical_and", "bitwise_and"),
+    "unary": ("neg", "abs", "relu"),
+    "selection": ("where", "maximum"),
+    "movement": ("clone", "transpose", "broadcast_to", "tile", "flip", "concat", "split", "slice"),
+    "reduction": ("sum", "amax"),
+}
+ROWS = 65_535
+"""Blocks in the second and third dimension of a grid."""
+
+
+@cache
+def cases_of(name: str) -> tuple[TestCase, ...]:
+    bootstrap()
+    return tuple(case for case in cases_asked(name) if case.expects_error is None)
+
+
+def layouts(spec: TensorSpec) -> Iterator[str]:
+    """The kinds of layout that a tensor has, none if it is dense down to the strides that reach nothing."""
+    strides = spec.strides
+    if strides is None:
+        return
+    if spec.elements == 0:
+        if set(strides) == {0}:
+            yield "nothing, strides of 0"
+        return
+    reaching = [stride for size, stride in zip(spec.shape, strides, strict=True) if size > 1]
+    for size, stride, own in zip(spec.shape, strides, contiguous_strides(spec.shape), strict=True):
+        if size == 1 and stride != own:
+            yield "stride 0 where the size is 1" if stride == 0 else "odd stride where the size is 1"
+    if spec.rank > 1 and spec.shape[-1] == 1 and reaching and reaching[-1] > 1:
+        yield "column"
+    elif reaching and min(reaching) > 1:
+        yield "gaps"
+    yield from of_matrices(reaching, spec)
+
+
+def of_matrices(reaching: list[int], spec: TensorSpec) -> Iterator[str]:
+    if spec.offset and min(reaching, default=0) >= 0:
+        yield "offset"
+    if min(reaching, default=1) < 0:
+        yield "backwards"
+    elif 0 in reaching:
+        yield "stride 0"
+    elif reaching != sorted(reaching, reverse=True):
+        yield "transposed"
+    elif not spec.is_dense and reaching[-1] == 1 and not spec.offset:
+        yield "padded rows"
+
+
+@cache
+def table(name: str) -> Mapping[str, list[tuple[tuple[int, ...], str]]]:
+    """Shapes and dtypes of the inputs that have a kind of layout."""
+    found = defaultdict(list)
+    for case in cases_of(name):
+        for argument in case.inputs:
+            for kind in set(layouts(argument.spec)):
+                found[kind].append((argument.spec.shape, argument.spec.dtype.name))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layouts_come_in_several_shapes_and_dtypes(name: str) -> None:
+    thin = {}
+    for kind in MATRICES:
+        shapes, dtypes = ({each[place] for each in table(name)[kind]} for place in (0, 1))
+        if len(shapes) < 2 or len(dtypes) < 2:
+            thin[kind] = (shapes, dtypes)
+    assert not thin or name in OF_VECTORS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_strides_that_reach_nothing_come_twice(name: str) -> None:
+    thin = [kind for kind in NO_REACH if len(set(table(name)[kind])) < 2]
+    assert not [kind for kind in thin if (name, kind) not in WITHOUT and name not in OF_VECTORS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_fit_no_vector_and_every_block(name: str) -> None:
+    sizes = {size for case in cases_of(name) for each in case.inputs for size in each.spec.shape}
+    assert sizes >= {1}
+    assert any(16 < size < 128 and size % 8 for size in sizes)
+    assert max(each.spec.elements for case in cases_of(name) for each in case.inputs) > 1 << 16
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_go_beyond_a_million(family: str) -> None:
+    """Of elements of an input or a result, and 65,535 rows."""
+    for name in FAMILIES[family]:
+        large = [
+            spec
+            for case in cases_of(name)
+            for spec in (*(each.spec for each in case.inputs), *case.outputs)
+            if spec.elements > 1 << 20
+        ]
+        assert large, name
+        assert any(spec.shape[0] > ROWS or spec.rank == 1 for spec in large), name
+
+
+OF_FULL_CHECKS = {("cumsum", "exclusive"), ("cumsum", "reverse")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_attributes_have_another_value_than_the_default_in_several_cases(name: str) -> None:
+    thin = [
+        attribute.name
+        for attribute in operators.get(name).attributes
+        if attribute.default is not REQUIRED
+        and (name, attribute.name) not in OF_FULL_CHECKS
+        and sum(case.attributes.get(attribute.name) != attribute.default for case in cases_of(name)) < 2
+    ]
+    assert not thin
