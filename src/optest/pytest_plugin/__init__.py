@@ -103,7 +103,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     Raises:
         pytest.UsageError: for a model that no file has, and for options with which no file could be collected.
     """
-    if wrong := config.stash.get(WRONG_REQUEST, ""):
+    wrong = config.stash.get(WRONG_REQUEST, "")
+    if wrong and not hasattr(config, "workerinput"):  # xdist takes a worker that gives up for one that crashed
         raise pytest.UsageError(wrong)
     is_complete = not session.testsfailed and not hasattr(config, "workerinput")
     gone = of_other_models(config.getoption("model"), items, is_complete=is_complete)
