@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from gc import get_referents
-from operator import is_
+from operator import attrgetter, is_
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -44,6 +44,12 @@ _VERSION_OFFSET = 3 * _WORD_BYTES
 """Of a dictionary on CPython 3.10 to 3.13, behind the count of references, the type and the number of entries."""
 _POINTERS_OF_FUNCTION = 4
 """From that to its code on: its defaults are among them on every version."""
+
+
+@cache
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """Of several names: one alone would give no tuple."""
+    return attrgetter(*names)
 
 
 class _Names(NamedTuple):
@@ -82,11 +88,14 @@ class Record(NamedTuple):
 
     @classmethod
     def of(cls, label: str, owner: Any, names: tuple[str, ...]) -> Record:
-        return cls(label, owner, names, tuple([getattr(owner, name) for name in names]))
+        return cls(label, owner, names, _getter(names)(owner))
 
     def replaced(self) -> list[str]:
         """The attributes that hold another object, which are put back."""
-        now = tuple([getattr(self.owner, name, _GONE) for name in self.names])
+        try:
+            now = _getter(self.names)(self.owner)
+        except AttributeError:  # one was deleted
+            now = tuple([getattr(self.owner, name, _GONE) for name in self.names])
         if all(map(is_, now, self.values)):
             return []
         found = []

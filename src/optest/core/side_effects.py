@@ -39,6 +39,7 @@ class SideEffects:
         "_due",
         "_given",
         "_in_worker",
+        "_is_thorough",
         "_layouts",
         "_patches",
         "_process",
@@ -57,6 +58,7 @@ class SideEffects:
         self._layouts: list[tuple[object, ...]] = []
         self._unseen = 0
         self._due = 0.0
+        self._is_thorough = True
 
     @classmethod
     def here(cls) -> SideEffects:
@@ -72,9 +74,11 @@ class SideEffects:
 
     def begin(self, case: TestCase) -> None:
         """Remember what is as it should be, before anything of the case runs."""
+        self._is_thorough = perf_counter() >= self._due
         if not self._in_worker:
             self._process.renew()
-            self._whole.renew()
+            if self._is_thorough:
+                self._whole.renew()
         descriptor = case.descriptor
         record = self._descriptors.get(id(descriptor))
         if record is None:
@@ -88,8 +92,7 @@ class SideEffects:
 
     def fault(self, case: TestCase) -> Fault | None:
         """What the case's code has changed, which is put back as far as it can be."""
-        now = perf_counter()
-        is_thorough = now >= self._due
+        now, is_thorough = perf_counter(), self._is_thorough
         names = [name for record in self._given for name in record.replaced()]
         for before, argument in zip(self._layouts, case.inputs, strict=True):
             if not all(map(is_, before, _layout_of(argument))):

@@ -6,6 +6,8 @@ what these found.
 
 from __future__ import annotations
 
+# Below `signal`, whose enumerations cost more than all the rest of a look.
+import _signal  # type: ignore[import-not-found]
 import ctypes
 import os
 import signal
@@ -112,21 +114,21 @@ def _set_mask(before: int, _: int) -> None:
     os.umask(before)
 
 
-def _blocked() -> frozenset[int]:
-    return frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+def _blocked() -> set[int]:
+    return _signal.pthread_sigmask(signal.SIG_BLOCK, ())  # type: ignore[no-any-return]
 
 
-def _told_blocked(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+def _told_blocked(before: set[int], after: set[int]) -> Iterator[Change]:
     for what, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
         if numbers:
             yield Change(f"the thread's signal mask: it {what} {_named(numbers)}")
 
 
-def _set_blocked(before: frozenset[int], _: frozenset[int]) -> None:
+def _set_blocked(before: set[int], _: set[int]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _named(numbers: frozenset[int]) -> str:
+def _named(numbers: set[int]) -> str:
     names = [signal.Signals(each).name for each in sorted(numbers) if each in set(signal.Signals)]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
@@ -164,12 +166,8 @@ def _set_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Non
             _process().sigaction(number, action, None)
 
 
-_read_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-"""Without the enumeration around it, which costs as much as all other parts."""
-
-
 def _python_handlers() -> list[Any]:
-    return [_read_handler(each) for each in _WATCHED_SIGNALS]
+    return [*map(_signal.getsignal, _WATCHED_SIGNALS)]
 
 
 def _told_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
