@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice, product
 from typing import Any, TypeAlias
 
-from optest.errors import UnknownName
+from optest.errors import UnknownName, UsageError
 from optest.plan.forms import Layout, several
 from optest.plan.statement import KnownOperator, Place, Statement, below
 from optest.plan.variants_in_words import variants_in_words
@@ -71,7 +72,7 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     if "shapes" not in statement.doubtful:
         missing = _missing(statement, present)
         if missing:
-            _report_missing(statement, present, missing)
+            _report_missing(statement, layouts, missing)
             statement.doubtful.add("shapes")
     dtypes = input_dtypes(statement, present)
     if dtypes is None:
@@ -96,20 +97,53 @@ def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
     return [index for index in every if index not in present and _is_needed(statement.operator, index, last)]
 
 
-def _report_missing(statement: Statement, present: Sequence[int], missing: Sequence[int]) -> None:
+def _report_missing(statement: Statement, layouts: Layouts, missing: Sequence[int]) -> None:
     """Say what is missing, unless a misspelt name says so already."""
     shapes = (*statement.entry.get("shapes", {}), *statement.request.shapes)
     if not all(statement.operator.knows(name) for name in shapes):
         return
     signature = statement.operator.descriptor.tensors
     listed = ", ".join(f"input{index} ({signature.input_name(index)})" for index in missing)
-    every = sorted({*present, *missing})
-    if statement.path:
-        hint = "shapes: {" + ", ".join(f"input{index}: [2, 3]" for index in every) + "}"
+    shown = _example(
+        statement, {index: layout.shape for (side, index), layout in layouts.items() if side == "input"}, missing
+    )
+    if not shown:
+        hint = ""
+    elif statement.path:
+        hint = "shapes: {" + ", ".join(f"input{index}: {list(shape)}" for index, shape in shown.items()) + "}"
     else:
-        hint = "for example " + " ".join(f"--shape input{index}=2x3" for index in every)
+        hint = "for example " + " ".join(f"--shape input{index}={format_shape(each)}" for index, each in shown.items())
     place = statement.place("shapes", "--shape")
     statement.ledger.problem(place, f"{statement.operator.name} needs a shape of {listed}", hint)
+
+
+_SIMPLE_SHAPES = ((2, 3), (3, 3), (4,), (), (2, 2, 2), (2, 2, 2, 2))
+
+
+def _example(
+    statement: Statement, stated: Mapping[int, tuple[int, ...]], missing: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
+    """Shapes that the operator takes, with those that are stated; {} if no simple ones do."""
+    operator = statement.operator
+    every = sorted({*stated, *missing})
+    own = dict.fromkeys((*stated.values(), *(shape[::-1] for shape in stated.values()), *_SIMPLE_SHAPES))
+    stated_attributes = {**statement.entry.get("attributes", {}), **statement.request.attributes}
+    try:
+        attributes = operator.descriptor.bind({key: each for key, each in stated_attributes.items() if "." not in key})
+    except (UnfitArguments, UsageError):
+        return {index: stated.get(index, _SIMPLE_SHAPES[0]) for index in every}
+    dtypes = dict(zip(every, _default_dtypes(operator, every, {}), strict=True))
+    for chosen in islice(product(own, repeat=len(missing)), _MOST_TRIED):
+        shapes = {**dict(zip(missing, chosen, strict=True)), **stated}
+        specs = {index: TensorSpec(dtype=dtypes[index], shape=shapes[index]) for index in every}
+        with suppress(UnfitArguments, ValueError, TypeError, LookupError, ArithmeticError):
+            if operator.infer is not None:
+                operator.infer([specs.get(index) for index in places_for(operator, every)], attributes)
+            return {index: shapes[index] for index in every}
+    return {}
+
+
+_MOST_TRIED = 1000
 
 
 def _is_needed(operator: KnownOperator, index: int, last: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from optest.api import cases, run
 from optest.api.durations import slowest
 from optest.api.running import RunOutcome
-from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
+from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
+from optest.operators import operators
 from optest.spec import Reason
 from optest.store import read_journal
 
@@ -448,3 +450,22 @@ def test_what_is_known_of_an_included_file() -> None:
     assert run(plan=plan, expectations=(known,), keyword="add").exit_status == 0
     with pytest.raises(PlanError, match="nowhere"):
         run(plan=write("include: [{file: a.yaml, expectations: nowhere.yaml}]"))
+
+
+def problems_of(**options: Any) -> list[Problem]:
+    try:
+        cases(**options)
+    except PlanError as error:
+        return list(error.problems)
+    return []
+
+
+def test_the_shapes_of_an_example_are_taken() -> None:
+    with_example = refused = 0
+    for name in operators.names():
+        hints = "".join(each.hint for each in problems_of(op=(name,)) if each.path == "--shape")
+        shapes = tuple(re.findall(r"input\d+=\S+", hints))
+        with_example += bool(shapes)
+        refused += bool(shapes) and any(each.path == "--shape" for each in problems_of(op=(name,), shape=shapes))
+    assert with_example > 100
+    assert not refused

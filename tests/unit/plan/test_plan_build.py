@@ -439,7 +439,7 @@ def test_wrong_flags(request_: CaseRequest, place: str, message: str) -> None:
 
 def test_missing_shapes_come_with_an_example() -> None:
     _, _, hint = flag_problem(CaseRequest(ops=("matmul",)))
-    assert hint == "for example --shape input0=2x3 --shape input1=2x3"
+    assert hint == "for example --shape input0=2x3 --shape input1=3x3"
 
 
 def test_a_wrong_flag_over_a_plan_is_said_once() -> None:
