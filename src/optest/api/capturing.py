@@ -32,6 +32,8 @@ class WrittenCapture:
     path: str
     model: str
     made: Capture
+    not_run: Mapping[str, str]
+    """Why a case of the file will not run, by its name."""
 
     def lines(self) -> Iterator[str]:
         """What was written, what was not, and what comes next."""
@@ -42,6 +44,8 @@ class WrittenCapture:
             f"{_counted(operators, 'operator')}, model {self.model}"
         )
         yield from _beside(made)
+        for name, why in self.not_run.items():
+            yield f"  will not run: {name}: {why}"
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
         yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
@@ -112,7 +116,17 @@ def capture(
         comment=[f"Calls of torch that {what.rpartition('/')[2]} makes, written by `optest capture`."],
     )
     _write(Path(output), text, force=force)
-    return WrittenCapture(path=output, model=name, made=made)
+    return WrittenCapture(path=output, model=name, made=made, not_run=_not_run(output))
+
+
+def _not_run(path: str) -> dict[str, str]:
+    """Why torch on the CPU will not be asked for a case of the file, by its name."""
+    from optest.api.asking import asked  # brings the backends
+    from optest.core.runner import why_not_run
+
+    found = asked({"plan": path, "backend": "torch"}, imports_hooks=False)
+    verdicts = {case.name: why_not_run(case, found.driver) for case in found.cases}
+    return {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
 
 
 def _patterns(ops: Sequence[str]) -> tuple[str, ...]:

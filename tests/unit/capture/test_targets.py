@@ -342,3 +342,13 @@ def test_capture_without_torch_is_unavailable(tmp_path: Path) -> None:
     assert ended.returncode == 5
     assert "pip install optest[torch]" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_case_that_will_not_run_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "import torch\ndef call(): return torch.ones(4).masked_fill(torch.zeros(4, dtype=torch.bool), 2.0)"
+    (tmp_path / "masked.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("optest.capture.values._mask", lambda *_, **__: ({"init": "zeros"}, ""))
+    written = capture("masked.py:call", "masked.yaml")
+    assert list(written.not_run) == ["masked::masked_fill.1"]
+    assert any("will not run" in line and "False everywhere" in line for line in written.lines())
