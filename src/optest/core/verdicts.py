@@ -13,6 +13,7 @@ from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.answers import Answer
 from optest.core.border import Border
+from optest.core.diagnosis import diagnosed
 from optest.core.expectations import doubted, fault_verdict, refusal_verdict
 from optest.core.further_verdicts import verdict_of_further
 from optest.core.operand_readings import judged_by_readings
@@ -57,6 +58,9 @@ def verdict_of(
             case, driver, inputs, answer.outputs, verdict, clock=clock, interrupted=interrupted
         )
         verdict = with_definition(case, with_worst_operands(case, inputs, verdict))
+        verdict = diagnosed(
+            case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
+        )
         if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
             with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
                 driver.blame(case, [array.view() for array in inputs])

@@ -10,11 +10,11 @@ import numpy as np
 
 from optest.spec import Measure, Reason, Status, TestCase, Verdict
 
-__all__ = ["with_definition", "with_worst_operands"]
+__all__ = ["ELEMENTWISE", "with_definition", "with_worst_operands"]
 
 Array = np.ndarray[Any, Any]
 
-_ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})
+ELEMENTWISE = frozenset({"activation", "bitwise", "comparison", "conversion", "elementwise", "logic"})
 _VALUES = (Reason.VALUE, Reason.NAN)
 
 
@@ -22,7 +22,7 @@ def with_worst_operands(case: TestCase, inputs: Sequence[Array], verdict: Verdic
     """``verdict`` with the operands of the worst element among its details, where each has one there."""
     if verdict.status is not Status.FAILED or verdict.reason not in _VALUES:
         return verdict
-    if case.descriptor.category not in _ELEMENTWISE:
+    if case.descriptor.category not in ELEMENTWISE:
         return verdict
     wrong = [measure for measure in verdict.measures if measure.mismatched and measure.worst_index is not None]
     if len(wrong) != 1:

@@ -17,11 +17,9 @@ from optest.reporting.check_findings import (
     gap_reasons,
     in_order,
     operator_lines,
-    others_text,
     sum_up,
 )
-from optest.reporting.explain import explain
-from optest.reporting.terminal import TerminalReporter
+from optest.reporting.terminal import TerminalReporter, styled_block
 from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, RunSummary
 
@@ -49,13 +47,11 @@ class CheckReporter(TerminalReporter):
         super().__init__(
             stream, verbosity=verbosity, color=color, live=live, width=width, block_limit=block_limit, **timing
         )
-        self._results: list[CaseResult] = []
         self._afterwards = afterwards
 
     def on_case_result(self, result: CaseResult, index: int, total: int) -> None:
         if not self._results:
             self._done_before = index
-        self._results.append(result)
         self._count(result)
         if self._verbosity > 0:
             self._page.lines(self._case_lines(result, index + 1, total))
@@ -114,10 +110,7 @@ class CheckReporter(TerminalReporter):
     def _blocks(self, groups: Sequence[FailureGroup]) -> None:
         limit = len(groups) if self._block_limit is None else self._block_limit
         for group in groups[:limit]:
-            first, *rest = explain(group.worst)
-            others = [f"  {others_text(group)}"] if group.others else []
-            self._page.line(first, f"bad:{len(group.worst.status.value)}")
-            self._page.lines([(line, "command" if line.startswith("  again:") else "") for line in [*rest, *others]])
+            self._page.lines(styled_block(group))
             self._page.line()
         if len(groups) > limit:
             run = self._info.run_id if self._info else "RUN"

@@ -67,13 +67,13 @@ _JUDGED = frozenset({Reason.VALUE, Reason.NAN})
 _TOLD_ELSEWHERE = frozenset(
     {
         *("command", "stderr_tail", "stdout_tail", "traceback_tail", "strays"),
-        *("exception", "exception_types", "timeout_s", "printed", "how"),
+        *("exception", "exception_types", "timeout_s", "printed", "how", "diagnosis"),
     }
 )
 
 
-def explain(result: CaseResult) -> list[str]:
-    """The failure block of one result, header first, the line that runs it again last."""
+def explain(result: CaseResult, more: Sequence[str] = ()) -> list[str]:
+    """The failure block of one result, header first, the line that runs it again last, ``more`` before it."""
     verdict = result.verdict
     lines = [headline(result), *_what_the_name_hides(result)]
     told = _measured(verdict.measures, result.reason, rounds_less=_ROUNDS_LESS in verdict.details)
@@ -81,11 +81,15 @@ def explain(result: CaseResult) -> list[str]:
         lines += _message(result)
     elif how := _how(result):
         lines.append(f"  not in every call, but {how}:")
-    lines += [*told, *_layouts(result), *_description(result)]
+    lines += told
+    if diagnosis := verdict.details.get("diagnosis"):
+        listed = [diagnosis] if isinstance(diagnosis, str) else diagnosis
+        lines.append(f"  diagnosis: {printable('; '.join(map(str, listed)))}")
+    lines += [*_layouts(result), *_description(result)]
     lines += [f"  check {check.name}: {printable(check.detail)}" for check in verdict.checks if _went_wrong(check)]
     lines += _details(verdict.details, verdict.message, all_frames=result.reason is Reason.INTERNAL)
     lines += _history(result)
-    lines += _meaning(result)
+    lines += [*_meaning(result), *more]
     if result.repro:
         lines.append(f"  again: {printable(result.repro)}")
     return lines

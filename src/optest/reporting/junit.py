@@ -18,12 +18,11 @@ from optest.reporting.check_findings import (
     in_order,
     is_check,
     operator_lines,
-    others_text,
 )
 from optest.reporting.explain import brief, headline, rules_text, total_s
 from optest.reporting.file_report import FileReporter, make_file_reporter
 from optest.reporting.layouts import layout_text, layouts_of
-from optest.reporting.plain_results import block, plain
+from optest.reporting.plain_results import block, group_block, plain
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape
@@ -102,7 +101,7 @@ def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
 def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
     """One for each operator, with the counts of its line in the check's table."""
     groups = failure_groups(results)
-    told = {id(each): group for group in groups for each in (group.worst, *group.others)}
+    told = {id(each): group for group in groups for each in (group.first, *group.others)}
     sides = leans(results)
     by_operator: dict[str, list[CaseResult]] = {}
     for result in results:
@@ -123,10 +122,10 @@ def _told_once(result: CaseResult, group: FailureGroup | None) -> str:
     """The block of the case that stands for those like it; of the others what tells them apart."""
     if group is None or not group.others:
         return block(result)
-    if result is group.worst:
-        return f"{block(result)}\n  {others_text(group)}"
+    if result is group.first:
+        return group_block(group)
     again = f"\n  again: {result.repro}" if result.repro else ""
-    return f"{headline(plain(result))}\n  as {group.worst.id}{again}"
+    return f"{headline(plain(result))}\n  as {group.first.id}{again}"
 
 
 def _name(result: CaseResult) -> str:

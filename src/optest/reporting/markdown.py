@@ -21,15 +21,14 @@ from optest.reporting.check_findings import (
     in_order,
     is_check,
     operator_lines,
-    others_text,
     sum_up,
 )
 from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.file_report import FileReporter, make_file_reporter
-from optest.reporting.plain_results import block
+from optest.reporting.plain_results import group_block
 from optest.reporting.tally import Tally, in_plan_order
 from optest.reporting.typography import clip, duration, plural, printable, without_ansi
-from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
+from optest.spec import CaseResult, RunInfo, RunSummary, Status
 
 __all__ = ["MOST_BYTES", "make", "markdown_text"]
 
@@ -61,12 +60,8 @@ def markdown_text(
     head = _head_of_check(info, ordered, summary) if is_check(info) else _head_of_run(info, ordered, summary)
     head += _timings(ordered)
     foot = _provenance(info, summary)
-    if is_check(info):
-        groups = failure_groups(ordered)
-    else:
-        groups = [FailureGroup(worst=result) for result in ordered if result.status in BAD_STATUSES]
     room = most_bytes - _size(head) - _size(foot) - 300
-    return "\n".join([*head, *_failures(groups, room, info), *foot]) + "\n"
+    return "\n".join([*head, *_failures(failure_groups(ordered), room, info), *foot]) + "\n"
 
 
 def _head_of_run(info: RunInfo, results: Sequence[CaseResult], summary: RunSummary) -> list[str]:
@@ -211,11 +206,11 @@ def _failures(groups: Sequence[FailureGroup], room: int, info: RunInfo) -> list[
 
 
 def _failure(group: FailureGroup) -> list[str]:
-    result = group.worst
+    result = group.first
     reason = f" {result.reason.value}" if result.reason else ""
     more = f" and {len(group.others)} more like it" if group.others else ""
     title = f"{result.status.value.upper()}{reason}: {escaped(result.id)}{more}"
-    text = block(result) + (f"\n  {printable(others_text(group))}" if group.others else "")
+    text = group_block(group)
     if len(text) > _LONGEST_BLOCK:
         cut = len(text) - _LONGEST_BLOCK
         kept = text[-_LONGEST_BLOCK // 2 :]

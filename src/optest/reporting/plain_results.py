@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from optest.reporting.check_findings import FailureGroup, group_lines
 from optest.reporting.explain import explain
 from optest.reporting.typography import without_ansi
 from optest.spec import CaseResult
 
-__all__ = ["block", "plain"]
+__all__ = ["block", "group_block", "plain"]
 
 
 def plain(result: CaseResult) -> CaseResult:
@@ -23,6 +24,11 @@ def plain(result: CaseResult) -> CaseResult:
 def block(result: CaseResult) -> str:
     """The failure block of a result as one text: that of the terminal, but for colours of foreign output."""
     return "\n".join(explain(plain(result)))
+
+
+def group_block(group: FailureGroup) -> str:
+    """The failure block of a group as one text."""
+    return "\n".join(group_lines(replace(group, first=plain(group.first))))
 
 
 def _uncoloured(value: Any) -> Any:

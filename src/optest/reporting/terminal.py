@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.explain import brief, checks_text, explain, lean_text, rule_text, timings_text, total_s
+from optest.reporting.check_findings import FailureGroup, failure_groups, group_lines
+from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text, total_s
 from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.page import Page
 from optest.reporting.tally import WRONG_DATA, Tally
 from optest.reporting.typography import clip, columns, duration, number, plural
-from optest.spec import BAD_STATUSES, CaseResult, Measure, RunInfo, RunSummary, Status
+from optest.spec import CaseResult, Measure, RunInfo, RunSummary, Status
 
-__all__ = ["TerminalReporter", "make", "model_lines", "operator_lines"]
+__all__ = ["TerminalReporter", "make", "model_lines", "operator_lines", "styled_block"]
 
 _FEW = 50
 """Up to so many cases each one gets a line; beyond, only those that ran and did not pass: skips are summed up."""
@@ -65,7 +66,7 @@ class TerminalReporter:
         self._block_limit = None if verbosity > 0 else block_limit
         self._clock = clock
         self._tally = Tally()
-        self._bad: list[CaseResult] = []
+        self._results: list[CaseResult] = []
         self._timed: list[CaseResult] = []
         self._info: RunInfo | None = None
         self._started = self._last_progress = clock()
@@ -94,7 +95,7 @@ class TerminalReporter:
         """``results`` also hold what an earlier part of a resumed run found; all of it is summed up."""
         self._page.clear_status()
         if len(results) > self._tally.finished:
-            self._tally, self._bad, self._timed = Tally(), [], []
+            self._tally, self._results, self._timed = Tally(), [], []
             for result in results:
                 self._count(result)
         if self._verbosity >= 0:
@@ -110,8 +111,7 @@ class TerminalReporter:
 
     def _count(self, result: CaseResult) -> None:
         self._tally.add(result)
-        if result.status in BAD_STATUSES and (self._block_limit is None or len(self._bad) < self._block_limit):
-            self._bad.append(result)
+        self._results.append(result)
         if result.benchmark is not None:
             self._timed.append(result)
 
@@ -145,11 +145,12 @@ class TerminalReporter:
         return ", ".join(parts)
 
     def _failures(self) -> None:
-        for result in self._bad:
-            self._page.lines(_styled_block(result))
+        groups = failure_groups(self._results)
+        limit = len(groups) if self._block_limit is None else self._block_limit
+        for group in groups[:limit]:
+            self._page.lines(styled_block(group))
             self._page.line()
-        left = self._tally.bad - len(self._bad)
-        if left:
+        if left := sum(1 + len(group.others) for group in groups[limit:]):
             run = self._info.run_id if self._info else "RUN"
             self._page.line(f"and {left} more: optest report {run}", "warn")
             self._page.line()
@@ -281,10 +282,12 @@ def _styled_word(status: Status, start: int, length: int) -> str:
     return f"{_STYLES.get(status, 'bad')}:{start + length}"
 
 
-def _styled_block(result: CaseResult) -> list[tuple[str, str]]:
-    lines = explain(result)
-    styled = [(lines[0], f"{_STYLES.get(result.status, 'bad')}:{len(result.status.value)}")]
-    return styled + [(line, "command" if line.startswith("  again:") else "") for line in lines[1:]]
+def styled_block(group: FailureGroup) -> list[tuple[str, str]]:
+    """The lines of a failure block with their styles."""
+    status = group.first.status
+    head, *rest = group_lines(group)
+    styled = [(line, "command" if line.startswith("  again:") else "") for line in rest]
+    return [(head, f"{_STYLES.get(status, 'bad')}:{len(status.value)}"), *styled]
 
 
 def _bar(done: int, total: int) -> str:

@@ -150,7 +150,8 @@ def test_parts_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     one = [f"{part} {seed}" for seed in (0,) for part in ("golden", "run", "result")]
     two = [f"{part} {seed}" for part in ("golden", "run", "result") for seed in (1, 2)]
     four = [f"{part} {seed}" for part in ("golden", "run", "result") for seed in (3, 4, 5, 6)]
-    assert driver.diary == one + two + four
+    told = list(dict.fromkeys(driver.diary))  # what is wrong is looked into, so that its driver is asked more than once
+    assert told == one + two + four
 
 
 def test_timings_are_those_of_the_case_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,10 @@ def test_a_fence_in_the_output_does_not_end_the_block(result: Make) -> None:
 
 
 def test_what_does_not_fit_is_counted(result: Make) -> None:
-    failures = [result(id=f"case {place}", reason=Reason.VALUE, message="y" * 200) for place in range(500)]
+    failures = [
+        result(id=f"case {place}", operator=f"op{place}", reason=Reason.VALUE, message="y" * 200)
+        for place in range(500)
+    ]
     text = text_of(failures, most_bytes=50_000)
     assert len(text.encode()) <= 50_000
     shown = text.count("<summary>FAILED VALUE")
@@ -97,7 +100,8 @@ def test_what_does_not_fit_is_counted(result: Make) -> None:
 
 def test_the_limit_is_that_of_a_step_summary(result: Make) -> None:
     failures = [
-        result(id=f"{place}", reason=Reason.RAISED, message="ü" * 90_000, operator=f"op{place}") for place in range(400)
+        result(id=f"{place}", reason=Reason.RAISED, message=f"x{place}" + "ü" * 90_000, operator=f"op{place}")
+        for place in range(400)
     ]
     size = len(text_of(failures).encode())
     assert 500_000 < size <= 1024 * 1024

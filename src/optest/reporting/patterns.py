@@ -1,0 +1,163 @@
+"""Which cases of an operator fail where others pass: one dtype, strided inputs, sizes that are no multiple of 4."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from optest.reporting.layouts import layouts_of
+from optest.spec import CaseResult
+
+__all__ = ["pattern_of"]
+
+_LEAST_PASSES = 3
+"""Fewer cases that pass do not tell one property from another."""
+_CHANCE = 1e-3
+"""How likely it may be that failures have a property in common by chance: they have some thirty to have in common."""
+_FEW_PASSES = 0.1
+"""Of the cases of an operator, fewer passes than these say only that it is wrong nearly everywhere."""
+_MANY = 5
+_SHOWN_VALUES = 2
+_MULTIPLES = (4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What can tell one case of an operator from another. ``words`` hold alone or not, ``values`` are one of many,
+    ``amounts`` are more or less."""
+
+    words: frozenset[str]
+    values: dict[str, Any]
+    amounts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Property:
+    words: str
+    holds: Callable[[_Facts], bool]
+
+
+def pattern_of(failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> str:
+    """What all of ``failed`` have and none, or few, of ``passed``, cases of one operator; empty where nothing tells
+    them apart."""
+    count, total = len(failed), len(failed) + len(passed)
+    if len(passed) < max(_LEAST_PASSES, _FEW_PASSES * total):
+        return f"{f'all but {len(passed)} of' if passed else 'all'} {total} cases" if count >= _MANY else ""
+    wrong, right = [_facts(each) for each in failed], [_facts(each) for each in passed]
+    shared = [each for each in _properties(wrong, right) if all(map(each.holds, wrong))]
+    passes = [sum(map(each.holds, right)) for each in shared]
+    parting = [each for each, passing in zip(shared, passes, strict=True) if not passing]
+    if count == 1:  # one case has many properties that no other has
+        return "only " + "; also: only ".join(each.words for each in parting) if 0 < len(parting) <= 2 else ""
+    if parting:
+        also = f"; also: only {parting[1].words}" if len(parting) > 1 else ""
+        return f"only {parting[0].words} (all {count} such cases, none of {len(passed)} others){also}"
+    if not shared:
+        return ""
+    least = passes.index(min(passes))
+    few = passes[least] <= _FEW_PASSES * count
+    both = None if few else _parting_pair(shared, right)
+    if both is not None:
+        return f"only {both[0].words} and {both[1].words} (all {count} such cases, none of {len(passed)} others)"
+    such = count + passes[least]
+    if (such / total) ** count > _CHANCE:
+        return ""
+    return f"only {shared[least].words} ({count} of {such} such cases, none of {total - such} others)"
+
+
+def _parting_pair(shared: Sequence[_Property], right: Sequence[_Facts]) -> tuple[_Property, _Property] | None:
+    for one, other in combinations(shared, 2):
+        if not any(one.holds(each) and other.holds(each) for each in right):
+            return one, other
+    return None
+
+
+def _properties(wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+    """Properties that the failures may share, those that say most first."""
+    yield from _of_values("dtype", wrong, right)
+    for words in sorted(wrong[0].words, key=_WORDS.index):
+        yield _Property(words=words, holds=lambda facts, words=words: words in facts.words)  # type: ignore[misc]
+    for name in sorted(set(wrong[0].values) - {"dtype"}):
+        yield from _of_values(name, wrong, right)
+    for name in wrong[0].amounts:
+        yield from _of_amounts(name, wrong, right)
+
+
+def _of_values(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+    bad = list(dict.fromkeys(facts.values.get(name) for facts in wrong))
+    good = list(dict.fromkeys(facts.values.get(name) for facts in right))
+    if len(good) == 1 and good[0] not in bad and len(bad) > 1:
+        words = f"in other dtypes than {good[0]}" if name == "dtype" else f"with {name} other than {_shown(good[0])}"
+        yield _Property(words=words, holds=lambda facts: facts.values.get(name) != good[0])
+    elif len(bad) <= _SHOWN_VALUES and set(good) - set(bad):
+        listed = " or ".join(map(_shown, bad))
+        words = f"in {listed}" if name == "dtype" else f"with {name}={listed}"
+        yield _Property(words=words, holds=lambda facts: facts.values.get(name) in bad)
+
+
+def _shown(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+def _of_amounts(name: str, wrong: Sequence[_Facts], right: Sequence[_Facts]) -> Iterator[_Property]:
+    bad = [facts.amounts[name] for facts in wrong if name in facts.amounts]
+    good = [facts.amounts[name] for facts in right if name in facts.amounts]
+    if len(bad) < len(wrong) or len(good) < len(right):
+        return
+    if (most := max(good)) < min(bad):
+        yield _Property(words=f"with more than {most:,.0f} {name}", holds=lambda facts: facts.amounts[name] > most)
+    if (least := min(good)) > max(bad):
+        yield _Property(words=f"with fewer than {least:,.0f} {name}", holds=lambda facts: facts.amounts[name] < least)
+
+
+_STRIDED, _OFFSET, _SCALAR, _NOT_LAST = (
+    "with a strided input",
+    "with an input that has an offset",
+    "with a scalar",
+    "with a dim that is not the last",
+)
+_BROADCAST, _ONE_ELEMENT = "with inputs of different shapes", "with one element"
+_OF_SIZES = tuple(f"where the last size is {no}a multiple of {each}" for each in _MULTIPLES for no in ("not ", ""))
+_WORDS = (_STRIDED, _OFFSET, _SCALAR, _NOT_LAST, _ONE_ELEMENT, _BROADCAST, *_OF_SIZES)
+"""What a case has or has not, the more telling first."""
+
+
+def _facts(result: CaseResult) -> _Facts:
+    shapes = list(result.shapes.values())
+    specs = layouts_of(result).values()
+    attributes = {name: _hashable(value) for name, value in result.attributes.items()}
+    first = shapes[0] if shapes else ()
+    has = {
+        _STRIDED: any(not spec.is_dense and spec.strides is not None for spec in specs),
+        _OFFSET: any(spec.offset and spec.lowest_index for spec in specs),
+        _SCALAR: () in shapes,
+        _NOT_LAST: _is_not_last(attributes.get("dim"), len(first)),
+        _ONE_ELEMENT: bool(shapes) and all(math.prod(shape) == 1 for shape in shapes),
+        _BROADCAST: len(set(shapes)) > 1,
+    }
+    for each in _MULTIPLES if first else ():
+        has[f"where the last size is {'not ' if first[-1] % each else ''}a multiple of {each}"] = first[-1] > 0
+    elements = max(map(math.prod, shapes), default=0)
+    return _Facts(
+        words=frozenset(words for words, holds in has.items() if holds),
+        values={"dtype": ",".join(dict.fromkeys(result.dtypes)), **attributes},
+        amounts={
+            "elements": elements,
+            "dimensions": max(map(len, shapes), default=0),
+            "elements in the last dimension": first[-1] if first else 0,
+        },
+    )
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_hashable, value))
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _is_not_last(dim: Any, rank: int) -> bool:
+    dims = dim if isinstance(dim, tuple) else (dim,)
+    return rank > 1 and all(isinstance(each, int) for each in dims) and rank - 1 not in [each % rank for each in dims]

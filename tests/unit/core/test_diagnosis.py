@@ -1,0 +1,177 @@
+"""What a wrong answer is: told where it fits every element, and never told of what it might be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import yaml
+
+from optest.api import cases
+from optest.backends import BackendDriver
+from optest.core import diagnosis
+from optest.core.runner import execute
+from optest.spec import CheckState, Numerics, Reason, Status, TestCase, Verdict
+
+Kernel = Callable[..., Any]
+Diagnose = Callable[..., Verdict]
+
+
+class Device(BackendDriver):
+    name, kind = "device", "cpu"
+    numerics = Numerics(accumulator="float64")
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.calls = 0
+
+    def run(self, case: TestCase, inputs: Any) -> Any:
+        self.calls += 1
+        with np.errstate(all="ignore"):
+            return {case.descriptor.tensors.outputs[0]: self.kernel(*inputs)}
+
+
+@pytest.fixture
+def verdict_of(tmp_path: Path) -> Diagnose:
+    def verdict_of(kernel: Kernel | Device, op: str, *shapes: Any, dtype: str = "float32", **entry: Any) -> Verdict:
+        entry.setdefault("shapes", {f"input{place}": list(shape) for place, shape in enumerate(shapes)})
+        plan = tmp_path / "plan.yaml"
+        plan.write_text(yaml.safe_dump({"version": 1, "cases": [{"op": op, "dtypes": dtype, **entry}]}))
+        (case,) = cases(plan=str(plan))
+        return execute([case], kernel if isinstance(kernel, Device) else Device(kernel)).verdicts[0]
+
+    return verdict_of
+
+
+def said(verdict: Verdict) -> str:
+    assert verdict.status is Status.FAILED
+    return "; ".join(verdict.details.get("diagnosis", ()))
+
+
+def softmax(x: Any, axis: int) -> Any:
+    wide = np.exp(x.astype(np.float64) - x.max(axis, keepdims=True))
+    return (wide / wide.sum(axis, keepdims=True)).astype(x.dtype)
+
+
+def log(x: Any, base: float) -> Any:
+    return (np.log(x.astype(np.float64)) / np.log(base)).astype(x.dtype)
+
+
+def product(x: Any, y: Any) -> Any:
+    return (x.astype(np.float64) @ y.astype(np.float64)).astype(x.dtype)
+
+
+POSITIVE = {"generator": {"fill": "uniform", "low": 1.5, "high": 9.0}}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "op", "shapes", "entry", "words"),
+    [
+        (
+            lambda x: np.sum(x, 1, dtype=np.float64).astype(x.dtype),
+            "mean",
+            [(6, 8)],
+            {"attributes": {"dim": 1}},
+            "is 8",
+        ),
+        (lambda x: log(x, 2.0), "log", [(64,)], POSITIVE, "1/ln(2)"),
+        (lambda x: x, "neg", [(64,)], {}, "ratio is -1"),
+        (lambda x: (x * 0.5625).astype(x.dtype), "clone", [(64,)], {}, "0.5625 = 9/16"),
+        (lambda x: np.argmax(x, 1) + 1, "argmax", [(40, 30)], {"attributes": {"dim": 1}}, "difference is 1"),
+        (lambda x: softmax(x, -1), "softmax", [(4, 5)], {"attributes": {"dim": 0}}, "dim were -1, its default, not 0"),
+        (lambda x, y: x + y, "add", [(9,), (9,)], {"attributes": {"alpha": 3.0}}, "alpha were 1.0"),
+        (lambda x, y: y - x, "sub", [(9,), (9,)], {}, "exchanged"),
+        (lambda x, y, _: product(x, y.T), "linear", [(3, 4), (5, 4), (5,)], {}, "bias were ignored"),
+        (lambda x, y: product(x, y.reshape(5, 4).T), "matmul", [(3, 4), (4, 5)], {}, "other were transposed"),
+        (
+            lambda x: np.var(x.astype(np.float64), 1).astype(x.dtype),
+            "var",
+            [(9, 6)],
+            {"attributes": {"dim": 1}},
+            "ratio",
+        ),
+        (lambda x: np.exp(x).astype(np.float16).astype(x.dtype), "exp", [(64,)], {}, "float16"),
+        (lambda x: np.sqrt(x.astype(ml_dtypes.bfloat16).astype(x.dtype)), "sqrt", [(64,)], POSITIVE, "bfloat16"),
+    ],
+)
+def test_what_fits_is_told(
+    verdict_of: Diagnose, kernel: Kernel, op: str, shapes: Any, entry: dict[str, Any], words: str
+) -> None:
+    assert words in said(verdict_of(kernel, op, *shapes, **entry))
+
+
+def test_strides_that_are_ignored(verdict_of: Diagnose) -> None:
+    kernel: Kernel = lambda x: np.negative(np.ascontiguousarray(x.T).reshape(x.shape))  # noqa: E731
+    verdict = verdict_of(kernel, "neg", shapes={"input0": {"shape": [4, 6], "strides": [1, 4]}})
+    assert "strides of input were ignored" in said(verdict)
+
+
+def test_keepdim_that_is_ignored_is_a_wrong_shape_with_right_values(verdict_of: Diagnose) -> None:
+    verdict = verdict_of(lambda x: x.max(1), "amax", (4, 6), attributes={"dim": 1, "keepdim": True})
+    assert verdict.reason is Reason.SHAPE
+    assert "values are right" in said(verdict)
+
+
+def test_another_answer_each_time(verdict_of: Diagnose) -> None:
+    noise = np.random.default_rng(7)
+    kernel: Kernel = lambda x, y: x + y + noise.normal(size=x.shape).astype(x.dtype)  # noqa: E731
+    assert "another answer" in said(verdict_of(kernel, "add", (64,), (64,)))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda x, y: x + y + np.linspace(-1, 1, x.size).astype(x.dtype),
+        lambda x, y: np.where(np.arange(x.size) == 3, 7, x + y).astype(x.dtype),
+        lambda x, y: x * y,
+    ],
+)
+def test_nothing_is_told_where_nothing_fits(verdict_of: Diagnose, kernel: Kernel) -> None:
+    assert said(verdict_of(kernel, "add", (64,), (64,))) == ""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_few_elements_agree_by_chance(verdict_of: Diagnose, size: int) -> None:
+    assert said(verdict_of(lambda x: x * 2, "clone", (size,))) == ""
+
+
+def test_another_number_in_a_formula_is_no_rounding(verdict_of: Diagnose) -> None:
+    """Relative errors of 1e-5, but all to one side."""
+    kernel: Kernel = lambda x: np.exp(x + np.float32(1e-5) * np.abs(x))  # noqa: E731
+    assert "approximate" not in said(verdict_of(kernel, "exp", (64,)))
+
+
+def test_a_diagnosis_that_fails_is_a_check_and_the_verdict_stays(
+    verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(diagnosis, "as_multiple", broken)
+    verdict = verdict_of(lambda x: x, "neg", (64,))
+    assert (verdict.status, verdict.reason) == (Status.FAILED, Reason.VALUE)
+    assert [check.state for check in verdict.checks if check.name == "diagnosis"] == [CheckState.INCONCLUSIVE]
+
+
+def test_a_pass_costs_nothing(verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "_found", lambda _: pytest.fail("diagnosed"))
+    device = Device(np.negative)
+    assert verdict_of(device, "neg", (64,)).status is Status.PASSED
+    assert device.calls == 1
+
+
+def test_searches_of_one_operator_end(verdict_of: Diagnose, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    right = diagnosis.expected_of_other_inputs
+    monkeypatch.setattr(diagnosis, "expected_of_other_inputs", lambda *given: asked.append(1) or right(*given))
+    noise = Device(lambda x, y: x + y + np.linspace(-1, 1, x.size).astype(x.dtype))
+    for seed in range(20):
+        verdict_of(noise, "add", (64,), (64,), seed=seed)
+    first = len(asked)
+    verdict_of(noise, "add", (64,), (64,), seed=99)
+    assert first == len(asked) > 0
+    assert noise.calls == 21 + 1

@@ -1,0 +1,91 @@
+"""Which cases fail where others pass, from results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from optest.reporting.check_findings import failure_groups, group_lines
+from optest.reporting.patterns import pattern_of
+from optest.spec import CaseResult, Reason
+
+Make = Callable[..., CaseResult]
+
+
+def many(result: Make, **lists: Any) -> list[CaseResult]:
+    """One result for each dtype, size and layout."""
+    made = []
+    for dtype in lists.get("dtypes", ("float32", "float16", "bfloat16")):
+        for size in lists.get("sizes", (3, 8, 64, 100)):
+            for strides in ((1, 4), None):
+                spec = (dtype, (4, size), strides, 0) if strides else (dtype, (4, size))
+                wire = {"inputs": ((("input",), "input0", spec),)}
+                shapes = {"input0": (4, size)}
+                name = f"{dtype} {size} {strides}"
+                made.append(result(id=name, dtypes=(dtype,), shapes=shapes, case=wire, attributes={"dim": size % 2}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        (lambda each: "float16" in each.dtypes, "only in float16"),
+        (lambda each: "(1, 4)" in each.id, "only with a strided input"),
+        (lambda each: each.shapes["input0"][-1] % 4, "not a multiple of 4"),
+        (lambda each: each.shapes["input0"][-1] > 64, "more than 256 elements"),
+        (lambda each: "float16" in each.dtypes and "(1, 4)" in each.id, "in float16 and with a strided input"),
+    ],
+)
+def test_what_failures_have_in_common(result: Make, fails: Callable[[CaseResult], bool], words: str) -> None:
+    results = many(result)
+    pattern = pattern_of([each for each in results if fails(each)], [each for each in results if not fails(each)])
+    assert words in pattern
+
+
+def test_nothing_in_common(result: Make) -> None:
+    results = many(result)
+    chosen = [results[place] for place in (0, 5, 9, 14, 20)]
+    assert pattern_of(chosen, [each for each in results if each not in chosen]) == ""
+
+
+def test_the_pattern_stands_in_the_block_of_the_group(result: Make) -> None:
+    results = [
+        result(id=each.id, dtypes=each.dtypes, shapes=each.shapes, case=each.case, reason=Reason.VALUE)
+        if each.dtypes == ("float16",)
+        else each
+        for each in many(result)
+    ]
+    (group,) = failure_groups(results)
+    assert any(line.startswith("  fails: only in float16") for line in group_lines(group))
+
+
+def test_one_cause_in_many_operators_is_one_group(result: Make) -> None:
+    said = "out: the shape is 1, but should be scalar"
+    results = [result(operator=f"op{n}", id=f"op{n}", reason=Reason.SHAPE, message=said) for n in range(20)]
+    (group,) = failure_groups(results)
+    assert len(group.others) == 19
+
+
+def test_two_operators_with_wrong_values_are_two_groups(result: Make) -> None:
+    results = [result(operator=f"op{n}", id=f"op{n}", reason=Reason.VALUE) for n in range(5)]
+    assert len(failure_groups(results)) == 5
+
+
+def test_other_diagnoses_are_other_groups(result: Make) -> None:
+    said = [["as if alpha were 1.0 not 2.0"], ["as if alpha were 1.0 not 3.0"], ["the ratio is 2"], []]
+    results = [
+        result(id=str(place), reason=Reason.VALUE, details={"diagnosis": each}) for place, each in enumerate(said)
+    ]
+    assert [len(group.others) for group in failure_groups(results)] == [1, 0, 0]
+
+
+def test_the_simplest_call_stands_for_the_others(result: Make) -> None:
+    def failed(name: str, size: int, *more: Any) -> CaseResult:
+        wire = {"inputs": ((("input",), "input0", ("float32", (size,), *more)),)}
+        return result(id=name, shapes={"input0": (size,)}, case=wire, reason=Reason.VALUE)
+
+    results = [failed("large", 900), failed("strided", 4, (2,), 0), failed("op(dim=1)", 4), failed("simple", 8)]
+    (group,) = failure_groups(results)
+    assert group.first.id == "simple"
