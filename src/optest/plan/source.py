@@ -321,6 +321,9 @@ def _check_aliases(root: Node, file: str) -> None:
     size_of(root)
 
 
+_NO_NUL = "write the text without \\0"
+
+
 def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
     """Everything in the nodes that a plan does not take, in the order of the file, with its path."""
 
@@ -339,7 +342,7 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             yield fault(node, path, f"the tag {shown} is not taken", "write the value itself, in quotes if it is text")
         if isinstance(node, ScalarNode):
             if "\0" in node.value:
-                yield fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may")
+                yield fault(node, path, f"{_named(path)} holds a NUL, which no text of a plan may", _NO_NUL)
             if isinstance(tag, tuple) and len(tag) == 3:
                 text, meaning, hint = tag
                 yield fault(node, path, f"{_named(path)} is {text}, and {meaning}", hint)
@@ -364,7 +367,7 @@ def _faults(root: Node, file: str) -> Iterator[tuple[Path, Problem]]:
             name = key.value if isinstance(key, ScalarNode) else "[...]"
             here = (*path, name)
             if "\0" in name:
-                yield fault(key, path, "a key holds a NUL, which no text of a plan may")
+                yield fault(key, path, "a key holds a NUL, which no text of a plan may", _NO_NUL)
             if not isinstance(key, ScalarNode):
                 yield fault(key, here, "a key is a list or mapping, but should be a word")
                 continue

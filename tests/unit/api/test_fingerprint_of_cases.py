@@ -60,6 +60,7 @@ CHANGED: dict[str, Any] = {
 PLACES: dict[str, Any] = {
     "where": "plan.yaml:3",
     "base_dir": "elsewhere",
+    "allowed_folders": ("elsewhere",),
     "origins": {"seed": "plan.yaml:3"},
     "description": "why",
 }
