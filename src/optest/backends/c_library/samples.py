@@ -191,7 +191,9 @@ def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
         yield sample("layouts-at-once", dict(_turned(call.shapes, turn, 3)))
     for one in call.resized(1):
         yield _sample("size-1", one)
-        for tensor, place in _places(one, entry, lambda place: "size is 1" in place.name):
+        for tensor, place in _places(
+            one, entry, lambda place: "size is 1" in place.name or place.name == "padded rows"
+        ):
             yield _sample("size-1", one.laid({tensor: place}))
     for deep in (*call.deepened(_IMAGES), *call.deepened(_DEEP)):
         yield _sample("ranks", deep)
