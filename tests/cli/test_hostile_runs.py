@@ -54,7 +54,9 @@ def test_a_backend_that_leaves_the_folder_is_brought_back(
 ) -> None:
     arguments = ("--isolate", isolate, "--report-path", "report.json")
     ended = optest("run", "--plan", plan(two("changes directory", "none")), *arguments, env=PLUGIN)
-    assert ended.status == 0, ended.text
+    assert ended.status == 1, ended.text
+    assert "1 passed, 1 failed" in ended.out
+    assert "1 STATE" in ended.out
     assert (tmp_path / "report.json").exists()
 
 

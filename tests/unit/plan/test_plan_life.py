@@ -61,7 +61,11 @@ def test_default_outputs_reach_the_operators_that_have_them() -> None:
         ("{a: {rtol: 1}, output0: {rtol: 1}}", ".output0", "the tolerance of output0 is stated twice"),
         ("{a: {rtol: -1}}", ".a.rtol", "rtol is -1, but should be a finite number of 0 or more"),
         ("{a: {rtool: 1}}", ".a.rtool", "unknown key 'rtool' of tolerance"),
-        ("{a: {}}", ".a", "tolerance is {}, but should be a mapping that states rtol, atol or mismatch_ratio"),
+        (
+            "{a: {}}",
+            ".a",
+            "tolerance is {}, but should be a mapping that states rtol, atol, mismatch_ratio or signed_zeros",
+        ),
         ("{rtol: x, a: {atol: y}}", ".rtol", "rtol is 'x', but should be a number of 0 or more"),
     ],
 )

@@ -559,4 +559,4 @@ def test_samples_are_of_the_named_sets_and_few_enough(name: str) -> None:
     descriptor = operators.get(name)
     sets = {sample.case_set for sample in load_object(str(descriptor.samples))()}
     assert sets == set(descriptor.case_sets)
-    assert 100 <= len(questions(name)) <= 240
+    assert 100 <= len(questions(name)) <= 260
