@@ -21,7 +21,14 @@ from optest.compare.verdict import judge
 from optest.core.answers import answer_of
 from optest.core.border import Border
 from optest.core.expected import BY_BACKEND, expected_of_other_inputs
-from optest.core.multiples import as_multiple, as_shifted, cut_off, errors_of_a_step, held_by_a_narrower_dtype
+from optest.core.multiples import (
+    as_multiple,
+    as_shifted,
+    cut_off,
+    errors_are_on_both_sides,
+    errors_of_a_step,
+    held_by_a_narrower_dtype,
+)
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import ELEMENTWISE
@@ -279,7 +286,8 @@ def _narrow_sums(failure: _Failure) -> str:
         declared = replace(numerics, accumulator=name)
         found = judge(failure.case, failure.outputs, failure.expected, numerics=declared, inputs=failure.inputs)
         sizes = [measure.statistic for measure in found.measures if measure.statistic is not None]
-        if found.status is Status.PASSED and sizes and max(sizes) >= _LEAST_OF_SUMS:
+        are_roundings = all(map(errors_are_on_both_sides, failure.outputs, failure.expected))
+        if are_roundings and found.status is Status.PASSED and sizes and max(sizes) >= _LEAST_OF_SUMS:
             return f"as if accumulated in {name}: errors as large as those of a backend that declares it"
     return ""
 

@@ -15,7 +15,14 @@ from optest.core.other_calls import narrower_dtypes
 from optest.numerics import round_to, ulp, widen
 from optest.spec import DType, ErrorBudget, Terms, TestCase, dtype
 
-__all__ = ["as_multiple", "as_shifted", "cut_off", "errors_of_a_step", "held_by_a_narrower_dtype"]
+__all__ = [
+    "as_multiple",
+    "as_shifted",
+    "cut_off",
+    "errors_are_on_both_sides",
+    "errors_of_a_step",
+    "held_by_a_narrower_dtype",
+]
 
 Array = np.ndarray[Any, Any]
 Fits = Callable[[Expected], bool]
@@ -211,8 +218,7 @@ def errors_of_a_step(output: Array, wanted: Expected) -> str:
     if relative.size < 2 * _LEAST_VALUES or not bool((np.isfinite(got) == np.isfinite(right)).all()):
         return ""
     largest, most = float(relative.max()), float(np.quantile(relative, 0.75))
-    error = (got - right)[both]
-    if not _are_on_both_sides(error) or not _are_on_both_sides(error / right[both]):
+    if not errors_are_on_both_sides(output, wanted):
         return ""  # another number in a formula, and no roundings
     for name, half_step, words in _STEPS:
         if dtype(name).bits < wanted.dtype.bits and half_step / 4 <= most and largest <= 4 * half_step:
@@ -220,6 +226,16 @@ def errors_of_a_step(output: Array, wanted: Expected) -> str:
     if _APPROXIMATE[0] <= most and largest <= _APPROXIMATE[1] and wanted.dtype.bits >= 32:
         return f"as if by an approximate function: relative errors of {largest:.2g} at most"
     return ""
+
+
+def errors_are_on_both_sides(output: Array, wanted: Expected) -> bool:
+    """Whether errors lie above and below the right values, and nearer to and farther from zero, as roundings do."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None:
+        return False
+    both = np.isfinite(got) & np.isfinite(right) & (right != 0)
+    error = (got - right)[both]
+    return _are_on_both_sides(error) and _are_on_both_sides(error / right[both])
 
 
 def _are_on_both_sides(errors: Array) -> bool:
