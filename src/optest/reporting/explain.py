@@ -428,7 +428,22 @@ def _meaning(result: CaseResult) -> list[str]:
     if result.reason is None or result.status in STATUS_MEANINGS:
         return [f"  {result.status.value.upper()}: {found.remedy}"]
     remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
+    if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
+        remedy = _remedy_of_layout(result)
     return [f"  {result.reason.value}: {remedy or remedy_of(result.reason, result.verdict.details)}"]
+
+
+def _remedy_of_layout(result: CaseResult) -> str:
+    """What to try where memory beside a tensor was used and the case has another layout than a dense one; else empty.
+
+    The last block is the first suspect for dense tensors alone.
+    """
+    specs = layouts_of(result).values()
+    if any(spec.strides is not None and not spec.is_dense for spec in specs):
+        return "check the strides: this case has a strided tensor, which may be taken for a dense one"
+    if () in result.shapes.values():
+        return "check tensors without dimensions: they have one element and no stride"
+    return ""
 
 
 def _remedy_of_nan(verdict: Verdict) -> str:

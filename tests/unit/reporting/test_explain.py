@@ -361,6 +361,21 @@ def test_a_nan_is_told_by_the_side_it_is_on(
     assert told in line
 
 
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [(["float16", [4, 5]], "block"), (["float16", [4, 5], [1, 4], 0], "strides"), (["float16", []], "dimensions")],
+)
+def test_memory_beside_a_tensor_hints_at_its_layout(spec: list[Any], word: str, result: Make) -> None:
+    said = result(
+        status=Status.FAILED,
+        reason=Reason.READ_OUT_OF_BOUNDS,
+        case={"inputs": [["a", "input0", spec]]},
+        shapes={"input0": tuple(spec[1])},
+    )
+    (line,) = [line for line in explain(said) if line.startswith("  READ_OUT_OF_BOUNDS: ")]
+    assert word in line
+
+
 def test_a_factor_that_is_rounded_leans_and_is_asked_for_all_the_same(result: Make, measure: Make) -> None:
     lean = Rounding(
         inexact=1000, above=0, away=0, nearest_above=500, nearest_away=500, astray=500, draws=1000, rms_ulp=0.5
