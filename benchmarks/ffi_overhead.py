@@ -39,8 +39,8 @@ import torch
 from bare_add_loop import SHAPES, BareLoop, by_allclose, by_assert_close
 
 from optest.backends import BackendDriver, backend_manager
-from optest.backends.c_library.driver import FfiBackend
-from optest.backends.c_library.places import Filling, Where
+from optest.clib.library.driver import FfiBackend
+from optest.clib.library.places import Filling, Where
 from optest.compare.verdict import judge
 from optest.core.executors import Executor, InProcess
 from optest.core.expected import expected_outputs

@@ -2,7 +2,7 @@
 
     python benchmarks/honest.py [--cases 10000] [--first-seed 0] [--backend NAME] [--op NAME] [--jobs 2]
 
-The backends are torch on a CPU, with the differences that ``torch_expectations.yaml`` names, and ``numpy-single``
+The backends are torch on a CPU, with the differences that ``torch/expectations.yaml`` names, and ``numpy-single``
 (``single_backend.py``): NumPy in float32, rounded once. Each is asked with as many seeds as it takes to judge
 ``--cases``. Prints a Markdown table and each alarm with the line that runs it again; exits with 1 if there was one.
 """

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.operators import operators
 from optest.spec import BAD_STATUSES, CaseResult
 from optest.store import read_journal

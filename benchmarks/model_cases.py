@@ -62,7 +62,7 @@ def test_nothing(number):
     pass
 """
 PARTS = ("collected", "pytest", "files")
-TERMS = "optest.backends.torch_calls.reference:terms"
+TERMS = "optest.torch.calls.reference:terms"
 Seconds = tuple[float, float]
 """Wall and processor."""
 
@@ -248,8 +248,8 @@ def print_own_parts(plan: Path) -> None:
 
     from optest.api import cases
     from optest.backends import backend_manager
-    from optest.backends.torch_calls.calling import torch_call
     from optest.core import runner
+    from optest.torch.calls.calling import torch_call
 
     chosen = cases(plan=str(plan))
     made: list[Callable[[], Any]] = []
@@ -308,8 +308,8 @@ def bare_loop(plan: Path, journal: Path, *, with_terms: bool) -> None:
     import torch
 
     from optest.api import cases
-    from optest.backends.torch_calls.calling import torch_call
     from optest.store import read_journal
+    from optest.torch.calls.calling import torch_call
 
     done = read_journal(journal).results
     executed = {each.id for each in done if each.duplicate_of is None and each.status.value != "skipped"}

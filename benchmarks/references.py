@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.backends.torch_operators import TORCH_OPERATORS
 from optest.numerics import round_to, widen
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import dtype
+from optest.torch.operators import TORCH_OPERATORS
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CEILING = 60.0

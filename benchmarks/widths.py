@@ -3,7 +3,7 @@
     python benchmarks/widths.py [--seeds 100] [--first-seed 0] [--dtype DTYPE] [--width N] [--op NAME] [--jobs 2]
 
 Every operator that takes floats is asked the calls of ``width_calls.py`` with every seed, through the engine that
-``optest run`` uses. A difference that ``torch_expectations.yaml`` names counts as expected, any other is an alarm.
+``optest run`` uses. A difference that ``torch/expectations.yaml`` names counts as expected, any other is an alarm.
 Prints a Markdown table, each alarm with the line that runs it again, and exits with 1 if there was one.
 """
 

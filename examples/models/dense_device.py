@@ -4,7 +4,7 @@ OPTEST_PLUGINS=dense_device optest run --plan gpt2.yaml --backend dense_device
 """
 
 from optest.backends import backend_manager
-from optest.backends.torch_eager import TorchBackend
+from optest.torch.eager import TorchBackend
 
 
 class DenseDevice(TorchBackend):

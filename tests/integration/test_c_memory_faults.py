@@ -21,11 +21,11 @@ import pytest
 import yaml
 
 from optest.api.running import run
-from optest.backends.c_library import probes
-from optest.backends.c_library.brief import BriefCall
-from optest.backends.c_library.driver import FfiBackend
+from optest.clib.ffi.held import running_threads
+from optest.clib.library import probes
+from optest.clib.library.brief import BriefCall
+from optest.clib.library.driver import FfiBackend
 from optest.core.runner import execute, execute_together
-from optest.ffi.held import running_threads
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import (

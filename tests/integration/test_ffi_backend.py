@@ -16,7 +16,7 @@ from optest.errors import OptestError
 from optest.reporting.explain import explain
 from optest.spec import CaseResult, CheckState, Reason, Status
 
-BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "backends" / "c_library" / "mappings" / "infiniop.yaml"
+BUILT_IN = Path(__file__).parents[2] / "src" / "optest" / "clib" / "library" / "mappings" / "infiniop.yaml"
 
 pytestmark = [
     pytest.mark.cxx,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from optest.api.running import RunOutcome, run
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.spec import Reason, Status
 
 pytestmark = [

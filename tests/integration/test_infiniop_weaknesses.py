@@ -25,9 +25,9 @@ import yaml
 
 from optest import timing
 from optest.api.running import RunOutcome, run
+from optest.clib.ffi.registration import Drift
+from optest.clib.ffi.statuses import StatusError
 from optest.errors import Unavailable, UnknownName, UsageError
-from optest.ffi.registration import Drift
-from optest.ffi.statuses import StatusError
 from optest.infiniop import (
     LIBINFINIOP,
     InfiniDeviceEnum,

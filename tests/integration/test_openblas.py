@@ -13,8 +13,8 @@ import yaml
 
 from optest.api import checking
 from optest.api.running import run
+from optest.clib.ffi.preprocessor import find_header
 from optest.errors import OptestError, Unavailable
-from optest.ffi.preprocessor import find_header
 from optest.spec import CheckState, Reason, Status
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "openblas"

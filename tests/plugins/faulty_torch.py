@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import backend_manager
-from optest.backends.torch_eager import TorchBackend
+from optest.torch.eager import TorchBackend
 
 Arrays = list[Any]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from optest.backends import backend_manager
-from optest.backends.torch_eager import TorchBackend
+from optest.torch.eager import TorchBackend
 
 
 class ScaledTorch(TorchBackend):

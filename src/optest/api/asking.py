@@ -11,20 +11,20 @@ from typing import Any
 from optest.api import bootstrap
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.api.sourcing import known_differences, said_to_be_from, source_documents
-from optest.api.torch_cases import compared_in_own_dtype, differentiated
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.checks import configured_backends, unused_options
+from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
-from optest.plan.model_cases.conditions import Facts
 from optest.plan.select import by_urgency, parse_shard, select
 from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
+from optest.torch.cases import compared_in_own_dtype, differentiated
 
 __all__ = [
     "Asked",

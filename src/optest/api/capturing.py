@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
-from optest.plan.model_cases.writing import text_of_model_file
 from optest.plan.schema import parse_plan
 from optest.registry import load_object
+from optest.torch.model_cases.writing import text_of_model_file
 
 if TYPE_CHECKING:
-    from optest.capture.running import Capture
+    from optest.torch.capture.running import Capture
 
 __all__ = ["WrittenCapture", "capture", "require_writable"]
 
@@ -99,8 +99,8 @@ def capture(
     """
     require_writable(output, force=force)
     try:
-        asked_of = load_object("optest.capture.recording:Asked")  # it brings torch
-        captured = load_object("optest.capture.running:captured")
+        asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
+        captured = load_object("optest.torch.capture.running:captured")
     except Unavailable as error:
         raise Unavailable("capture", error.remedy) from None
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from optest.api.asking import Asked, asked
 from optest.api.streaming import CaseStream, joined, runs_of_workers
 from optest.plan import read_plan
+from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
-from optest.plan.model_cases.translation import model_of, slug
 from optest.reporting.explain import explain
 from optest.reporting.explain import gist as gist_of
 from optest.reporting.tally import Tally

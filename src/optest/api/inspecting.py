@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.backends.c_library.mapped import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
-from optest.backends.c_library.mapping import LibraryMapping
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
-from optest.backends.c_library.mapping_lines import named_place
-from optest.backends.c_library.session import header_of
+from optest.clib.ffi.inspection import Inspection, inspect_files
+from optest.clib.ffi.libraries import find_library
+from optest.clib.ffi.protocols import OperatorFunctions, find_operators
+from optest.clib.ffi.signatures import Header
+from optest.clib.library.mapped import Drift, drift_of_mapping, functions_of_operators, functions_of_whole
+from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.mapping_lines import named_place
+from optest.clib.library.session import header_of
 from optest.errors import Unavailable, UsageError, nearest
-from optest.ffi.inspection import Inspection, inspect_files
-from optest.ffi.libraries import find_library
-from optest.ffi.protocols import OperatorFunctions, find_operators
-from optest.ffi.signatures import Header
 
 __all__ = ["LibraryReport", "OperatorEntry", "as_json", "as_text", "inspect"]
 

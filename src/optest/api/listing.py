@@ -8,13 +8,13 @@ from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.backends.torch_calls.descriptors import CATEGORY
 from optest.errors import NothingSelected, UnknownName, UsageError, nearest
 from optest.generators import FILLS
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
 from optest.settings import OPTIONS
 from optest.spec import OperatorDescriptor, TestCase
+from optest.torch.calls.descriptors import CATEGORY
 
 __all__ = ["columns_of", "explain", "listing", "unknown_among"]
 

@@ -93,10 +93,10 @@ def _schema(what: str) -> Mapping[str, Any]:
         from optest.plan import plan_schema
 
         return plan_schema()
-    if what == "model-cases":
-        from optest.plan.model_cases import model_cases_schema
+    from optest.plan.dialects import DIALECTS
 
-        return model_cases_schema()
+    if what in DIALECTS:
+        return DIALECTS.get(what).schema()
     if what == "report":
         from optest.reporting.schema import REPORT_SCHEMA
 

@@ -36,8 +36,9 @@ from optest.reporting.page import wants_color
 from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
+from optest.torch.cases import other_strides, unused_fallbacks
 
-__all__ = ["RunOutcome", "run", "run_cases"]
+__all__ = ["RunOutcome", "closing_notes", "run", "run_cases"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
@@ -54,6 +55,14 @@ class RunOutcome:
     exit_status: int
     left_over: tuple[str, ...] = ()
     """Lines of expectations that excused nothing, with what to do about each."""
+
+
+def closing_notes(settings: Settings, outcome: RunOutcome) -> Iterator[str]:
+    """Lines about the whole run: fallbacks that are not needed, other strides, expectations that did not come true."""
+    yield from unused_fallbacks(settings["allow_fallback"], outcome.results)
+    yield from other_strides(outcome.results)
+    for line in outcome.left_over:
+        yield f"expected, but did not happen: {line}"
 
 
 def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:

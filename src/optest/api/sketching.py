@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optest.api.inspecting import LibraryReport
-from optest.backends.c_library.mapping_file import read_mapping
-from optest.backends.c_library.sketch import Sketch, sketch
+from optest.clib.library.mapping_file import read_mapping
+from optest.clib.library.sketch import Sketch, sketch
 from optest.errors import InternalError, UsageError
 from optest.operators import operators
 

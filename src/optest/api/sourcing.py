@@ -11,8 +11,8 @@ from optest.operators import operators
 from optest.plan import PlanDocument, parse_dtypes
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.from_samples import document_of
+from optest.plan.sources import collected
 from optest.settings import Settings
-from optest.sources import collected
 from optest.spec import BAD_STATUSES, TestCase, Verdict
 from optest.spec.call_names import canonical
 

@@ -209,10 +209,10 @@ class _Builtin:
 _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
     _Builtin(name="stub", path="optest.backends.stub:StubBackend", kind="stub", by_name_only=True),
-    _Builtin(name="torch", path="optest.backends.torch_eager:TorchBackend", kind="torch"),
+    _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
-    _Builtin(name="ffi", path="optest.backends.c_library.driver:FfiBackend", kind="cpu", by_name_only=True),
+    _Builtin(name="ffi", path="optest.clib.library.driver:FfiBackend", kind="cpu", by_name_only=True),
 )
 
 

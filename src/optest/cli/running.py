@@ -30,17 +30,12 @@ def run_command(collect_only: bool, **given: Any) -> int:
             click.echo(line)
         return 0
     from optest.api.durations import slowest
-    from optest.api.running import run
-    from optest.api.torch_cases import other_strides, unused_fallbacks
+    from optest.api.running import closing_notes, run
 
     outcome = run(given)
     settings = resolve(given)
     for line in slowest(outcome.results, settings["durations"]):
         click.echo(line)
-    for line in unused_fallbacks(settings["allow_fallback"], outcome.results):
+    for line in closing_notes(settings, outcome):
         click.echo(line)
-    for line in other_strides(outcome.results):
-        click.echo(line)
-    for line in outcome.left_over:
-        click.echo(f"expected, but did not happen: {line}")
     return outcome.exit_status

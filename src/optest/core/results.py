@@ -17,7 +17,7 @@ def reference_name(case: TestCase) -> str:
         return case.reference
     if case.descriptor.reference is None:
         return "none"
-    return "torch" if str(case.descriptor.reference).startswith("optest.backends.torch_calls") else "numpy"
+    return "torch" if str(case.descriptor.reference).startswith("optest.torch.calls") else "numpy"
 
 
 def result_of(

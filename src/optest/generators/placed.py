@@ -51,7 +51,7 @@ def from_opinfo(stated: Mapping[str, Any], spec: TensorSpec, name: str, seed: in
         Fault: BAD_CASE if this torch has no such sample, or one with other values.
         Unavailable: if torch, or what its database needs, is not installed.
     """
-    made: Callable[..., Array] = load_object("optest.generators.opinfo:from_sample")
+    made: Callable[..., Array] = load_object("optest.torch.opinfo.fill:from_sample")
     return _placed(made(stated, spec, name, seed, where), spec, f"the sample of {name}")
 
 

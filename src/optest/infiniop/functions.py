@@ -7,12 +7,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from optest.clib.ffi.calls import Function
+from optest.clib.ffi.handles import HandleError
+from optest.clib.ffi.registration import Declared, Drift, drift_of
+from optest.clib.ffi.signatures import CKind, Prototype
+from optest.clib.ffi.statuses import StatusError
 from optest.errors import UsageError
-from optest.ffi.calls import Function
-from optest.ffi.handles import HandleError
-from optest.ffi.registration import Declared, Drift, drift_of
-from optest.ffi.signatures import CKind, Prototype
-from optest.ffi.statuses import StatusError
 from optest.infiniop.op_register import CORE_FUNCTIONS
 from optest.infiniop.scope import current_scope, is_timed, watched
 from optest.infiniop.status import Status

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from optest.clib.ffi.handles import Handle, HandleError, Leak, Ledger
+from optest.clib.ffi.libraries import Library, open_library
+from optest.clib.ffi.registration import Declared, SignatureRegistry
+from optest.clib.ffi.signatures import Header, Prototype
+from optest.clib.ffi.statuses import StatusCodes
 from optest.errors import Unavailable
-from optest.ffi.handles import Handle, HandleError, Leak, Ledger
-from optest.ffi.libraries import Library, open_library
-from optest.ffi.registration import Declared, SignatureRegistry
-from optest.ffi.signatures import Header, Prototype
-from optest.ffi.statuses import StatusCodes
 from optest.infiniop.functions import LibraryFunction
 from optest.infiniop.op_register import OpRegister
 from optest.infiniop.status import DEFAULT_CODES, Status
@@ -77,7 +77,7 @@ class InfiniLib:
         if not self._headers:
             return None
         try:
-            from optest.ffi.headers import read_headers
+            from optest.clib.ffi.headers import read_headers
         except ImportError:
             raise Unavailable("pycparser", "C headers cannot be read without it; pip install 'optest[ffi]'") from None
         return read_headers(self._headers)

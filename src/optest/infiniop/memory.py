@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.ffi.memory import Buffer
+from optest.clib.ffi.memory import Buffer
 from optest.infiniop.torch_bridge import loaded_torch, to_tensor
 from optest.numerics import Array
 from optest.spec import contiguous_strides

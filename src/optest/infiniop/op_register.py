@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from ctypes import POINTER
 from typing import Any, ClassVar
 
-from optest.ffi.registration import Declared, SignatureRegistry
+from optest.clib.ffi.registration import Declared, SignatureRegistry
 from optest.infiniop.structs import infiniopHandle_t, infiniopTensorDescriptor_t
 
 __all__ = ["CORE_FUNCTIONS", "OpRegister"]

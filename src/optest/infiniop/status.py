@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.ffi.statuses import StatusCodes, StatusError
+from optest.clib.ffi.statuses import StatusCodes, StatusError
 
 __all__ = ["DEFAULT_CODES", "Status", "check_error"]
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from optest.clib.ffi.handles import Handle
+from optest.clib.ffi.memory import Buffer, Change
+from optest.clib.ffi.poisons import Poison
+from optest.clib.ffi.regions import Placement
 from optest.errors import UnknownName, UsageError
-from optest.ffi.handles import Handle
-from optest.ffi.memory import Buffer, Change
-from optest.ffi.poisons import Poison
-from optest.ffi.regions import Placement
 from optest.infiniop.datatypes import InfiniDtype, element_of, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
 from optest.infiniop.elements import from_codes

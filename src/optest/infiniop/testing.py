@@ -11,10 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from optest.clib.ffi.handles import Leak
+from optest.clib.ffi.statuses import StatusError
 from optest.core.border import Border
 from optest.errors import NothingSelected, UsageError
-from optest.ffi.handles import Leak
-from optest.ffi.statuses import StatusError
 from optest.infiniop.arguments import as_a_command, chosen
 from optest.infiniop.comparison import Discrepancy
 from optest.infiniop.datatypes import InfiniDtype, infini_dtype

@@ -132,7 +132,7 @@ class OperatorRegistry:
 
 operators = OperatorRegistry(
     builtins="optest.operators.catalogue:DESCRIPTORS",
-    families={"torch.": "optest.backends.torch_calls.descriptors:descriptor_of"},
+    families={"torch.": "optest.torch.calls.descriptors:descriptor_of"},
     spellings="optest.operators.onnx:SPELLINGS",
     alias_tensors="optest.operators.onnx.tensors:ALIASES",
 )

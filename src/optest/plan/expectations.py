@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, with_config
 from typing_extensions import Required, TypedDict
 
 from optest.errors import PlanError, Problem, UnknownName
+from optest.plan.dialects import model_of
 from optest.plan.from_samples import SET_TAG, TIER_TAG
 from optest.plan.misfits import problems_of
-from optest.plan.model_cases.translation import model_of
 from optest.plan.select import glob_pattern
 from optest.plan.source import MAX_BYTES, Path, Source, format_path, parse_source
 from optest.plan.statement import Operators

@@ -12,12 +12,11 @@ from typing_extensions import TypedDict
 
 from optest.errors import PlanError, Problem
 from optest.plan.combining import Draft, draft_of, product_of
+from optest.plan.dialects import NO_FACTS, Dialect, Facts, dialect_of
 from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
 from optest.plan.forms import Included, Misfit
 from optest.plan.includes import follow_includes, without_detours
 from optest.plan.misfits import nearest_key, problem_at, problems_of
-from optest.plan.model_cases import is_model_file, translated
-from optest.plan.model_cases.conditions import NO_FACTS, Facts
 from optest.plan.products import MAPPINGS, Product
 from optest.plan.source import MAX_BYTES, Path, Source, all_at_once, parse_source
 from optest.spec.construct import collection_paused
@@ -68,7 +67,7 @@ class PlanDocument(BaseModel):
     _problems: tuple[Problem, ...] = PrivateAttr(default=())
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _unread: Mapping[Path, Collection[str]] = PrivateAttr(default_factory=dict)
-    _is_model_file: bool = PrivateAttr(default=False)
+    _dialect: Dialect | None = PrivateAttr(default=None)
     _places: Mapping[Path, Path] = PrivateAttr(default_factory=dict)
     _included: tuple[PlanDocument, ...] = PrivateAttr(default=())
     _products: Mapping[int, Product | None] = PrivateAttr(default_factory=dict)
@@ -158,13 +157,14 @@ class PlanDocument(BaseModel):
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them.
 
-        Model cases are calls of torch, in whatever plan they are included.
+        A file of another dialect has its backend, in whatever plan it is included.
         """
         stated = self.model_fields_set
         options = ("backend", "chip", "seed", "fail_fast")
         found: dict[str, Any] = {name: getattr(self, name) for name in options if name in stated}
-        if any(each._is_model_file for each in self.family()):
-            found.setdefault("backend", "torch")
+        for each in self.family():
+            if each._dialect is not None:
+                found.setdefault("backend", each._dialect.backend)
         return found
 
     def where(self, path: Path = ()) -> str:
@@ -234,11 +234,11 @@ def _parse_one(
         foreign: dict[Path, Problem] = {}
         notes: tuple[str, ...] = ()
         places: Mapping[Path, Path] = {}
-        is_model = is_model_file(source.data)
-        if is_model:
+        dialect = dialect_of(source.data)
+        if dialect is not None:
             if model:
                 source.data["model"] = model
-            source.data, foreign, notes, places = translated(source, facts, below)
+            source.data, foreign, notes, places = dialect.translated(source, facts, below)
         if "include" in source.data:
             source.data.setdefault("cases", [])
         drafts = _take_drafts(source.data)
@@ -262,13 +262,13 @@ def _parse_one(
                 product.fixed = _fixed_part(document.cases[index], product)
         source.settle()
     document._source = source
-    document._is_model_file = is_model
+    document._dialect = dialect
     document._problems = tuple(dict.fromkeys(found.values()))
     document._notes = notes
     document._places = places
     document._unread = unread
     document._products = products
-    document._model = source.data["name"] if is_model else ""
+    document._model = source.data["name"] if dialect is not None else ""
     return document
 
 

@@ -314,9 +314,9 @@ def test_a_crash_is_written_without_running_it(here: Path, monkeypatch: pytest.M
     """The calls are recorded on tensors without values, so that what kills a worker cannot kill optest."""
     import optest.api as api
     from optest.backends import Script, ScriptInput, backend_manager
-    from optest.backends.torch_operators import TORCH_OPERATORS
     from optest.core.inputs import make_inputs
     from optest.core.tensor_archive import spec_of
+    from optest.torch.operators import TORCH_OPERATORS
 
     (case,) = api.cases(op="exp", dtype="float32", shape="input0=8", backend="torch")
     (array,), _ = make_inputs(case)

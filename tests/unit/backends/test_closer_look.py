@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends.c_library.answers import Answer
-from optest.backends.c_library.closer import CloserLook, has_nan
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
-from optest.backends.c_library.memory import CaseMemory
-from optest.backends.c_library.places import Place, Where
-from optest.backends.c_library.requests import NO_REQUEST, CallRequest
-from optest.backends.c_library.situations import FIRST
-from optest.backends.c_library.subject import Subject
-from optest.ffi.statuses import StatusError
+from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.answers import Answer
+from optest.clib.library.closer import CloserLook, has_nan
+from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.memory import CaseMemory
+from optest.clib.library.places import Place, Where
+from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.situations import FIRST
+from optest.clib.library.subject import Subject
 from optest.numerics import Array
 from optest.spec import Fault, Reason, TensorSpec, dtype
 

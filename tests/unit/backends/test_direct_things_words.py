@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from optest.backends.c_library.direct_binding import bind_case
-from optest.backends.c_library.direct_cases import names_unknown
-from optest.backends.c_library.layouts import Gap
-from optest.backends.c_library.mapping_file import read_mapping
+from optest.clib.library.direct_binding import bind_case
+from optest.clib.library.direct_cases import names_unknown
+from optest.clib.library.layouts import Gap
+from optest.clib.library.mapping_file import read_mapping
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TensorSpec, dtype

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from optest.backends.c_library import kinds
-from optest.backends.c_library.driver import FfiBackend
-from optest.backends.c_library.kinds import CaseKinds
+from optest.clib.library import kinds
+from optest.clib.library.driver import FfiBackend
+from optest.clib.library.kinds import CaseKinds
 from optest.operators import operators
 from optest.spec import Argument, BackendTarget, ExpectedError, Fault, Fill, TensorSpec, TestCase, dtype
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from optest.api import cases
-from optest.backends.c_library.config import read_ffi_config
+from optest.clib.library.config import read_ffi_config
 from optest.errors import PlanError
 
 PLAN = """\

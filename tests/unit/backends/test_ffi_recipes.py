@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from test_ffi_kinds import case_of
 
-from optest.backends.c_library.examination import Examination
-from optest.backends.c_library.examined import _what_one_call_shows
-from optest.backends.c_library.kinds import CaseKinds
-from optest.backends.c_library.recipes import _Creation
+from optest.clib.library.examination import Examination
+from optest.clib.library.examined import _what_one_call_shows
+from optest.clib.library.kinds import CaseKinds
+from optest.clib.library.recipes import _Creation
 from optest.spec import CheckState, Fault, Reason
 
 

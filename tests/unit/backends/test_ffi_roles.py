@@ -12,12 +12,12 @@ from handmade import case_of, spec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optest.backends.c_library.mapping import unknown_names
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
-from optest.backends.c_library.operands import lack, made_inputs, outputs_of_c, values
-from optest.backends.c_library.roles import CALL_KINDS, ELEMENTS, NUMBERS, Role, drift, literal, wrong_role
+from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
+from optest.clib.library.mapping import unknown_names
+from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.operands import lack, made_inputs, outputs_of_c, values
+from optest.clib.library.roles import CALL_KINDS, ELEMENTS, NUMBERS, Role, drift, literal, wrong_role
 from optest.errors import UsageError
-from optest.ffi.signatures import CKind, CType, Parameter, Prototype
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import TestCase

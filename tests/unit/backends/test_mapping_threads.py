@@ -11,10 +11,10 @@ import pytest
 READERS = """
 import os, threading
 import msgspec, numpy, yaml
-import optest.operators, optest.ffi  # whatever takes long to import, but nothing that knows of mappings
+import optest.operators, optest.clib.ffi  # whatever takes long to import, but nothing that knows of mappings
 
 def read_by_two():
-    from optest.backends.c_library.mapping_file import mapping_path, read_mapping
+    from optest.clib.library.mapping_file import mapping_path, read_mapping
     both = threading.Barrier(2)
     def read():
         both.wait()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.backends.c_library.direct_values import put
-from optest.ffi.signatures import CKind, CType, Field
+from optest.clib.ffi.signatures import CKind, CType, Field
+from optest.clib.library.direct_values import put
 
 
 class Seeing:

@@ -12,13 +12,13 @@ import pytest
 
 from optest.api.checking import checked
 from optest.backends import backend_manager
-from optest.backends.c_library.config import read_ffi_config
+from optest.clib.library.config import read_ffi_config
 from optest.core.schedule import executions
 from optest.errors import NothingSelected, Unavailable, UsageError
 from optest.spec import TestCase
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library"
-BUILT_IN = Path(__file__).parents[3] / "src" / "optest" / "backends" / "c_library" / "mappings" / "infiniop.yaml"
+BUILT_IN = Path(__file__).parents[3] / "src" / "optest" / "clib" / "library" / "mappings" / "infiniop.yaml"
 ADDED = {"input-layouts", "output-layouts", "layouts-at-once", "size-1", "squares", "pages", "threads"}
 
 

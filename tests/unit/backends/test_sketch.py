@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from optest.backends.c_library.mapped import drift_of_mapping
-from optest.backends.c_library.mapping import LibraryMapping
-from optest.backends.c_library.mapping_file import mapping_path, read_mapping
-from optest.backends.c_library.sketch import Sketch, sketch
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.inspection import Inspection
+from optest.clib.ffi.preprocessor import find_header
+from optest.clib.ffi.signatures import Header
+from optest.clib.library.mapped import drift_of_mapping
+from optest.clib.library.mapping import LibraryMapping
+from optest.clib.library.mapping_file import mapping_path, read_mapping
+from optest.clib.library.sketch import Sketch, sketch
 from optest.errors import Unavailable
-from optest.ffi.headers import read_headers
-from optest.ffi.inspection import Inspection
-from optest.ffi.preprocessor import find_header
-from optest.ffi.signatures import Header
 from optest.operators import operators
 
 pytestmark = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.backends.c_library.sketch_names import (
+from optest.clib.library.sketch_names import (
     Catalogue,
     assigned,
     attribute_called,

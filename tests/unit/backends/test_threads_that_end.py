@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from optest.backends.c_library import manners
+from optest.clib.library import manners
 from optest.spec import Fault, Reason
 
 

@@ -20,8 +20,8 @@ from optest.spec import dtype as dtype_called
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from optest.backends import torch_eager  # noqa: E402
-from optest.backends.torch_operators import TORCH_OPERATORS  # noqa: E402
+from optest.torch import eager as torch_eager  # noqa: E402
+from optest.torch.operators import TORCH_OPERATORS  # noqa: E402
 
 SIGNATURES = {
     "add": "input, other -> out",

@@ -8,15 +8,15 @@ import sys
 import pytest
 import torch
 
-from optest.backends.torch_eager import TorchBackend
 from optest.errors import Unavailable, UnknownName
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 
 REGISTERED = """
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 _setup_privateuseone_for_python_backend("optestium")
-from optest.backends.torch_eager import TorchBackend
+from optest.torch.eager import TorchBackend
 driver = TorchBackend()
 for device in ("optestium", "optestium:0"):
     driver.configure({"torch_device": device})

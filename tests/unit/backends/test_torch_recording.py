@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from optest.backends.torch_recording import Recording, Unwritable  # noqa: E402 - needs torch
+from optest.torch.recording import Recording, Unwritable  # noqa: E402 - needs torch
 
 pytestmark = pytest.mark.torch
 

@@ -16,7 +16,7 @@ from optest.spec import dtype as dtype_called
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from optest.backends.torch_tensors import TORCH_DTYPES, Inexpressible, _rebuilt, from_torch, to_torch  # noqa: E402
+from optest.torch.tensors import TORCH_DTYPES, Inexpressible, _rebuilt, from_torch, to_torch  # noqa: E402
 
 CPU = torch.device("cpu")
 HERE = sorted(TORCH_DTYPES)

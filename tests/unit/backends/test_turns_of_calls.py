@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from optest.backends.c_library.turns import comes_again
+from optest.clib.library.turns import comes_again
 
 
 def is_blamed(wrong: Callable[[int], bool]) -> bool:

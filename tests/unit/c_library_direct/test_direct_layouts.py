@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.backends.c_library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
+from optest.clib.library.layouts import Axis, Gap, Matrix, Order, axes_of, increment_of, matrix_of
 from optest.numerics import view
 from optest.spec import TensorSpec, contiguous_strides, dtype
 

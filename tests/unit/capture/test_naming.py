@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402, N812
 from capture_kit import call_of, recorded  # noqa: E402
 
-from optest.backends.torch_calls.names import find  # noqa: E402
+from optest.torch.calls.names import find  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

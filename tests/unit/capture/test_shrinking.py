@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from optest.capture.shrinking import shrunk  # noqa: E402
+from optest.torch.capture.shrinking import shrunk  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

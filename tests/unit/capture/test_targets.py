@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from optest.api.capturing import capture  # noqa: E402
-from optest.capture.recording import Asked  # noqa: E402
-from optest.capture.running import captured  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
+from optest.torch.capture.recording import Asked  # noqa: E402
+from optest.torch.capture.running import captured  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_with_its_place_and_a_remedy(folder: Path, what: s
         captured(what, asked=Asked())
     for text in said:
         assert text in str(raised.value)
-    assert "optest/capture" not in str(raised.value)
+    assert "optest/torch/capture" not in str(raised.value)
 
 
 def test_a_configuration_is_for_classes_of_transformers_alone(folder: Path) -> None:
@@ -348,7 +348,7 @@ def test_a_case_that_will_not_run_is_named_with_its_reason(tmp_path: Path, monke
     text = "import torch\ndef call(): return torch.ones(4).masked_fill(torch.zeros(4, dtype=torch.bool), 2.0)"
     (tmp_path / "masked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("optest.capture.values._mask", lambda *_, **__: ({"init": "zeros"}, ""))
+    monkeypatch.setattr("optest.torch.capture.values._mask", lambda *_, **__: ({"init": "zeros"}, ""))
     written = capture("masked.py:call", "masked.yaml")
     assert list(written.not_run) == ["masked::masked_fill.1"]
     assert any("will not run" in line and "False everywhere" in line for line in written.lines())

@@ -11,11 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from capture_kit import entries_of, entry_of, recorded  # noqa: E402
 
-from optest.capture.naming import NamedCall  # noqa: E402
-from optest.capture.values import described  # noqa: E402
-from optest.plan.model_cases.writing import text_of_model_file  # noqa: E402
 from optest.plan.schema import parse_plan  # noqa: E402
 from optest.spec.calls import TorchName, parse_call  # noqa: E402
+from optest.torch.capture.naming import NamedCall  # noqa: E402
+from optest.torch.capture.values import described  # noqa: E402
+from optest.torch.model_cases.writing import text_of_model_file  # noqa: E402
 
 pytestmark = pytest.mark.torch
 INF, NAN = math.inf, math.nan

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402, N812
 from capture_kit import recorded  # noqa: E402
 
-from optest.capture import watching  # noqa: E402
+from optest.torch.capture import watching  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -12,7 +12,7 @@ import pytest
 
 from optest.api import cases as cases_of
 from optest.backends import BackendDriver, FurtherAnswer
-from optest.backends.c_library.driver import FfiBackend
+from optest.clib.library.driver import FfiBackend
 from optest.core import phases, runner, session
 from optest.core.executors import InProcess
 from optest.core.session import Policy, Session

@@ -87,7 +87,7 @@ def test_scalar_operand(op: str, scalar: str, tensor: str, place: int, tmp_path:
 @pytest.mark.parametrize("op", [*FUNCTIONS, "pow", "floor_divide", "minimum", "eq"])
 def test_scalar_operand_of_torch(op: str, scalar: str, tensor: str, place: int, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from optest.backends.torch_eager import TorchBackend
+    from optest.torch.eager import TorchBackend
 
     case = case_of(op, (scalar, tensor) if place == 0 else (tensor, scalar), place, tmp_path)
     found = judged(TorchBackend(), case)
@@ -100,7 +100,7 @@ def test_scalar_operand_of_torch(op: str, scalar: str, tensor: str, place: int, 
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "fmod", "remainder", "pow"])
 def test_scalar_operand_of_a_torch_call(op: str, scalar: str, tensor: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from optest.backends.torch_eager import TorchBackend
+    from optest.torch.eager import TorchBackend
 
     call = {"call": f"torch.{op}(input0, input1)"}
     found = judged(TorchBackend(), case_of(f"torch.{op}", (scalar, tensor), 0, tmp_path, **call))

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optest.ffi.calls import BadCall, Function, bind
-from optest.ffi.handles import Handle, Ledger
-from optest.ffi.headers import read_headers
-from optest.ffi.inspection import Inspection, inspect_library
-from optest.ffi.libraries import open_library
-from optest.ffi.memory import Buffer
-from optest.ffi.poisons import READ_POISONS, Poison
-from optest.ffi.signatures import Header
-from optest.ffi.statuses import StatusCodes, StatusError
-from optest.ffi.workspace import WORKSPACE_CONTENTS, Workspace
+from optest.clib.ffi.calls import BadCall, Function, bind
+from optest.clib.ffi.handles import Handle, Ledger
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.inspection import Inspection, inspect_library
+from optest.clib.ffi.libraries import open_library
+from optest.clib.ffi.memory import Buffer
+from optest.clib.ffi.poisons import READ_POISONS, Poison
+from optest.clib.ffi.signatures import Header
+from optest.clib.ffi.statuses import StatusCodes, StatusError
+from optest.clib.ffi.workspace import WORKSPACE_CONTENTS, Workspace
 from optest.spec import TensorSpec, dtype
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from optest.ffi.faults import FaultReport, fault_reason, fault_words
-from optest.ffi.memory import Buffer
-from optest.ffi.workspace import Workspace
+from optest.clib.ffi.faults import FaultReport, fault_reason, fault_words
+from optest.clib.ffi.memory import Buffer
+from optest.clib.ffi.workspace import Workspace
 from optest.spec import Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
@@ -33,9 +33,9 @@ void write_in_thread(float *x, ptrdiff_t index) {
 """
 PROGRAM = """
 import ctypes, faulthandler, sys
-from optest.ffi.faults import FaultReport
-from optest.ffi.memory import Buffer
-from optest.ffi.regions import Placement
+from optest.clib.ffi.faults import FaultReport
+from optest.clib.ffi.memory import Buffer
+from optest.clib.ffi.regions import Placement
 from optest.spec import TensorSpec, dtype
 faulthandler.enable()
 library, function, placement, index = sys.argv[1:]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from optest.ffi.calls import BadCall, bind
-from optest.ffi.handles import Handle, HandleError, Ledger
-from optest.ffi.headers import read_headers
-from optest.ffi.libraries import open_library
-from optest.ffi.statuses import StatusCodes, StatusError
+from optest.clib.ffi.calls import BadCall, bind
+from optest.clib.ffi.handles import Handle, HandleError, Ledger
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.libraries import open_library
+from optest.clib.ffi.statuses import StatusCodes, StatusError
 
 
 class Fake:

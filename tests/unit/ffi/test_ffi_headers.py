@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.signatures import CKind, Header, HeaderError
 from optest.errors import Unavailable, UnknownName, UsageError
-from optest.ffi.headers import read_headers
-from optest.ffi.signatures import CKind, Header, HeaderError
 
 pytestmark = pytest.mark.cxx
 

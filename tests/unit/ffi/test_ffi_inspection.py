@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from optest.ffi.headers import read_headers
-from optest.ffi.inspection import inspect_library
-from optest.ffi.libraries import open_library
-from optest.ffi.registration import SignatureRegistry
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.inspection import inspect_library
+from optest.clib.ffi.libraries import open_library
+from optest.clib.ffi.registration import SignatureRegistry
 
 pytestmark = pytest.mark.cxx
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optest.ffi.lent import lent_buffer
-from optest.ffi.poisons import Poison
-from optest.ffi.regions import page_region
+from optest.clib.ffi.lent import lent_buffer
+from optest.clib.ffi.poisons import Poison
+from optest.clib.ffi.regions import page_region
 from optest.numerics import Array
 from optest.spec import TensorSpec, dtype
 

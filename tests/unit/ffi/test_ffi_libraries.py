@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from optest.clib.ffi.elf import Elf, elf_of, exported_names
+from optest.clib.ffi.libraries import file_name, find_library, open_library
 from optest.errors import Unavailable
-from optest.ffi.elf import Elf, elf_of, exported_names
-from optest.ffi.libraries import file_name, find_library, open_library
 from optest.settings import infini_root
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(sys.platform != "linux", reason="file names of Linux")]
@@ -158,6 +158,6 @@ def test_nothing_is_loaded_at_import(tmp_path: Path) -> None:
         "def refuse(*a, **k): raise AssertionError('loaded at import')\n"
         "import numpy, optest.numerics, optest.process\n"
         "ctypes.CDLL = refuse\n"
-        "import optest.ffi, optest.ffi.libraries, optest.ffi.headers, optest.ffi.signatures\n"
+        "import optest.clib.ffi, optest.clib.ffi.libraries, optest.clib.ffi.headers, optest.clib.ffi.signatures\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)

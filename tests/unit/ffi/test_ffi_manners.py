@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from optest.ffi.float_control import FloatControl
-from optest.ffi.held import heap_bytes
-from optest.ffi.printed import Printed
+from optest.clib.ffi.float_control import FloatControl
+from optest.clib.ffi.held import heap_bytes
+from optest.clib.ffi.printed import Printed
 
 _LIBC = ctypes.CDLL(None)
 _UPWARD = 0x800

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from optest.ffi.headers import read_headers
-from optest.ffi.registration import Drift, SignatureRegistry
-from optest.ffi.signatures import Header
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.registration import Drift, SignatureRegistry
+from optest.clib.ffi.signatures import Header
 
 pytestmark = pytest.mark.cxx
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.signatures import Header
+from optest.clib.ffi.structs import field_of, structure_of
 from optest.errors import UsageError
-from optest.ffi.headers import read_headers
-from optest.ffi.signatures import Header
-from optest.ffi.structs import field_of, structure_of
 
 pytestmark = [pytest.mark.cxx, pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")]
 

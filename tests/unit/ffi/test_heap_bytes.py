@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from optest.ffi.glibc import has_glibc_malloc
+from optest.clib.ffi.glibc import has_glibc_malloc
 
 pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
 
@@ -31,7 +31,7 @@ def test_it_is_not_known_where_malloc_keeps_many_free_blocks(tunables: str, is_k
 
 
 def known(stated: dict[str, str]) -> bool:
-    program = "from optest.ffi.held import heap_bytes; print(heap_bytes() is not None)"
+    program = "from optest.clib.ffi.held import heap_bytes; print(heap_bytes() is not None)"
     variables = {**os.environ, **stated}
     done = subprocess.run([sys.executable, "-c", program], env=variables, capture_output=True, text=True, check=True)
     return done.stdout.split() == ["True"]

@@ -13,7 +13,7 @@ from shutil import which
 
 import pytest
 
-from optest.ffi import glibc
+from optest.clib.ffi import glibc
 
 pytestmark = [
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc"),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from optest.ffi.headers import read_headers
-from optest.ffi.signatures import Header
+from optest.clib.ffi.headers import read_headers
+from optest.clib.ffi.signatures import Header
 from optest.infiniop import liboperators
 from optest.infiniop.arguments import chosen
 from optest.infiniop.liboperators import InfiniLib, open_lib

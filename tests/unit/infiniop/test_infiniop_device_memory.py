@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optest.ffi.memory import Buffer
+from optest.clib.ffi.memory import Buffer
 from optest.infiniop.memory import DeviceMemory
 from optest.numerics import view
 from optest.spec import TensorSpec, dtype

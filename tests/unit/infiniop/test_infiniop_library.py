@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from optest.clib.ffi import libraries
+from optest.clib.ffi.calls import BadCall
+from optest.clib.ffi.handles import HandleError
+from optest.clib.ffi.libraries import file_name, find_library
+from optest.clib.ffi.registration import Drift
+from optest.clib.ffi.statuses import StatusError
 from optest.errors import Unavailable, UsageError
-from optest.ffi import libraries
-from optest.ffi.calls import BadCall
-from optest.ffi.handles import HandleError
-from optest.ffi.libraries import file_name, find_library
-from optest.ffi.registration import Drift
-from optest.ffi.statuses import StatusError
 from optest.infiniop import (
     LIBINFINIOP,
     CTensor,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from optest.clib.ffi.statuses import StatusError
 from optest.errors import NothingSelected, UsageError
-from optest.ffi.statuses import StatusError
 from optest.infiniop import (
     LIBINFINIOP,
     InfiniDeviceEnum,

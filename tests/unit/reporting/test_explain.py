@@ -35,8 +35,8 @@ Fatal Python error: Aborted
 
 Current thread 0x00007fd4f65bcb80 (most recent call first):
   File "/home/me/mine.py", line 376 in launch
-  File "/opt/lib/optest/ffi/calls.py", line 60 in __call__
-  File "/opt/lib/optest/backends/c_library/driver.py", line 140 in run
+  File "/opt/lib/optest/clib/ffi/calls.py", line 60 in __call__
+  File "/opt/lib/optest/clib/library/driver.py", line 140 in run
   File "<frozen runpy>", line 88 in _run_code
 
 Extension modules: numpy._core._multiarray_umath, msgspec._core (total: 2)
@@ -232,7 +232,7 @@ def test_what_was_said_right_before_a_crash_is_shown(result: Make) -> None:
 
 def test_of_optest_itself_all_frames_are_shown(result: Make) -> None:
     lines = explain(result(reason=Reason.INTERNAL, message="x", details={"stderr_tail": DUMP}))
-    assert any("optest/ffi/calls.py" in line for line in lines)
+    assert any("optest/clib/ffi/calls.py" in line for line in lines)
 
 
 def test_the_block_of_the_design(result: Make, measure: Make) -> None:

@@ -17,12 +17,13 @@ from optest.core.inputs import make_inputs  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.core.wire import case_from_wire, case_to_wire  # noqa: E402
 from optest.errors import NothingSelected, UnknownName, UsageError  # noqa: E402
-from optest.generators.opinfo import array_of, database, samples_of, tensors_of  # noqa: E402
 from optest.operators import operators  # noqa: E402
-from optest.sources import SourceRequest, collected, opinfo_made  # noqa: E402
-from optest.sources.opinfo import collect  # noqa: E402
+from optest.plan.sources import SourceRequest, collected  # noqa: E402
 from optest.spec import Fault, Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import parse_call  # noqa: E402
+from optest.torch.opinfo import made as opinfo_made  # noqa: E402
+from optest.torch.opinfo.fill import array_of, database, samples_of, tensors_of  # noqa: E402
+from optest.torch.opinfo.source import collect  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -261,7 +262,7 @@ def test_a_sample_that_is_not_there_any_more_is_told() -> None:
 
 
 def status(case: TestCase) -> Status:
-    from optest.backends.torch_eager import TorchBackend
+    from optest.torch.eager import TorchBackend
 
     return execute([case], TorchBackend()).verdicts[0].status
 

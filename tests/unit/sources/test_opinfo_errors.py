@@ -15,16 +15,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
 from optest.api import cases  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.inputs import make_inputs  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.core.wire import case_from_wire, case_to_wire  # noqa: E402
-from optest.generators.opinfo import array_of, database, errors_of, tensors_of  # noqa: E402
 from optest.operators import operators  # noqa: E402
-from optest.sources import SourceRequest  # noqa: E402
-from optest.sources.opinfo import collect  # noqa: E402
-from optest.sources.opinfo_errors import error_entries  # noqa: E402
+from optest.plan.sources import SourceRequest  # noqa: E402
 from optest.spec import Evidence, Fault, Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
+from optest.torch.opinfo.errors import error_entries  # noqa: E402
+from optest.torch.opinfo.fill import array_of, database, errors_of, tensors_of  # noqa: E402
+from optest.torch.opinfo.source import collect  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -107,7 +107,7 @@ def test_where_torch_and_opinfo_are_at_odds_nothing_is_asked(
 ) -> None:
     (first, *_) = errors_of("cat", 0)
     wrong = SimpleNamespace(sample_input=first.sample_input, error_type=kind, error_regex=pattern)
-    monkeypatch.setattr("optest.sources.opinfo_errors.errors_of", lambda *_: (wrong,))
+    monkeypatch.setattr("optest.torch.opinfo.errors.errors_of", lambda *_: (wrong,))
     (only,) = entries("cat")
     assert only["skip"].startswith("torch on the CPU says 'RuntimeError: ")
     assert only["skip"].endswith(
@@ -123,7 +123,7 @@ def test_error_inputs_that_cannot_be_made_are_told(monkeypatch: pytest.MonkeyPat
     def fails(*_: Any) -> Any:
         raise RuntimeError("no such device")
 
-    monkeypatch.setattr("optest.sources.opinfo_errors.errors_of", fails)
+    monkeypatch.setattr("optest.torch.opinfo.errors.errors_of", fails)
     (only,) = entries("cat")
     assert only["skip"] == "its error inputs cannot be made: OpInfo raised RuntimeError: no such device"
 
@@ -155,9 +155,9 @@ def test_memory_that_nobody_wrote_to_holds_the_same_in_every_process() -> None:
         "import json, torch\n"
         "kept = [torch.rand(size) for size in range(1, 500)]\n"
         "del kept\n"
-        "from optest.sources import SourceRequest\n"
-        "from optest.sources.opinfo_errors import error_entries\n"
-        "from optest.generators.opinfo import database\n"
+        "from optest.plan.sources import SourceRequest\n"
+        "from optest.torch.opinfo.errors import error_entries\n"
+        "from optest.torch.opinfo.fill import database\n"
         "request = SourceRequest(names=('multinomial',))\n"
         "print(json.dumps(list(error_entries('multinomial', database()['multinomial'], ('float32',), request))))\n"
     )

@@ -12,12 +12,12 @@ pytest.importorskip("expecttest")
 
 from optest.api import cases  # noqa: E402
 from optest.api.sourcing import known_differences  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
-from optest.generators.opinfo import database  # noqa: E402
 from optest.operators import operators  # noqa: E402
 from optest.plan.expectations import Expectation, read_expectations  # noqa: E402
 from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
+from optest.torch.opinfo.fill import database  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 

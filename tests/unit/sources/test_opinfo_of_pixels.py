@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
 from optest.api import cases  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.spec import Status, TestCase  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch, pytest.mark.filterwarnings("ignore:.nn.functional.upsample")]
 

@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_calls.left_alone import require_left_alone, require_memory_as_on_cpu
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
@@ -29,6 +26,9 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.left_alone import require_left_alone, require_memory_as_on_cpu
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_eager import TorchBackend
 from optest.compare.assert_close import close_tolerance, fitting_tolerance
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, RuleClass, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.torch.calls.calling import torch_call
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

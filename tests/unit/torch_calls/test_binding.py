@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from optest.backends.torch_calls.binding import CannotBind, bound
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, RuleClass, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.torch.calls.binding import CannotBind, bound
+from optest.torch.eager import TorchBackend
 
 ROWS = (4, 33)
 HEADS = (1, 2, 7, 16)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from optest.backends.torch_calls import blocks
-from optest.backends.torch_calls.blocks import in_blocks
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_calls.reference import terms
+from optest.torch.calls import blocks
+from optest.torch.calls.blocks import in_blocks
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.reference import terms
 
 CALLS = {
     "torch.nn.functional.linear(input0, input1)": [(3, 16), (50, 16)],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from torch_kit import by, case, tensor, verdict
 
-from optest.backends.torch_calls.answering import why_no_operator
 from optest.spec import Reason
+from optest.torch.calls.answering import why_no_operator
 
 pytestmark = pytest.mark.torch
 

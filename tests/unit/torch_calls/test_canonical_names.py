@@ -21,11 +21,11 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
-from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.runner import why_not_run  # noqa: E402
 from optest.spec import Reason, Status  # noqa: E402
 from optest.spec.call_names import canonical  # noqa: E402
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from torch_kit import case, tensor
 
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.spec import Status, TestCase, Verdict
+from optest.torch.eager import TorchBackend
 
 ROWS, MORE = tensor((3, 4)), tensor((5, 4))
 TWICE = tensor(5, "int64", "data", values=[2, 0, 2, -3, 1])

@@ -10,13 +10,13 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from optest.backends.torch_calls.compiled import compiled, require_compiler
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.under_test import UnderTest
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.errors import UnknownName
 from optest.spec import Argument, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from optest.torch.calls.compiled import compiled, require_compiler
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.under_test import UnderTest
+from optest.torch.eager import TorchBackend
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 

@@ -11,9 +11,9 @@ from user_shell import user_environment
 
 SAYS = """
 import sys
-import optest.backends.torch_eager
+import optest.torch.eager
 print("torch._dynamo" in sys.modules)
-from optest.backends.torch_calls.compiled import require_compiler
+from optest.torch.calls.compiled import require_compiler
 require_compiler("inductor")
 import os
 print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.operators.elementwise.error_terms import add_terms, mul_terms, sub_terms
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

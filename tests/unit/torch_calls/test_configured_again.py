@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from torch_kit import case, tensor
 
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.errors import UnknownName
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch_kit import Change, Outputs, Wrong, case, tensor, verdict
 
-from optest.backends.torch_calls.eigenvalues import is_rearranged
 from optest.spec import Fault, Reason, Status, TestCase, Tolerance, Verdict
+from optest.torch.calls.eigenvalues import is_rearranged
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.qr is deprecated")]
 
@@ -261,7 +261,7 @@ def test_random_matrices_of_many_sizes_pass_by_far() -> None:
 
 def test_a_fault_is_raised_for_no_more_than_it_says() -> None:
     """The hook alone, on exact factors and on ones that are not."""
-    from optest.backends.torch_calls.decompositions import as_right
+    from optest.torch.calls.decompositions import as_right
 
     matrix = np.diag([3.0, 2.0]).astype(np.float32)
     eye = np.eye(2, dtype=np.float32)

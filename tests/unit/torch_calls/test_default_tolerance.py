@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch.testing._comparison import get_tolerances
 
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_eager import TorchBackend
 from optest.compare.assert_close import close_tolerance
 from optest.compare.policy import describe_rule
 from optest.core.runner import execute
@@ -29,6 +27,8 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.eager import TorchBackend
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 

@@ -9,14 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from optest.api.torch_cases import unused_fallbacks
-from optest.backends.torch_calls.allowed import FELL_BACK
-from optest.backends.torch_calls.answering import answer
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.devices import kept_on_device, require_on_device
-from optest.backends.torch_calls.under_test import UnderTest
-from optest.backends.torch_eager import TorchBackend
-from optest.backends.torch_tensors import to_torch
 from optest.core.results import result_of
 from optest.core.runner import execute
 from optest.spec import (
@@ -34,6 +26,14 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.allowed import FELL_BACK
+from optest.torch.calls.answering import answer
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.devices import kept_on_device, require_on_device
+from optest.torch.calls.under_test import UnderTest
+from optest.torch.cases import unused_fallbacks
+from optest.torch.eager import TorchBackend
+from optest.torch.tensors import to_torch
 
 META = torch.device("meta")
 

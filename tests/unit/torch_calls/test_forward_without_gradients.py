@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch_kit import Wrong, by, case, tensor, verdict
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_eager import TorchBackend
 from optest.spec import Reason, Status, TestCase, Verdict
+from optest.torch.calls.calling import torch_call
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 
@@ -101,6 +101,6 @@ def test_a_way_back_that_fails_is_no_call_without_gradients(monkeypatch: pytest.
     def fails(*_: Any) -> Any:
         raise RuntimeError("no way back here")
 
-    monkeypatch.setattr("optest.backends.torch_calls.answering.differentiated", fails)
+    monkeypatch.setattr("optest.torch.calls.answering.differentiated", fails)
     found = verdict(asked)
     assert (found.reason, "no way back here" in found.message) == (Reason.RAISED, True)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -13,14 +13,14 @@ torch = pytest.importorskip("torch")
 
 from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
-from optest.backends.torch_calls import closeness, sampled  # noqa: E402
-from optest.backends.torch_calls.calling import torch_call  # noqa: E402
-from optest.backends.torch_calls.expected_gradients import gradients_from_above  # noqa: E402
-from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
-from optest.backends.torch_calls.sampled import gradients_of_sampling  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
+from optest.torch.calls import closeness, sampled  # noqa: E402
+from optest.torch.calls.calling import torch_call  # noqa: E402
+from optest.torch.calls.expected_gradients import gradients_from_above  # noqa: E402
+from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
+from optest.torch.calls.sampled import gradients_of_sampling  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

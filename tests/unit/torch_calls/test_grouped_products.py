@@ -11,9 +11,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch_kit import case, tensor, verdict  # noqa: E402
 
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.spec import Reason, Status, TestCase, Verdict  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.indices import domain, positions_of
-from optest.backends.torch_calls.lint import require_legal_positions
 from optest.spec import Argument, Fault, Fill, Reason, TensorSpec, TestCase, dtype
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.indices import domain, positions_of
+from optest.torch.calls.lint import require_legal_positions
 
 
 def specs(*tensors: tuple[str, tuple[int, ...]]) -> list[TensorSpec]:

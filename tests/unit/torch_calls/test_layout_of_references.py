@@ -7,8 +7,8 @@ import itertools
 import pytest
 from torch_kit import by, case, tensor, verdict
 
-from optest.backends.torch_calls.overlap import has_overlap
 from optest.spec import ExpectedError, Reason, Status, TensorSpec, dtype
+from optest.torch.calls.overlap import has_overlap
 
 pytestmark = pytest.mark.torch
 

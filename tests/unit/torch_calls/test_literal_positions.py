@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from torch_kit import case, tensor, verdict
 
-from optest.backends.torch_calls.indices import literals_of
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import why_not_run
 from optest.spec import ExpectedError, Reason, Status
+from optest.torch.calls.indices import literals_of
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -10,11 +10,11 @@ import pytest
 from torch_kit import case as call_case
 from torch_kit import element, tensor, verdict
 
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.masks import require_chosen_elements
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import why_not_run
 from optest.spec import Argument, ExpectedError, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.masks import require_chosen_elements
+from optest.torch.eager import TorchBackend
 
 RANDOM = Fill(kind="randint")
 NOWHERE = [

@@ -7,9 +7,9 @@ import os
 import pytest
 from torch_kit import case, tensor
 
-from optest.backends.torch_calls import memory
-from optest.backends.torch_calls.memory import why_too_large
 from optest.process import available_bytes
+from optest.torch.calls import memory
+from optest.torch.calls.memory import why_too_large
 
 pytestmark = pytest.mark.torch
 

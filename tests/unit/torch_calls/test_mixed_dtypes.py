@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 
 from torch_kit import by, case, compiler_that, tensor, verdict
 
-from optest.backends.torch_eager import TorchBackend
 from optest.spec import ExpectedError, Reason, Status, TestCase
+from optest.torch.eager import TorchBackend
 
 LINEAR = "torch.nn.functional.linear(input0, input1)"
 MIXED = (tensor((2, 4), "bfloat16"), tensor((3, 4)))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from optest.backends.torch_calls.readings import with_narrow_numbers
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
+from optest.torch.calls.readings import with_narrow_numbers
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 from torch_kit import case, tensor, verdict  # noqa: E402
 
 from optest.backends.numpy_reference import NumpyBackend  # noqa: E402
-from optest.backends.torch_calls.names import NoSuchCallable, find  # noqa: E402
-from optest.backends.torch_eager import TorchBackend  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.spec import Reason, Status, Verdict  # noqa: E402
+from optest.torch.calls.names import NoSuchCallable, find  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

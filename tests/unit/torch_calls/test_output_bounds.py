@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_calls.output_bounds import elements_at_most
 from optest.spec import TensorSpec, dtype
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.output_bounds import elements_at_most
 
 KNOWN = {
     "torch.add(input0, input1)": [(3, 1), (1, 5)],
@@ -90,7 +90,7 @@ def test_a_plain_call_loads_no_compiler(tmp_path: object) -> None:
     script = (
         "import sys\n"
         "from optest.api import cases\n"
-        "from optest.backends.torch_eager import TorchBackend\n"
+        "from optest.torch.eager import TorchBackend\n"
         "from optest.core.runner import execute, why_not_run\n"
         "driver = TorchBackend()\n"
         "driver.configure({})\n"

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch_kit import case, element, tensor, verdict  # noqa: E402
 
-from optest.backends.torch_calls.reference import terms  # noqa: E402
 from optest.spec import Status  # noqa: E402
+from optest.torch.calls.reference import terms  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

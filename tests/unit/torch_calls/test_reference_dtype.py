@@ -10,10 +10,6 @@ import pytest
 import torch
 
 from optest.api.listing import explain
-from optest.api.torch_cases import compared_in_own_dtype
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.reference import expected, expected_in_own_dtype
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.settings import resolve
@@ -30,6 +26,10 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.reference import expected, expected_in_own_dtype
+from optest.torch.cases import compared_in_own_dtype
+from optest.torch.eager import TorchBackend
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -49,7 +49,7 @@ def test_another_type_or_text_is_another_refusal(kind: str, match: str, reason: 
 
 def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
     """The compiler's own exception quotes code, hints and what it was doing."""
-    from optest.backends.torch_calls.refusals import refusal_within
+    from optest.torch.calls.refusals import refusal_within
 
     with pytest.raises(torch._dynamo.exc.TorchRuntimeError, match="fake tensor") as raised:
         torch.compile(lambda: torch.ones(3, 4).view(5, 5), backend="aot_eager", fullgraph=True)()
@@ -60,7 +60,7 @@ def test_words_of_the_compiler_around_the_error_are_not_its_text() -> None:
 
 def test_what_cannot_be_traced_is_no_refusal() -> None:
     """Dynamo's exceptions are RuntimeErrors, which is the type of most refusals."""
-    from optest.backends.torch_calls.refusals import refusal_within
+    from optest.torch.calls.refusals import refusal_within
 
     def not_traced(given: torch.Tensor) -> Any:
         torch._dynamo.graph_break()
@@ -76,9 +76,9 @@ def test_what_cannot_be_traced_is_no_refusal() -> None:
 
 
 def test_a_call_that_cannot_be_traced_does_not_pass_as_refused() -> None:
-    from optest.backends.torch_calls.compiled import compiled
-    from optest.backends.torch_calls.under_test import UnderTest
     from optest.spec import Fault
+    from optest.torch.calls.compiled import compiled
+    from optest.torch.calls.under_test import UnderTest
 
     def breaks(given: torch.Tensor) -> list[Any]:
         torch._dynamo.graph_break()
@@ -118,8 +118,8 @@ def test_tensors_without_values_are_refused_with_another_type(strides: tuple[int
 
 
 def test_other_words_of_anyone_else_are_another_refusal() -> None:
-    from optest.backends.torch_calls.calling import torch_call
-    from optest.backends.torch_calls.refusals import in_words_of_eager_torch
+    from optest.torch.calls.calling import torch_call
+    from optest.torch.calls.refusals import in_words_of_eager_torch
 
     call = torch_call("torch.add(input0, input1)")
     arrays = [np.ones((3, 4), np.float32), np.ones((5, 6), np.float32)]

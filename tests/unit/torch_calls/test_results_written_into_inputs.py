@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch_kit import by, case, tensor, verdict
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_eager import TorchBackend
 from optest.spec import Reason, Status
+from optest.torch.calls.calling import torch_call
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
+from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

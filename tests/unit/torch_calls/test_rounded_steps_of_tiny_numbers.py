@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from torch_kit import Wrong, case, element, tensor, verdict, zeros  # noqa: E402
 
-from optest.backends.torch_calls.rounded_steps import RoundedSteps  # noqa: E402
 from optest.spec import Reason, Status  # noqa: E402
+from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

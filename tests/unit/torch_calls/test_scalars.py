@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
 
-from optest.backends.torch_calls.reference import expected  # noqa: E402
+from optest.torch.calls.reference import expected  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
-from optest.backends.torch_calls.other_values import other_values
-from optest.backends.torch_eager import TorchBackend
 from optest.spec import Reason, Status, Verdict
+from optest.torch.calls.other_values import other_values
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

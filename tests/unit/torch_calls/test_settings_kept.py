@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch_kit import case, compiler_that, tensor, verdict
 
-from optest.backends.torch_calls.settings_kept import settings_kept
 from optest.spec import Fault, Reason, Status
+from optest.torch.calls.settings_kept import settings_kept
 
 pytestmark = pytest.mark.torch
 

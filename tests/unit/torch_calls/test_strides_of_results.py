@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
-from optest.api.torch_cases import other_strides
-from optest.backends.torch_calls.allowed import STRIDES
-from optest.backends.torch_eager import TorchBackend
 from optest.core.results import result_of
 from optest.spec import CheckState, Reason, Status, Verdict
+from optest.torch.calls.allowed import STRIDES
+from optest.torch.cases import other_strides
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -13,11 +13,11 @@ from torch._dynamo.backends.common import aot_autograd
 from torch_kit import by, case, tensor
 
 from optest.backends import backend_manager
-from optest.backends.torch_calls.upstream import Upstream
-from optest.backends.torch_eager import TorchBackend
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.runner import execute
 from optest.spec import Benchmark, Reason, Status
+from optest.torch.calls.upstream import Upstream
+from optest.torch.eager import TorchBackend
 
 MATMUL_TENSORS = (tensor((4, 8)), tensor((8, 4)))
 MATMUL = case("torch.matmul(input0, input1)", *MATMUL_TENSORS)

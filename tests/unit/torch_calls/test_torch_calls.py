@@ -10,12 +10,6 @@ import pytest
 import torch
 
 from optest.api import cases
-from optest.backends.torch_calls.answering import call_of, why_no_operator
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_calls.descriptors import descriptor_of
-from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
-from optest.backends.torch_calls.reference import expected, terms
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
@@ -35,6 +29,12 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.answering import call_of, why_no_operator
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.reference import expected, terms
+from optest.torch.eager import TorchBackend
 
 
 @pytest.mark.parametrize(

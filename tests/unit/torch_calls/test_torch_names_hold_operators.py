@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 
 pytestmark = pytest.mark.torch
 

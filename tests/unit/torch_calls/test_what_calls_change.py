@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.backends.torch_calls.calling import torch_call
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
@@ -24,6 +22,8 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.calls.calling import torch_call
+from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from optest.backends.torch_eager import TorchBackend
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import (
@@ -22,6 +21,7 @@ from optest.spec import (
     Verdict,
     dtype,
 )
+from optest.torch.eager import TorchBackend
 
 Outputs = list[Any]
 Change = Callable[[Outputs], Sequence[Any]]

@@ -40,7 +40,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 
 def by_torch(operator: str, inputs: list[Array], attributes: dict[str, Any]) -> Array:
     torch = pytest.importorskip("torch")
-    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.torch.operators import TORCH_OPERATORS
 
     half = dtype_of(inputs[0].dtype).name == "bfloat16"
     tensors = [

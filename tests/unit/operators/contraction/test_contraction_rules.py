@@ -56,8 +56,8 @@ def _attention(queries: int, keys: int, elements: int) -> dict[str, Any]:
 
 def torch_kernel(name: str) -> Kernel:
     torch = pytest.importorskip("torch")
-    from optest.backends.torch_operators import TORCH_OPERATORS
-    from optest.backends.torch_tensors import from_torch, to_torch
+    from optest.torch.operators import TORCH_OPERATORS
+    from optest.torch.tensors import from_torch, to_torch
 
     def kernel(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         tensors = [None if each is None else to_torch(each, torch.device("cpu")) for each in inputs]

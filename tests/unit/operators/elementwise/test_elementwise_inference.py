@@ -39,7 +39,7 @@ def by_torch(
     """None where torch refuses."""
     import torch
 
-    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.torch.operators import TORCH_OPERATORS
 
     operands = [torch.ones(shape, dtype=getattr(torch, name)) for name, shape in tensors]
     try:

@@ -73,7 +73,7 @@ def strided(array: Array) -> Array:
 def by_torch(operator: str, *inputs: Array, **attributes: Any) -> Array:
     """What torch makes of the same values in float64, or of integers as they are."""
     torch = pytest.importorskip("torch")
-    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.torch.operators import TORCH_OPERATORS
 
     tensors = [torch.from_numpy(np.ascontiguousarray(widen(each)).reshape(each.shape).copy()) for each in inputs]
     found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))

@@ -61,7 +61,7 @@ def array_of(found: Any) -> Array:
 
 
 def by_torch(operator: str, inputs: list[Array], **attributes: Any) -> Array:
-    from optest.backends.torch_operators import TORCH_OPERATORS
+    from optest.torch.operators import TORCH_OPERATORS
 
     bound = operators.get(operator).bind(attributes)
     return array_of(TORCH_OPERATORS[operator]([tensor(each) for each in inputs], bound))

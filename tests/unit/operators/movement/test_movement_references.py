@@ -34,8 +34,8 @@ def moved(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
 
 def by_torch(operator: str, *inputs: Array, **attributes: Any) -> list[Array]:
     torch = pytest.importorskip("torch")
-    from optest.backends.torch_operators import TORCH_OPERATORS
-    from optest.backends.torch_tensors import from_torch, to_torch
+    from optest.torch.operators import TORCH_OPERATORS
+    from optest.torch.tensors import from_torch, to_torch
 
     tensors = [to_torch(each, torch.device("cpu")) for each in inputs]
     found = TORCH_OPERATORS[operator](tensors, operators.get(operator).bind(attributes))

@@ -188,8 +188,8 @@ def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> No
 def check_torch(operator: str, name: str, width: int, seeds: int) -> None:
     import torch
 
-    from optest.backends.torch_operators.normalization import CALLS
-    from optest.backends.torch_tensors import from_torch, to_torch
+    from optest.torch.operators.normalization import CALLS
+    from optest.torch.tensors import from_torch, to_torch
 
     for seed in range(seeds):
         kind = "exponents" if "softmax" in operator else "normal"

@@ -170,8 +170,8 @@ def test_torch_stays_inside_over_a_hundred_seeds(operator: str, name: str) -> No
 def check_torch(operator: str, name: str, width: int, seeds: int) -> None:
     import torch
 
-    from optest.backends.torch_operators.reduction import CALLS
-    from optest.backends.torch_tensors import from_torch, to_torch
+    from optest.torch.operators.reduction import CALLS
+    from optest.torch.tensors import from_torch, to_torch
 
     kind = {"prod": "factors", "logsumexp": "exponents"}.get(operator, "normal")
     attributes = {} if operator == "dot" else {"dim": -1}

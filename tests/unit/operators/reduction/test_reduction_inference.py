@@ -32,7 +32,7 @@ def inferred(name: str, shapes: list[tuple[int, ...]], dtypes: list[str], attrib
 
 
 def from_torch(name: str, shapes: list[tuple[int, ...]], dtypes: list[str], attributes: dict[str, Any]) -> Any:
-    from optest.backends.torch_operators.reduction import CALLS
+    from optest.torch.operators.reduction import CALLS
 
     tensors = [torch.ones(shape, dtype=getattr(torch, each)) for each, shape in zip(dtypes, shapes, strict=True)]
     try:

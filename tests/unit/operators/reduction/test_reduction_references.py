@@ -31,7 +31,7 @@ def reference(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
 
 def by_torch(name: str, *inputs: Array, **attributes: Any) -> list[Array]:
     torch = pytest.importorskip("torch")
-    from optest.backends.torch_operators.reduction import CALLS
+    from optest.torch.operators.reduction import CALLS
 
     outputs = CALLS[name]([torch.from_numpy(each.copy()) for each in inputs], operators.get(name).bind(attributes))
     return [each.numpy() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]

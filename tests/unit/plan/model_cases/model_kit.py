@@ -10,7 +10,7 @@ from optest.errors import PlanError, Problem
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, parse_plan
-from optest.plan.model_cases.conditions import NO_FACTS, Facts
+from optest.plan.dialects import NO_FACTS, Facts
 from optest.spec import BackendTarget, TestCase
 
 TENSOR = "{tensor: {shape: [2, 3]}}"

@@ -182,8 +182,8 @@ torch_calls = pytest.mark.torch
 def verdict_of(case: str, change: object) -> object:
     """What a device gets that is torch but for ``change`` of its inputs and outputs."""
     pytest.importorskip("torch")
-    from optest.backends.torch_eager import TorchBackend
     from optest.core.runner import execute
+    from optest.torch.eager import TorchBackend
 
     class Changed(TorchBackend):
         def run(self, case, inputs):  # type: ignore[no-untyped-def]

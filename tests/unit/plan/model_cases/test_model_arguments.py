@@ -6,7 +6,7 @@ import pytest
 from model_kit import TENSOR, call_of, file_of, problem_of, said
 
 from optest.plan.forms import Misfit
-from optest.plan.model_cases.arguments import keywords, literal, value_of
+from optest.torch.model_cases.arguments import keywords, literal, value_of
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_kit import TENSOR, case_of, cases_of, file_of, said
 
-from optest.plan.model_cases.conditions import BadCondition, Facts, is_true
+from optest.plan.dialects import Facts
+from optest.torch.model_cases.conditions import BadCondition, is_true, names_of
 
 FACTS = Facts(device="npu:1", compile_backend="inductor", environment={"CI": "1", "EMPTY": ""})
-NAMES = FACTS.names("fp16")
+NAMES = names_of(FACTS, "fp16")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_holds(text: str) -> None:
 
 
 def test_what_would_not_compare_may_stand_behind_what_decides() -> None:
-    plain = Facts().names("float32")
+    plain = names_of(Facts(), "float32")
     assert not is_true("cfg.test_device.index is not None and cfg.test_device.index > 0", plain)
     assert is_true("cfg.test_device.index is None or cfg.test_device.index > 0", plain)
     with pytest.raises(BadCondition, match=r"cfg.test_device.index > 0: '>' not supported"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from model_kit import TENSOR, case_of, cases_of, file_of, said
 
-from optest.api.torch_cases import differentiated
 from optest.errors import UsageError
 from optest.operators import operators
 from optest.spec import TestCase
+from optest.torch.cases import differentiated
 
 
 def test_a_case_asks_for_its_gradients() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from model_kit import call_of, case_of, file_of, said
 
 from optest.plan.forms import Misfit
-from optest.plan.model_cases.saved_tensors import SavedTensor, saved_tensor
+from optest.torch.model_cases.saved_tensors import SavedTensor, saved_tensor
 
 
 def word(text: str) -> bytes:

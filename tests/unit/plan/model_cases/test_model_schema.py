@@ -9,8 +9,8 @@ import pytest
 import yaml
 from model_kit import TENSOR, file_of, problems_of
 
-from optest.plan.model_cases import model_cases_schema
-from optest.plan.model_cases.schema import ModelCase, ModelFile, TensorEntry, known_keys
+from optest.torch.model_cases import model_cases_schema
+from optest.torch.model_cases.schema import ModelCase, ModelFile, TensorEntry, known_keys
 
 SCHEMA: dict[str, Any] = model_cases_schema()
 

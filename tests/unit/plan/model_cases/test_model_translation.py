@@ -12,9 +12,9 @@ from model_kit import TENSOR, case_of, cases_of, cases_of_document, file_of, pro
 
 from optest.errors import PlanError
 from optest.plan import open_plan, parse_plan
-from optest.plan.model_cases.schema import InputEntry, ModelCase, TensorEntry
-from optest.plan.model_cases.translation import slug
 from optest.spec import TestCase
+from optest.torch.model_cases.schema import InputEntry, ModelCase, TensorEntry
+from optest.torch.model_cases.translation import slug
 
 
 def test_a_case_is_a_case_of_a_plan() -> None:

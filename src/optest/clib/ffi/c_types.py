@@ -1,0 +1,316 @@
+"""From pycparser's syntax trees to types, enumerators and prototypes, with the typedefs seen so far."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pycparser import c_ast
+
+from optest.clib.ffi.signatures import CKind, CType, Field, Parameter, Prototype
+from optest.errors import UsageError
+
+__all__ = ["KNOWN_TYPEDEFS", "CannotExpress", "Types"]
+
+
+class CannotExpress(Exception):
+    """A declaration that is good C, but not one that Python can call; the message says why."""
+
+
+def _integers() -> dict[tuple[str, ...], tuple[CKind, int]]:
+    sizes: dict[tuple[str, ...], Any] = {
+        ("char",): ctypes.c_char,
+        ("short",): ctypes.c_short,
+        ("int",): ctypes.c_int,
+        ("long",): ctypes.c_long,
+        ("long", "long"): ctypes.c_longlong,
+    }
+    table: dict[tuple[str, ...], tuple[CKind, int]] = {}
+    for words, ctype in sizes.items():
+        size = ctypes.sizeof(ctype)
+        optional_int = [words] if words in (("char",), ("int",)) else [words, (*words, "int")]
+        for spelled in optional_int:
+            table[tuple(sorted(spelled))] = (CKind.INT, size)
+            table[tuple(sorted((*spelled, "signed")))] = (CKind.INT, size)
+            table[tuple(sorted((*spelled, "unsigned")))] = (CKind.UINT, size)
+    integer = ctypes.sizeof(ctypes.c_int)
+    return table | {("signed",): (CKind.INT, integer), ("unsigned",): (CKind.UINT, integer)}
+
+
+_LONG_DOUBLE = ctypes.sizeof(ctypes.c_longdouble)
+_BASIC: dict[tuple[str, ...], tuple[CKind, int]] = {
+    **_integers(),
+    ("void",): (CKind.VOID, 0),
+    ("_Bool",): (CKind.BOOL, 1),
+    ("bool",): (CKind.BOOL, 1),
+    ("float",): (CKind.FLOAT, 4),
+    ("double",): (CKind.FLOAT, 8),
+    ("double", "long"): (CKind.FLOAT, _LONG_DOUBLE),
+    ("_Complex", "float"): (CKind.COMPLEX, 8),
+    ("_Complex", "double"): (CKind.COMPLEX, 16),
+    ("_Complex", "double", "long"): (CKind.COMPLEX, 2 * _LONG_DOUBLE),
+}
+KNOWN_TYPEDEFS: Mapping[str, CType] = {
+    name: CType(kind=kind, spelling=name, size=size)
+    for name, kind, size in (
+        ("_Float16", CKind.FLOAT, 2),
+        ("__fp16", CKind.FLOAT, 2),
+        ("__bf16", CKind.FLOAT, 2),
+        ("_Float32", CKind.FLOAT, 4),
+        ("_Float64", CKind.FLOAT, 8),
+        ("_Float32x", CKind.FLOAT, 8),
+        ("_Float64x", CKind.FLOAT, _LONG_DOUBLE),
+        ("_Float128", CKind.FLOAT, 16),
+        ("__float128", CKind.FLOAT, 16),
+        ("__int128", CKind.INT, 16),
+        ("__builtin_va_list", CKind.STRUCT, 0),
+    )
+}
+"""Types that compilers know without a declaration."""
+
+_POINTER_SIZE = ctypes.sizeof(ctypes.c_void_p)
+_ENUM_SIZE = ctypes.sizeof(ctypes.c_int)
+
+
+@dataclass(slots=True)
+class Types:
+    """What the declarations read so far have named; :meth:`read` adds one more."""
+
+    typedefs: dict[str, CType] = field(default_factory=lambda: dict(KNOWN_TYPEDEFS))
+    enums: dict[str, dict[str, int]] = field(default_factory=dict)
+    constants: dict[str, int] = field(default_factory=dict)
+    defined_structs: set[str] = field(default_factory=set)
+    named_structs: set[str] = field(default_factory=set)
+    structs: dict[str, tuple[Field, ...]] = field(default_factory=dict)
+    unplaced: str = ""
+    """Why nobody knows where the fields of structs lie that are read now; empty if they lie naturally."""
+
+    def read(self, node: Any, where: str) -> Prototype | None:
+        """Take in one external declaration; a prototype comes back.
+
+        Raises:
+            CannotExpress: for a prototype that Python cannot call, or an enumerator that cannot be computed.
+        """
+        match node:
+            case c_ast.Typedef():
+                self.typedefs[node.name] = replace(self.of(node.type, node.name), spelling=node.name)
+            case c_ast.Decl(type=c_ast.FuncDecl()):
+                return self._prototype(node, where)
+            case c_ast.Decl():
+                self.of(node.type)
+        return None
+
+    def _prototype(self, node: Any, where: str) -> Prototype:
+        function = node.type
+        result = self.of(function.type)
+        parameters = self._parameters(function.args)
+        prototype = Prototype(name=node.name, result=result, parameters=parameters, where=where)
+        self._require_passable(prototype)
+        return prototype
+
+    def _parameters(self, arguments: Any) -> tuple[Parameter, ...]:
+        found = []
+        for node in [] if arguments is None else arguments.params:
+            if isinstance(node, c_ast.EllipsisParam):
+                raise CannotExpress("it takes a variable number of arguments")
+            if isinstance(node, c_ast.ID):
+                raise CannotExpress(f"parameter {node.name} has no type")
+            found.append(Parameter(name=node.name or "", type=self._decayed(node.type)))
+        if len(found) == 1 and found[0].type.kind is CKind.VOID:
+            return ()
+        return tuple(found)
+
+    def _decayed(self, node: Any) -> CType:
+        """The type of a parameter: a function is a pointer to it, and an array is one to its elements everywhere."""
+        found = self.of(node)
+        return _pointer_to(found) if found.kind is CKind.FUNCTION else found
+
+    def _require_passable(self, prototype: Prototype) -> None:
+        _require_passable_type("its result", prototype.result)
+        for index, parameter in enumerate(prototype.parameters):
+            _require_passable_type(prototype.label(index), parameter.type)
+
+    def of(self, node: Any, name: str = "") -> CType:
+        """The type of a syntax tree; ``name`` is that of the typedef in which it stands, for what has no tag."""
+        match node:
+            case c_ast.TypeDecl():
+                found = self.of(node.type, name)
+                return replace(found, is_const=True) if "const" in node.quals else found
+            case c_ast.PtrDecl():
+                pointer = _pointer_to(self.of(node.type, name))
+                return replace(pointer, is_const=True) if "const" in node.quals else pointer
+            case c_ast.ArrayDecl():
+                return _pointer_to(self.of(node.type, name))
+            case c_ast.FuncDecl():
+                return self._function(node)
+            case c_ast.Typename():
+                return self.of(node.type, name)
+            case c_ast.IdentifierType():
+                return self._named(node.names)
+            case c_ast.Enum():
+                return self._enum(node, name)
+            case c_ast.Struct() | c_ast.Union():
+                return self._struct(node, name)
+        raise CannotExpress(f"{type(node).__name__} is not understood here")
+
+    def _function(self, node: Any) -> CType:
+        result = self.of(node.type)
+        parameters = tuple(parameter.type for parameter in self._parameters(node.args))
+        spelling = f"{result} (*)({', '.join(map(str, parameters)) or 'void'})"
+        return CType(kind=CKind.FUNCTION, spelling=spelling, pointee=result, parameters=parameters)
+
+    def _named(self, names: list[str]) -> CType:
+        if len(names) == 1 and names[0] in self.typedefs:
+            return self.typedefs[names[0]]
+        basic = _BASIC.get(tuple(sorted(names)))
+        spelling = " ".join(names)
+        if basic is None:
+            raise CannotExpress(f"type {spelling!r} is not known")
+        kind, size = basic
+        return CType(kind=kind, spelling=spelling, size=size)
+
+    def _enum(self, node: Any, name: str) -> CType:
+        tag = node.name or name
+        if node.values is not None:
+            members = self._enumerators(node.values.enumerators)
+            if tag:
+                self.enums[tag] = members
+        spelling = f"enum {node.name}" if node.name else name or "enum"
+        return CType(kind=CKind.ENUM, spelling=spelling, size=_ENUM_SIZE, tag=tag)
+
+    def _enumerators(self, nodes: list[Any]) -> dict[str, int]:
+        members: dict[str, int] = {}
+        following = 0
+        for each in nodes:
+            value = following if each.value is None else self.value(each.value)
+            members[each.name] = self.constants[each.name] = value
+            following = value + 1
+        return members
+
+    def _struct(self, node: Any, name: str) -> CType:
+        tag = node.name or name
+        self.named_structs.add(tag)
+        if node.decls is not None:
+            self.defined_structs.add(tag)
+            self.structs[tag] = tuple(
+                self._field(each, tag, is_union=isinstance(node, c_ast.Union)) for each in node.decls
+            )
+        word = "union" if isinstance(node, c_ast.Union) else "struct"
+        return CType(kind=CKind.STRUCT, spelling=f"{word} {node.name}" if node.name else name or word, tag=tag)
+
+    def _field(self, node: Any, tag: str, *, is_union: bool) -> Field:
+        """What cannot be read is a field of unknown place: the struct may still be passed by its address."""
+        name = getattr(node, "name", None) or ""
+        inner, length = getattr(node, "type", None), None
+        try:
+            if self.unplaced:
+                raise CannotExpress(self.unplaced)
+            if is_union:
+                raise CannotExpress(f"{tag} is a union")
+            if not isinstance(node, c_ast.Decl) or not name:
+                raise CannotExpress("it has a part without a name")
+            if node.bitsize is not None:
+                raise CannotExpress(f"{name} has a number of bits")
+            if isinstance(inner, c_ast.ArrayDecl):
+                if inner.dim is None or isinstance(inner.type, c_ast.ArrayDecl):
+                    raise CannotExpress(f"{name} is an array of unknown size or of arrays")
+                length, inner = self.value(inner.dim), inner.type
+            return Field(name=name, type=self.of(inner, f"{tag}.{name}"), length=length)
+        except CannotExpress as error:
+            return Field(name=name, type=CType(kind=CKind.VOID, spelling="void"), unknown=str(error))
+
+    def value(self, node: Any) -> int:
+        """The value of an integer constant expression.
+
+        Raises:
+            CannotExpress: for anything but literals, enumerators, casts and the operators of integers.
+        """
+        match node:
+            case c_ast.Constant() if node.type == "char":
+                return _character(node.value)
+            case c_ast.Constant():
+                return _literal(node.value)
+            case c_ast.ID() if node.name in self.constants:
+                return self.constants[node.name]
+            case c_ast.UnaryOp() if node.op in _UNARY:
+                return _UNARY[node.op](self.value(node.expr))
+            case c_ast.BinaryOp() if node.op in _BINARY:
+                return int(_BINARY[node.op](self.value(node.left), self.value(node.right)))
+            case c_ast.TernaryOp():
+                return self.value(node.iftrue if self.value(node.cond) else node.iffalse)
+            case c_ast.Cast():
+                return self.value(node.expr)
+        raise CannotExpress(f"the value of an enumerator ({type(node).__name__}) cannot be computed")
+
+
+def _require_passable_type(what: str, type_: CType) -> None:
+    try:
+        type_.ctype()
+    except UsageError as error:
+        raise CannotExpress(f"{what}: {error}") from error
+
+
+def _pointer_to(pointee: CType) -> CType:
+    star = pointee.spelling if pointee.kind is CKind.FUNCTION else f"{pointee} *".replace("* *", "**")
+    return CType(kind=CKind.POINTER, spelling=star, size=_POINTER_SIZE, pointee=pointee)
+
+
+def _literal(text: str) -> int:
+    digits = text.rstrip("uUlL")
+    if digits.isdigit() and digits.startswith("0"):
+        return int(digits, 8)
+    try:
+        return int(digits, 0)
+    except ValueError:
+        raise CannotExpress(f"{text} is not an integer") from None
+
+
+def _character(text: str) -> int:
+    inner = text[text.index("'") + 1 : -1].encode().decode("unicode_escape")
+    if len(inner) != 1:
+        raise CannotExpress(f"{text} is not one character")
+    return ord(inner)
+
+
+def _divided(left: int, right: int) -> int:
+    """C truncates towards zero."""
+    if right == 0:
+        raise CannotExpress("an enumerator divides by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _shift(left: int, right: int, *, up: bool) -> int:
+    if not 0 <= right < 64:
+        raise CannotExpress(f"an enumerator shifts by {right}")
+    return left << right if up else left >> right
+
+
+_UNARY: dict[str, Callable[[int], int]] = {
+    "-": lambda value: -value,
+    "+": lambda value: value,
+    "~": lambda value: ~value,
+    "!": lambda value: int(not value),
+}
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": _divided,
+    "%": lambda left, right: left - right * _divided(left, right),
+    "<<": lambda left, right: _shift(left, right, up=True),
+    ">>": lambda left, right: _shift(left, right, up=False),
+    "|": lambda left, right: left | right,
+    "&": lambda left, right: left & right,
+    "^": lambda left, right: left ^ right,
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    ">": lambda left, right: left > right,
+    "<=": lambda left, right: left <= right,
+    ">=": lambda left, right: left >= right,
+    "&&": lambda left, right: bool(left and right),
+    "||": lambda left, right: bool(left or right),
+}

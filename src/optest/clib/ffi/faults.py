@@ -1,0 +1,213 @@
+"""Where a crash happened: the address of a memory fault, told in words of the buffers before the process dies.
+
+The handler is Python, run inside the signal. That is sound where it matters: ctypes gives the interpreter lock back
+before it calls C, so the handler can take it, in whichever of the library's threads the fault happened. Should the
+heap be in ruins and the handler hang, an alarm ends the process.
+
+Layout of the structures: glibc and musl on 64-bit Linux (bits/sigaction.h, bits/types/siginfo_t.h, sys/ucontext.h).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+from optest.clib.ffi.memory import Buffer
+from optest.clib.ffi.workspace import WORKSPACE
+from optest.spec import Reason
+
+__all__ = ["FaultReport", "fault_reason", "fault_words", "faults_watched"]
+
+_SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
+_SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
+_ADDRESS_IN_SIGINFO = 16
+_ERROR_CODE_IN_UCONTEXT = 40 + 19 * 8
+"""x86-64: flags, link and stack take 40 bytes, REG_ERR is the 20th register. Its bit 1 tells a write."""
+_WRITE_BIT = 2
+_HANG_S = 5
+
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _Action(ctypes.Structure):
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_uint8 * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def fault_words(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> str:
+    """What a fault at ``address`` touched: a buffer and how far from it, a null pointer, or memory of nobody."""
+    done = {True: "written", False: "read", None: "touched"}[wrote]
+    near = [(_distance(buffer, address), words) for buffer in buffers if (words := buffer.describe(address))]
+    if near:
+        return f"memory was {done} {min(near)[1]}"
+    if address < 1 << 16:
+        return f"memory was {done} through a null pointer (address {address:#x})"
+    return f"memory was {done} at {address:#x}, which is near no buffer"
+
+
+def fault_reason(address: int, buffers: Iterable[Buffer], *, wrote: bool | None = None) -> Reason:
+    """OUT_OF_BOUNDS or READ_OUT_OF_BOUNDS for a write or a read near a buffer and not in it, else SIGNAL; near the
+    workspace WORKSPACE for both.
+
+    A write that is a fault inside a buffer is one into an input that may be read alone: INPUT_MUTATED.
+    """
+    near = [(_distance(each, address), each.name) for each in buffers if each.describe(address)]
+    if not near or wrote is None:
+        return Reason.SIGNAL
+    distance, name = min(near)
+    if distance == 0:
+        return Reason.INPUT_MUTATED if wrote else Reason.SIGNAL
+    if name == WORKSPACE:
+        return Reason.WORKSPACE
+    return Reason.OUT_OF_BOUNDS if wrote else Reason.READ_OUT_OF_BOUNDS
+
+
+def _distance(buffer: Buffer, address: int) -> int:
+    start = buffer.region.address + buffer.region.start
+    return max(start - address, address - (start + buffer.region.size) + 1, 0)
+
+
+class FaultReport:
+    """While inside, a SIGSEGV or SIGBUS writes one line to a file descriptor; then the process dies as it would have.
+
+    ``prefix`` begins the line, then comes the reason in brackets where the fault has a better one than SIGNAL. What
+    handled the signals before (Python's faulthandler) still sees them. Of several, one inside the other, the innermost
+    speaks.
+    """
+
+    def __init__(self, buffers: Iterable[Buffer], *, to: int = 2, prefix: str = "optest: ") -> None:
+        self._buffers = tuple(buffers)
+        self._to = to
+        self._prefix = prefix
+        self._before: _Before | None = None
+        self._outer: FaultReport | None = None
+
+    @staticmethod
+    def is_possible() -> bool:
+        """Only on 64-bit Linux, whose structures are known here."""
+        return sys.platform == "linux" and sys.maxsize > 2**32
+
+    def __enter__(self) -> FaultReport:
+        global _watching
+        if not self.is_possible():
+            return self
+        self._outer, _watching = _watching, self
+        if _standing is None:
+            self._before = before = _spare.pop() if _spare else _Before()
+            before.take_place()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._put_back()
+
+    def _put_back(self) -> None:
+        global _watching
+        if _watching is self:
+            _watching = self._outer
+        before, self._before = self._before, None
+        if before is not None:
+            before.put_back()
+            _spare.append(before)
+
+    def report(self, info: int, context: int) -> None:
+        """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
+        is_of_a_call = _watching is not _standing
+        while _watching is not None:
+            _watching._put_back()
+        if not is_of_a_call:
+            return
+        _libc().alarm(_HANG_S)
+        address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
+        wrote = _wrote(context)
+        reason = fault_reason(address, self._buffers, wrote=wrote)
+        named = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
+        words = fault_words(address, self._buffers, wrote=wrote)
+        os.write(self._to, f"{self._prefix}{named}{words}\n".encode())
+
+
+@contextmanager
+def faults_watched() -> Iterator[None]:
+    """While inside, the signals are handled all the time, so that a report that is entered asks nothing of the system;
+    outside of every report a fault ends the process as it would have."""
+    global _standing
+    if _standing is not None:
+        yield
+        return
+    with FaultReport(()) as standing:
+        _standing = standing
+        try:
+            yield
+        finally:
+            _standing = None
+
+
+class _Before:
+    """What handled the signals before; its memory is used again and again."""
+
+    __slots__ = ("_held", "_taken")
+
+    def __init__(self) -> None:
+        actions = (_Action(), _Action())
+        self._held = [(number, ctypes.byref(each)) for number, each in zip(_SIGNALS, actions, strict=True)]
+        self._taken: list[tuple[int, Any]] = []
+
+    def take_place(self) -> None:
+        """Let our handler be asked."""
+        sigaction, ours = _sigaction(), _our_action()
+        self._taken = [each for each in self._held if sigaction(each[0], ours, each[1]) == 0]
+
+    def put_back(self) -> None:
+        """Let those be asked whose place was taken."""
+        sigaction = _sigaction()
+        for number, held in self._taken:
+            sigaction(number, held, None)
+        self._taken = []
+
+
+_spare: list[_Before] = []
+_watching: FaultReport | None = None
+_standing: FaultReport | None = None
+
+
+def _report(_number: int, info: int, context: int) -> None:
+    if _watching is not None:
+        _watching.report(info, context)
+
+
+_handler = _Handler(_report)
+
+
+@cache
+def _our_action() -> Any:
+    """Made once: what it points at has to live as long as the process."""
+    pointer = ctypes.cast(_handler, ctypes.c_void_p).value
+    return ctypes.pointer(_Action(handler=pointer, flags=_SA_SIGINFO | _SA_NODEFER))
+
+
+def _wrote(context: int) -> bool | None:
+    if platform.machine() != "x86_64":
+        return None
+    return bool(ctypes.c_uint64.from_address(context + _ERROR_CODE_IN_UCONTEXT).value & _WRITE_BIT)
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
+@cache
+def _sigaction() -> Any:
+    function = _libc().sigaction
+    function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    return function

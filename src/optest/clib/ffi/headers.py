@@ -1,0 +1,233 @@
+"""Prototypes, enums, typedefs and opaque structs, read from a library's own C headers with pycparser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pycparser.c_parser import CParser, ParseError
+
+from optest.clib.ffi.c_types import CannotExpress, Types
+from optest.clib.ffi.declarations import Declaration, Macro, cut
+from optest.clib.ffi.preprocessor import preprocess
+from optest.clib.ffi.signatures import Header, Prototype
+from optest.errors import Problem, UsageError
+
+__all__ = ["read_headers"]
+
+_SHOWN_CHARACTERS = 300
+_TYPE_WORDS = {"typedef", "struct", "union", "enum"}
+_BEFORE_A_TYPE = {"", "(", ",", ";", "{", "const", "volatile", "extern", "static", "typedef"}
+_KEYWORDS = _TYPE_WORDS | {
+    "const",
+    "volatile",
+    "restrict",
+    "extern",
+    "static",
+    "inline",
+    "register",
+    "signed",
+    "unsigned",
+}
+_KEYWORDS |= {"void", "char", "short", "int", "long", "float", "double", "bool", "_Bool", "_Complex", "_Atomic"}
+
+
+def read_headers(
+    headers: Iterable[str | Path], *, include: Sequence[Path] = (), define: Sequence[str] = (), compiler: str = ""
+) -> Header:
+    """Read header files; a folder stands for all its ``*.h`` and is searched for includes.
+
+    One declaration that cannot be read spoils no other: it is an error when it is asked for.
+
+    Raises:
+        UsageError: for a header that does not exist or that the preprocessor refuses.
+        Unavailable: if there is no C compiler.
+    """
+    files, folders = _files(headers)
+    text = preprocess(files, include=[*folders, *include], define=define, compiler=compiler)
+    reader = _Reader({str(path.resolve()) for path in files})
+    declarations, macros = cut(text)
+    for declaration in declarations:
+        reader.take(declaration)
+    for macro in macros:
+        reader.take_macro(macro)
+    return reader.header(files)
+
+
+def _files(headers: Iterable[str | Path]) -> tuple[list[Path], list[Path]]:
+    """The files to read and the folders to search."""
+    files: list[Path] = []
+    folders: list[Path] = []
+    for each in map(Path, headers):
+        if each.is_dir():
+            files += sorted(each.rglob("*.h"))
+            folders.append(each)
+        elif each.is_file():
+            files.append(each)
+            folders.append(each.parent)
+        else:
+            raise UsageError(f"header {each} does not exist")
+    if not files:
+        where = (
+            f" in {', '.join(map(str, folders))}; files ending in .h are looked for, others by name" if folders else ""
+        )
+        raise UsageError(f"no header was found{where}")
+    return files, list(dict.fromkeys(folders))
+
+
+class _Reader:
+    """Takes declarations one by one; each is parsed with stand-ins for the typedefs that it uses."""
+
+    def __init__(self, asked: set[str]) -> None:
+        self._asked = asked
+        self._parser = CParser()
+        self._types = Types()
+        self._prototypes: dict[str, Prototype] = {}
+        self._refused: dict[str, Problem] = {}
+        self._problems: list[Problem] = []
+        self._inline: list[str] = []
+
+    def take(self, declaration: Declaration) -> None:
+        words = declaration.words
+        if declaration.has_body:
+            if self._is_own(declaration):
+                self._inline.append(_function_name(words))
+            return
+        if not self._is_own(declaration) and not (words and words[0] in _TYPE_WORDS):
+            return
+        self._types.unplaced = _why_unplaced(declaration.file) if "{" in words else ""
+        try:
+            for node in self._parsed(declaration.text, words):
+                self._add(self._types.read(node, f"{declaration.file}:{declaration.line}"), declaration)
+        except ParseError as error:
+            self._refuse(declaration, self._why_unparsed(words, error))
+        except CannotExpress as error:
+            self._refuse(declaration, str(error))
+
+    def _why_unparsed(self, words: Sequence[str], error: ParseError) -> str:
+        """pycparser says where it stopped; the usual reason is a type that no header before has declared."""
+        unknown = _unknown_types(words, self._types.typedefs)
+        if unknown:
+            return f"type {', '.join(unknown)} is not known; which header declares it?"
+        return f"it cannot be parsed ({_without_place(str(error))})"
+
+    def _is_own(self, declaration: Declaration | Macro) -> bool:
+        return not declaration.is_system or str(Path(declaration.file).resolve()) in self._asked
+
+    def _parsed(self, text: str, words: Iterable[str]) -> list[Any]:
+        used = [word for word in dict.fromkeys(words) if word in self._types.typedefs]
+        stand_ins = "".join(f"typedef int {name};" for name in used)
+        tree = self._parser.parse(f"{stand_ins}\n{text}", "")
+        nodes: list[Any] = tree.ext[len(used) :]
+        return nodes
+
+    def _add(self, prototype: Prototype | None, declaration: Declaration) -> None:
+        if prototype is None or not self._is_own(declaration):
+            return
+        before = self._prototypes.get(prototype.name)
+        if before is not None and _shape(before) != _shape(prototype):
+            del self._prototypes[prototype.name]
+            self._refuse(declaration, f"it is declared otherwise at {before.where}: {before}")
+        elif prototype.name not in self._refused:
+            self._prototypes[prototype.name] = prototype
+
+    def _refuse(self, declaration: Declaration, why: str) -> None:
+        if not self._is_own(declaration):
+            return
+        name = _function_name(declaration.words)
+        shown = _compact(declaration.text)
+        if len(shown) > _SHOWN_CHARACTERS:
+            shown = shown[:_SHOWN_CHARACTERS] + " …"
+        what = f"{name} cannot be used from Python" if name else "this declaration cannot be read"
+        problem = Problem(message=f"{what}: {why}", file=declaration.file, line=declaration.line, hint=shown)
+        if name:
+            self._refused.setdefault(name, problem)
+        else:
+            self._problems.append(problem)
+
+    def take_macro(self, macro: Macro) -> None:
+        """Keep a macro of the library's own headers if its value is an integer."""
+        if not macro.value or not self._is_own(macro) or macro.file.startswith("<"):
+            return
+        try:
+            nodes = self._parsed(f"enum {{ value_of_macro = {macro.value} }};", macro.value.split())
+            enumerator = nodes[0].type.values.enumerators[0]
+            self._types.constants[macro.name] = self._types.value(enumerator.value)
+        except (ParseError, CannotExpress, AttributeError, IndexError):
+            return  # a macro that is no integer is nothing that a signature needs
+
+    def header(self, files: Sequence[Path]) -> Header:
+        types = self._types
+        return Header(
+            files=tuple(map(str, files)),
+            prototypes=MappingProxyType(self._prototypes),
+            refused=MappingProxyType(self._refused),
+            problems=tuple(self._problems),
+            inline=tuple(self._inline),
+            enums=MappingProxyType(types.enums),
+            constants=MappingProxyType(types.constants),
+            typedefs=MappingProxyType(types.typedefs),
+            opaque=frozenset(types.named_structs - types.defined_structs),
+            structs=MappingProxyType(types.structs),
+        )
+
+
+@lru_cache(maxsize=256)
+def _why_unplaced(file: str) -> str:
+    """A header that says how closely its structs lie may mean any of them, and attributes are taken out before it is
+    parsed."""
+    try:
+        text = Path(file).read_text(errors="replace")
+    except OSError:
+        return ""
+    found = _PACKS.search(text)
+    return f"{Path(file).name} has {found[0]!r}, so where the fields of its structs lie is not known" if found else ""
+
+
+_PACKS = re.compile(r"\bpacked\b|__packed__|#\s*pragma\s+pack|\baligned\s*\(|__aligned__|\b_?[aA]lignas\b")
+
+
+def _shape(prototype: Prototype) -> tuple[Any, ...]:
+    """What two declarations of one function have to share."""
+    return (
+        prototype.restype,
+        tuple((each.type.kind, each.type.size, each.is_const) for each in prototype.parameters),
+    )
+
+
+def _function_name(words: Sequence[str]) -> str:
+    """The word before the first bracket: the function's name, also where the rest cannot be parsed."""
+    if "(" not in words or words[0] == "typedef":
+        return ""
+    before = words[: words.index("(")]
+    if "{" in before:
+        return ""
+    return before[-1] if before and before[-1].isidentifier() and len(before) > 1 else ""
+
+
+def _unknown_types(words: Sequence[str], known: Container[str]) -> list[str]:
+    """Words that stand where a type stands, before a name or a star, and name no type."""
+    found = []
+    for before, word, after in zip(("", *words), words, words[1:], strict=False):
+        stands_for_a_type = before in _BEFORE_A_TYPE and (after == "*" or after.isidentifier())
+        if stands_for_a_type and word.isidentifier() and word not in known and word not in _KEYWORDS:
+            found.append(word)
+    return list(dict.fromkeys(found))
+
+
+def _compact(text: str) -> str:
+    """A declaration on one line, with the blanks that a person would write."""
+    shown = " ".join(text.split())
+    for spaced, close in ((" (", "("), ("( ", "("), (" )", ")"), (" ,", ","), (" ;", ";"), ("* ", "*"), (" [", "[")):
+        shown = shown.replace(spaced, close)
+    return shown.replace("[ ", "[").replace(" ]", "]")
+
+
+def _without_place(message: str) -> str:
+    """pycparser's message without its ``file:line:column``, which counts in a text of our own."""
+    place, _, said = message.partition(": ")
+    return said.removeprefix(": ") if place.rpartition(":")[2].isdigit() else message.removeprefix(": ")

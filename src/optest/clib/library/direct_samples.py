@@ -1,0 +1,132 @@
+"""Which samples an operator that is one function is asked: those of each of its functions, where it can take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from optest.clib.library.calls_asked import inferred
+from optest.clib.library.direct import DirectCall
+from optest.clib.library.direct_cases import bound_case, specs_of_case
+from optest.clib.library.layouts import Gap
+from optest.clib.library.limits import SAME
+from optest.clib.library.mapping import LibraryMapping
+from optest.spec import ExpectedError, Sample, TensorSpec, TestCase, dtype
+
+__all__ = ["can_take", "in_its_dtypes", "own_by_function"]
+
+_USUAL = "float32"
+Owned = Sequence[tuple[Sample, TestCase]]
+
+
+def in_its_dtypes(
+    own: Owned, mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[tuple[Sample, TestCase]]:
+    """The samples of float32 in other dtypes, where the operator's functions have no float32, or tensors of theirs
+    (such as indices) have others: most samples of the catalogue are of float32 and int64, and a library of doubles
+    would be asked next to nothing."""
+    alternatives = mapping.direct[own[0][1].descriptor.name]
+    has_usual = any(_USUAL in entry.functions for entry in alternatives)
+    if has_usual and not any(entry.dtypes_of for entry in alternatives):
+        return []
+    found: dict[str, tuple[Sample, TestCase]] = {}
+    for entry in alternatives:
+        shared = _USUAL if has_usual else next(iter(entry.functions))
+        for sample, case in own:
+            dtypes = _dtypes_in(case, entry, shared)
+            if dtypes is None or not case.outputs:
+                continue
+            stated = {**sample.case, "dtypes": dtypes}
+            other = _retyped(case, dtypes)
+            if other is not None and lack(other) is None:
+                found.setdefault(repr(stated), (dataclasses.replace(sample, case=stated), other))
+    return list(found.values())
+
+
+def _dtypes_in(case: TestCase, entry: DirectCall, shared: str) -> list[str] | None:
+    """Those of the inputs as the function has them; None where they are that already, or are none of the usual."""
+    given = [each.spec.dtype.name for each in case.inputs]
+    if any(own != _USUAL for each, own in zip(case.inputs, given, strict=True) if each.name not in entry.dtypes_of):
+        return None
+    wanted = [
+        _as_taken(own, entry.dtypes_of.get(each.name), shared) for each, own in zip(case.inputs, given, strict=True)
+    ]
+    return None if wanted == given else wanted
+
+
+def _as_taken(own: str, allowed: Sequence[str] | None, shared: str) -> str:
+    if allowed is None:
+        return shared
+    named = [shared if each == SAME else each for each in allowed]
+    return own if own in named else named[0]
+
+
+def _retyped(case: TestCase, names: Sequence[str]) -> TestCase | None:
+    """None where the operator does not have these dtypes."""
+    if not case.descriptor.admits(tuple(names)):
+        return None
+    arguments = [
+        dataclasses.replace(each, spec=dataclasses.replace(each.spec, dtype=dtype(name)))
+        for each, name in zip(case.inputs, names, strict=True)
+    ]
+    outputs = inferred(case, {each.name: each.spec for each in arguments})
+    return None if outputs is None else dataclasses.replace(case, inputs=tuple(arguments), outputs=outputs)
+
+
+def own_by_function(
+    own: Owned, mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[tuple[DirectCall, Owned]]:
+    """The operator's own samples by the function that answers them; those that none answers are left out."""
+    alternatives = mapping.direct[own[0][1].descriptor.name]
+    answered = [(sample, case) for sample, case in own if case.outputs and lack(case) is None]
+    by_function: dict[int, list[tuple[Sample, TestCase]]] = {index: [] for index in range(len(alternatives))}
+    for sample, case in answered:
+        entry = bound_case(case, mapping, specs_of_case(case, ())).entry
+        by_function[alternatives.index(entry)].append((sample, case))
+    return [(alternatives[index], found) for index, found in by_function.items()]
+
+
+def can_take(sample: Sample, base: TestCase, lack: Callable[[TestCase], str | None]) -> bool:
+    """Whether a sample that was derived from ``base`` is one that a function can be told of.
+
+    Others would be gaps of which the operator's own samples tell already.
+    """
+    try:
+        return lack(_case_of(sample.case, base)) is None
+    except (Gap, ValueError):
+        return False
+
+
+def _case_of(stated: Mapping[str, Any], base: TestCase) -> TestCase:
+    """The base with other layouts, sizes and dtypes; outputs of another shape are not known and stand for any."""
+    dtypes = stated.get("dtypes", ())
+    arguments = [
+        dataclasses.replace(each, spec=_spec(stated["shapes"][each.name], dtypes[index]))
+        for index, each in enumerate(base.inputs)
+    ]
+    config = {**base.backend_config.get("ffi", {}), **stated.get("backend_config", {}).get("ffi", {})}
+    if "expects_error" in stated:
+        found = inferred(base, {each.name: each.spec for each in arguments})
+        base = dataclasses.replace(base, expects_error=ExpectedError(**stated["expects_error"]))
+        outputs: tuple[TensorSpec, ...] = found or ()
+    else:
+        outputs = _inferred(base, arguments)
+    return dataclasses.replace(base, inputs=tuple(arguments), outputs=outputs, backend_config={"ffi": config})
+
+
+def _inferred(base: TestCase, arguments: Sequence[Any]) -> tuple[TensorSpec, ...]:
+    found = inferred(base, {each.name: each.spec for each in arguments})
+    return base.outputs if found is None else found
+
+
+def _spec(stated: Any, name: str) -> TensorSpec:
+    if isinstance(stated, Mapping):
+        strides = stated.get("strides")
+        return TensorSpec(
+            dtype=dtype(name),
+            shape=tuple(stated["shape"]),
+            strides=None if strides is None else tuple(strides),
+            offset=stated.get("offset", 0),
+        )
+    return TensorSpec(dtype=dtype(name), shape=tuple(stated))

@@ -1,0 +1,167 @@
+"""What a plain function needs beside its arguments, as a mapping writes it: things that are made before a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from optest.clib.library.direct_arguments import Argument, Known, parsed, wrong_argument, wrong_template
+from optest.clib.library.made import NO_CALL, Call, Made
+
+__all__ = [
+    "Step",
+    "Thing",
+    "is_of_a_tensor",
+    "key_of_tensor",
+    "object_key",
+    "problems_of_object",
+    "problems_of_tensor",
+    "thing_of",
+    "thing_of_tensor",
+]
+
+_NAMELESS = ("self", "slot", "handle", "null")
+_OF_TENSOR = "tensor "
+"""The names of what is made of a tensor begin so, which no name in a mapping does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A call of a function on the way: ``key`` is where the mapping states it."""
+
+    key: str
+    call: Call
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing:
+    """Something that is made before a call and ended after it; a struct has ``fields``, everything else ``create``."""
+
+    name: str
+    create: Step | None = None
+    set: tuple[Step, ...] = ()
+    destroy: Step | None = None
+    struct: str = ""
+    fields: tuple[tuple[str, Argument], ...] = ()
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """All that is told to make it, in order."""
+        steps = [each for each in (self.create, *self.set) if each is not None]
+        return (*(each for step in steps for each in step.arguments), *(each for _, each in self.fields))
+
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(each for each in (self.create, *self.set, self.destroy) if each is not None)
+
+
+def is_of_a_tensor(name: str) -> bool:
+    """Whether a thing is what is made of a tensor, and no object of the operator."""
+    return name.startswith(_OF_TENSOR)
+
+
+def key_of_tensor(tensor: str) -> str:
+    """Under which what is made of a tensor is found when a call is made."""
+    return f"object:{_OF_TENSOR}{tensor}"
+
+
+def object_key(argument: Argument) -> str:
+    """The same for what an argument names; empty for one that names nothing made."""
+    if argument.kind == "descriptor" or argument.as_tensor:
+        return key_of_tensor(argument.name)
+    return argument.key if argument.kind == "object" else ""
+
+
+def thing_of(name: str, made: Made) -> Thing:
+    """An object of an operator."""
+    return _thing(name, f"objects.{name}", made, parsed)
+
+
+def thing_of_tensor(argument: Argument, template: Made) -> Thing:
+    """What the template makes of the tensor that an argument names, of its data too if the argument says so."""
+
+    def told(texts: tuple[str, ...]) -> tuple[Argument, ...]:
+        return tuple(_of_tensor(each, argument) for each in parsed(texts))
+
+    return _thing(_OF_TENSOR + argument.name, "tensor", template, told)
+
+
+def _of_tensor(one: Argument, of: Argument) -> Argument:
+    if one.kind == "data":
+        return Argument(kind=of.kind, name=of.name, optional=of.optional)
+    return replace(one, name=of.name) if one.kind not in _NAMELESS and not one.name else one
+
+
+def _thing(name: str, key: str, made: Made, told: object) -> Thing:
+    assert callable(told)
+    ended = made.destroy if isinstance(made.destroy, Call) else Call(function=made.destroy, arguments=("self",))
+    return Thing(
+        name=name,
+        create=None
+        if made.create == NO_CALL
+        else Step(key=f"{key}.create", call=made.create, arguments=told(made.create.arguments)),
+        set=tuple(
+            Step(key=f"{key}.set[{index}]", call=each, arguments=told(each.arguments))
+            for index, each in enumerate(made.set)
+        ),
+        destroy=Step(key=f"{key}.destroy", call=ended, arguments=told(ended.arguments))
+        if made.ended_by or ended.functions
+        else None,
+        struct=made.struct,
+        fields=tuple((field, told((text,))[0]) for field, text in made.fields.items() if told((text,))),
+    )
+
+
+def problems_of_object(where: str, made: Made, known: Known, dtypes: Sequence[str]) -> Iterable[str]:
+    """What is wrong with how an object of an operator is made."""
+    yield from _wrong_shape(where, made, dtypes)
+    inside = replace(known, making=True)
+    for key, texts in _texts(made).items():
+        for index, text in enumerate(texts):
+            why = wrong_argument(text, inside)
+            if why:
+                yield f"{where}.{key}[{index}] is {text!r}, {why}"
+    for field, text in made.fields.items():
+        why = wrong_argument(text, known)
+        if why:
+            yield f"{where}.fields.{field} is {text!r}, {why}"
+
+
+def problems_of_tensor(where: str, made: Made) -> Iterable[str]:
+    """What is wrong with the template by which something is made of every tensor."""
+    yield from _wrong_shape(where, made, ())
+    for key, texts in _texts(made).items():
+        for index, text in enumerate(texts):
+            why = wrong_template(text, struct=False)
+            if why:
+                yield f"{where}.{key}[{index}] is {text!r}, {why}"
+    for field, text in made.fields.items():
+        why = wrong_template(text, struct=True)
+        if why:
+            yield f"{where}.fields.{field} is {text!r}, {why}"
+
+
+def _wrong_shape(where: str, made: Made, dtypes: Sequence[str]) -> Iterable[str]:
+    is_made, is_struct = made.create != NO_CALL, bool(made.struct)
+    if is_made == is_struct:
+        yield f"{where} should say how it is made: either `create`, a function, or `struct`, a type of the headers"
+    if made.fields and not is_struct:
+        yield f"{where}.fields are those of a struct, but no `struct` is named"
+    for key, call in _calls(made).items():
+        if bool(call.function) == bool(call.functions):
+            yield f"{where}.{key} should name one `function`, or `functions` by dtype"
+        missing = [each for each in dtypes if call.functions and each not in call.functions]
+        if missing:
+            yield f"{where}.{key}.functions has none for {missing[0]}, which the operator has"
+
+
+def _calls(made: Made) -> Mapping[str, Call]:
+    ended = {"destroy": made.destroy} if isinstance(made.destroy, Call) else {}
+    return {
+        **({"create": made.create} if made.create != NO_CALL else {}),
+        **{f"set[{index}]": each for index, each in enumerate(made.set)},
+        **ended,
+    }
+
+
+def _texts(made: Made) -> Mapping[str, Sequence[str]]:
+    return {f"{key}.arguments": call.arguments for key, call in _calls(made).items()}

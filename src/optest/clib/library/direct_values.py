@@ -1,0 +1,161 @@
+"""What C gets for the arguments of a plain function: numbers, arrays of them, and what waits for memory."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optest.clib.ffi.signatures import CType, Field
+from optest.clib.library.direct_arguments import Argument, ArrayForm
+from optest.clib.library.direct_binding import COMPUTED, BoundCase
+from optest.clib.library.direct_things import Thing, is_of_a_tensor, object_key
+from optest.clib.library.roles import ELEMENTS
+from optest.numerics import numpy_dtype
+from optest.spec import DType
+
+__all__ = ["Late", "Values", "put"]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What is known when a call is made: a pointer by role, a thing, ``self``, ``slot``."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """Those of one case. ``attributes`` are by name: numbers, lists of them, names of the headers."""
+
+    bound: BoundCase
+    attributes: Mapping[str, Any]
+    element: DType
+    constant: Callable[[str], int]
+    handle: Callable[[], Any]
+
+    @property
+    def behind(self) -> Mapping[str, int]:
+        """How many bytes behind element [0, 0, …] a pointer points, by role."""
+        return {key: count for key, count in self.bound.behind.items() if count}
+
+    def is_left_out(self, thing: Thing) -> bool:
+        """Whether it would be made of a tensor that the case leaves out."""
+        known = self.bound.values
+        needed = [each for each in thing.arguments() if each.kind in COMPUTED]
+        return is_of_a_tensor(thing.name) and any(each not in known for each in needed)
+
+    def of(self, argument: Argument, type_: CType) -> Any:
+        """What an argument of this type gets; a :class:`Late` for what is not known yet."""
+        kind = argument.kind
+        if kind in ("object", "descriptor") or argument.as_tensor:
+            return Late(object_key(argument))
+        if argument.is_late or kind in ("self", "slot"):
+            return Late(argument.key)
+        if kind == "null":
+            return None
+        if kind == "text":
+            return argument.name.encode()
+        value = self._value(argument, type_)
+        return _referred(value, type_) if isinstance(value, (int, str)) else value
+
+    def _value(self, argument: Argument, type_: CType) -> Any:
+        kind = argument.kind
+        if kind == "handle":
+            return self.handle()
+        if kind == "count":
+            return len(self._listed(argument.name, self._form_of(argument.name)))
+        if kind == "constant" and not argument.type:
+            return argument.name if _is_letter(argument.name, type_) else self.constant(argument.name)
+        if kind == "constant":
+            return number(argument.name, argument.type, type_, self.element)
+        if kind == "attribute":
+            return self._attribute(argument, type_)
+        value = self.bound.values[argument]
+        form = argument.array
+        if form is not None and isinstance(value, tuple):
+            return _array(value, form)
+        return self.constant(value) if isinstance(value, str) and not _is_letter(value, type_) else value
+
+    def _form_of(self, name: str) -> ArrayForm:
+        """That of the argument by which an attribute goes over as an array."""
+        found = (each.array for each in self.bound.entry.told() if each.kind == "attribute" and each.name == name)
+        return next(each for each in found if each is not None)
+
+    def _attribute(self, argument: Argument, type_: CType) -> Any:
+        stated, form = self.attributes[argument.name], argument.array
+        if form is not None:
+            return _array(self._listed(argument.name, form), form)
+        if isinstance(stated, (list, tuple)):
+            stated = stated[argument.index or 0] if len(stated) > 1 else stated[0]
+        if isinstance(stated, str):
+            return self.constant(stated)
+        return number(stated, argument.type, type_, self.element)
+
+    def _listed(self, name: str, form: ArrayForm) -> Sequence[Any]:
+        """The numbers of an attribute; a single one is repeated."""
+        stated = self.attributes[name]
+        listed = list(stated) if isinstance(stated, (list, tuple)) else [stated]
+        if form.length is not None and len(listed) == 1:
+            listed = listed * form.length
+        return listed[::-1] if form.is_reversed else listed
+
+
+def _is_letter(text: str, type_: CType) -> bool:
+    """Whether C wants the letter itself, as Fortran's functions do, and no constant of that name."""
+    pointee = type_.pointee
+    return len(text) == 1 and type_.is_pointer and pointee is not None and pointee.is_integer and pointee.size == 1
+
+
+def _referred(value: int | str, type_: CType) -> Any:
+    """An integer or a letter behind a pointer, where C wants one."""
+    if not type_.is_pointer or type_.pointee is None:
+        return value
+    return value.encode() if isinstance(value, str) else (type_.pointee.ctype() * 1)(value)
+
+
+def _array(numbers: Sequence[Any], form: ArrayForm) -> Any:
+    return (ELEMENTS[form.element] * len(numbers))(*numbers)
+
+
+def number(stated: Any, form: str, type_: CType, element: DType) -> Any:
+    """A number as C takes it; where it wants a pointer, an array of one."""
+    if type_.is_pointer:
+        if form in ("int", "bool") and type_.pointee is not None:
+            return (type_.pointee.ctype() * 1)(int(stated))
+        kinds: dict[str, Any] = {"float": np.dtype(np.float32), "double": np.dtype(np.float64)}
+        return np.array([float(stated)]).astype(kinds.get(form, numpy_dtype(element)))
+    if form in ("int", "bool"):
+        value = int(stated)
+        return bool(value) if form == "bool" else value
+    return float(stated)
+
+
+def put(struct: Any, path: str, field: Field, value: Any, behind: int) -> None:
+    """Write a value into the field of a struct: numbers into an array, the address of what is memory.
+
+    Each name is one object for all calls: Python's cache of attributes keeps those that it sees, and where Python gets
+    its memory from malloc (``PYTHONMALLOC=malloc``) new ones look like something that the library loses.
+    """
+    *outer, name = map(sys.intern, path.split("."))
+    for each in outer:
+        struct = getattr(struct, each)
+    if field.length is not None:
+        place = getattr(struct, name)
+        for index, each in enumerate(value):
+            place[index] = each
+        return
+    if field.type.is_pointer and value is not None:
+        if isinstance(value, bytes):
+            value = ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value
+        elif isinstance(value, ctypes.Array):
+            value = ctypes.addressof(value)
+        elif isinstance(value, np.ndarray):
+            value = value.ctypes.data
+        else:
+            value = getattr(value, "address", value) + behind
+    setattr(struct, name, value)

@@ -1,0 +1,264 @@
+"""What a library must leave as it was in the process that calls it: floating-point mode, standard output, the heap,
+and what a process has one of for all code in it (``process/state``).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from statistics import median
+from time import sleep
+from typing import Any
+
+from optest.clib.ffi.collector import no_collector
+from optest.clib.ffi.float_control import FloatControl
+from optest.clib.ffi.held import blocks_kept, heap_bytes, open_files, running_threads
+from optest.clib.ffi.printed import Printed
+from optest.clib.library.subject import Subject
+from optest.process.state import ProcessState
+from optest.spec import Check, CheckState, Fault, Reason
+
+__all__ = [
+    "Manners",
+    "noted_changes",
+    "nothing_to_say",
+    "require_float_mode",
+    "require_no_leak",
+    "require_no_leak_of_refusals",
+]
+
+_OUTPUT = "standard output"
+_CYCLES = 12
+_ROUNDS = 3
+_CYCLES_LONG = 64
+"""glibc moves up to seven free blocks of a size into a thread's own store at once, where they count as used: of equal
+blocks that are lost the heap grows by eight at every eighth, and while it runs out of free ones by any number. With
+``GLIBC_TUNABLES=glibc.malloc.tcache_count=16`` it is seventeen at every seventeenth, of which a block in every second
+call is one in 34. So rounds get longer with that number (:func:`_cycles`, :func:`_cycles_long`)."""
+
+_ROUNDS_LONG = 5
+"""Those in which it runs out are fewer than half."""
+
+_TIMES_LOST = 3
+"""A cache fills up at last, and so do malloc's stores where Python takes its objects from them too (PYTHONMALLOC)."""
+
+_WHILE_S = 0.1
+_LOOKS = 3
+"""For threads that end by themselves, on a busy machine one by one."""
+
+_COUNTED = {"open files": open_files, "threads": running_threads}
+_LEAST_BYTES = 16
+"""Less than malloc's smallest piece a library cannot lose."""
+
+
+class Manners:
+    """Watches the calls of one case. Standard output is nobody's while :meth:`watched`."""
+
+    def __init__(self, printed: Printed, *, looks_at_process: bool = False) -> None:
+        """``looks_at_process`` compares what the process has one of, which takes as long as many a case."""
+        self._printed = printed
+        self._process = ProcessState() if looks_at_process else None
+        self._float = FloatControl()
+        self._calls = 0
+        self._printing_calls = 0
+        self._size = 0
+        self._text = ""
+        self._was_taken = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What the library prints goes nowhere else."""
+        try:
+            with self._printed:
+                yield
+        finally:
+            self._text, self._was_taken = self._printed.text(), self._printed.was_taken()
+
+    def call(self, run: Callable[[Mapping[str, Any]], None], pointers: Mapping[str, Any]) -> None:
+        """Call, and look at what the call left behind.
+
+        Raises:
+            Fault: STATE for another floating-point mode.
+        """
+        run(pointers)
+        self._calls += 1
+        size = self._printed.mark()
+        self._printing_calls += size > self._size
+        self._size = size
+        require_float_mode(self._float)
+
+    @property
+    def has_printed(self) -> bool:
+        return self._printing_calls > 0
+
+    def checks(self) -> tuple[Check, ...]:
+        """What was found, when the calls are over.
+
+        Raises:
+            Fault: STATE for a library that prints in every call, or that changed what all code of a process shares.
+        """
+        if self._was_taken:
+            raise _changed([f"{_OUTPUT}: it was closed, or is another file"])
+        noted = noted_changes(self._process) if self._process is not None else ()
+        if self._text and self._printing_calls == self._calls:
+            printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
+            said = f"every call printed to standard output: {printed!r}"
+            raise Fault(Reason.STATE, said, details={"printed": printed})
+        if not noted and not self._text:
+            return nothing_to_say()
+        return (
+            *noted,
+            nothing_to_say()[0],
+            Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
+            if self._text
+            else nothing_to_say()[1],
+        )
+
+
+def require_float_mode(control: FloatControl) -> None:
+    """Raise if the processor's mode is not what it was.
+
+    Raises:
+        Fault: STATE.
+    """
+    left = control.changed()
+    if left:
+        said = f"the library left the processor in another mode: {left}; it was put back"
+        raise Fault(Reason.STATE, said, details={"float_mode": left})
+
+
+def noted_changes(before: ProcessState) -> tuple[Check, ...]:
+    """A note of what the library changed of what all code of the process shares, where it does no harm.
+
+    Raises:
+        Fault: STATE where it does.
+    """
+    changes = before.changes()
+    harmful = [each.said for each in changes if each.is_harmful]
+    if harmful:
+        raise _changed(harmful)
+    noted = "; ".join(each.said for each in changes)
+    return (Check(name="state of the process", state=CheckState.NOTE, detail=noted),) if noted else ()
+
+
+def _changed(harmful: list[str]) -> Fault:
+    said = f"the library changed what all code of the process shares: {'; '.join(harmful)}; it was put back"
+    return Fault(Reason.STATE, said, details={"process": harmful})
+
+
+@cache
+def nothing_to_say() -> tuple[Check, Check]:
+    """The checks of a case whose calls left nothing behind, the same for all of them."""
+    mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
+    return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)
+
+
+def require_no_leak(subject: Subject, call: Callable[[], None]) -> None:
+    """Make, use and end the descriptor again and again while the heap is watched.
+
+    It has to grow in every round, and for each cycle by what malloc's smallest piece takes: a cache that is filled
+    once, or a pool that grows to its size, is no leak.
+
+    Raises:
+        Fault: LEAK, with bytes; or with files or threads, if there is one more for every cycle.
+    """
+
+    def cycle() -> None:
+        with subject.renewed():
+            call()
+
+    before = _held()
+    may_lose = _may_lose(cycle)
+    _require_none_left(before, "calls, each with a descriptor of its own where there are any,")
+    lost = _lost(cycle) if may_lose else 0
+    if not lost:
+        return
+    by_call = _lost(call)
+    what = "each call" if by_call or not subject.has_descriptors else "each operator descriptor, made and destroyed,"
+    count = by_call or lost
+    raise Fault(Reason.LEAK, f"{what} loses {count} bytes of the heap", details={"bytes": count})
+
+
+def require_no_leak_of_refusals(refused: Callable[[], None]) -> None:
+    """Ask for what is refused again and again while the heap is watched.
+
+    Raises:
+        Fault: LEAK, with bytes; or with files or threads, if there is one more for every call.
+    """
+    before = _held()
+    may_lose = _may_lose(refused)
+    _require_none_left(before, "refused calls")
+    lost = _lost(refused) if may_lose else 0
+    if lost:
+        said = f"each call that is refused loses {lost} bytes of the heap"
+        raise Fault(Reason.LEAK, said, details={"bytes": lost})
+
+
+def _held() -> dict[str, int]:
+    """Without what is garbage: files that it holds are closed at any moment, and would hide as many that stay."""
+    gc.collect()
+    return {what: count() for what, count in _COUNTED.items()}
+
+
+def _require_none_left(before: Mapping[str, int], calls: str) -> None:
+    """Raise for files or threads that have become more by one for each cycle, when they get no fewer any more."""
+    cycles = _ROUNDS * _cycles()
+    more, looks = _more_than(before), _LOOKS
+    while looks and any(count >= cycles for count in more.values()):
+        sleep(_WHILE_S)
+        now = _more_than(before)
+        looks = _LOOKS if any(now[what] < count for what, count in more.items()) else looks - 1
+        more = now
+    for what, count in more.items():
+        if count >= cycles:
+            said = f"{cycles} {calls} left {count} {what}"
+            raise Fault(Reason.LEAK, said, details={what: count})
+
+
+def _more_than(before: Mapping[str, int]) -> dict[str, int]:
+    return {what: _COUNTED[what]() - count for what, count in before.items()}
+
+
+def _may_lose(cycle: Callable[[], None]) -> bool:
+    """Whether the heap grew in any round, which is soon seen; all of them are made."""
+    cycle()
+    with no_collector():
+        return sum(_growth(cycle, _cycles()) > 0 for _ in range(_ROUNDS)) > 0
+
+
+def _lost(cycle: Callable[[], None]) -> int:
+    """Bytes that every cycle loses, 0 for none; those of the last time, when everything has settled."""
+    by_cycle = 0
+    for _ in range(_TIMES_LOST):
+        by_cycle = _lost_now(cycle)
+        if not by_cycle:
+            break
+    return by_cycle
+
+
+def _lost_now(cycle: Callable[[], None]) -> int:
+    cycle()
+    with no_collector():
+        grown = [_growth(cycle, _cycles_long()) for _ in range(_ROUNDS_LONG)]
+    by_cycle = int(median(grown)) // _cycles_long()
+    return by_cycle if min(grown) > 0 and by_cycle >= _LEAST_BYTES else 0
+
+
+def _cycles() -> int:
+    """So many that in all rounds together a block in every second call uses up what a thread keeps."""
+    return max(_CYCLES, -(-2 * (blocks_kept() + 2) // _ROUNDS))
+
+
+def _cycles_long() -> int:
+    """A multiple of the calls after which the heap grows again, by a block in each or in every second one."""
+    step = 4 * (blocks_kept() + 1)
+    return step * -(-_CYCLES_LONG // step)
+
+
+def _growth(cycle: Callable[[], None], cycles: int) -> int:
+    before = heap_bytes() or 0
+    for _ in range(cycles):
+        cycle()
+    return (heap_bytes() or 0) - before

@@ -1,0 +1,186 @@
+"""A mapping's file: found, read as YAML in which no key stands twice, and everything told that is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from optest.clib.library.direct import DirectCall
+from optest.clib.library.made import NOTHING_MADE, Made
+from optest.clib.library.mapping import LibraryMapping, OperatorMapping, StatusWords
+from optest.clib.library.mapping_lines import named_place
+from optest.clib.library.mapping_problems import problems_of_mapping
+from optest.errors import UsageError, nearest
+
+__all__ = ["mapping_path", "read_mapping"]
+
+_FOLDER = Path(__file__).parent / "mappings"
+_LISTS_OF_WORDS = ("call", "create", "run", "arguments", "refuses")
+
+
+def mapping_path(name: str, base_dir: str) -> Path:
+    """The file of a built-in mapping (``infiniop``), or of one of the user's, relative to the plan."""
+    if "/" in name or "\\" in name or name.endswith((".yaml", ".yml")):
+        return Path(base_dir, name)
+    return _FOLDER / f"{name}.yaml"
+
+
+@lru_cache(maxsize=16)
+def read_mapping(path: Path) -> LibraryMapping:
+    """Read a file and check everything that needs no library.
+
+    Raises:
+        UsageError: naming the file and the key.
+    """
+    if not path.is_file():
+        raise UsageError(_no_such_mapping(path))
+    try:
+        data = yaml.load(path.read_bytes(), _Loader)
+        mapping = _with_tensors(msgspec.convert(_as_read(data), LibraryMapping))
+    except yaml.YAMLError as error:
+        raise UsageError(f"mapping {path} is no YAML: {error}") from None
+    except msgspec.ValidationError as error:
+        said = _located(str(error), data)
+        raise UsageError(f"mapping {_placed(path, said)}: {said}") from None
+    problems = list(problems_of_mapping(mapping))
+    if problems:
+        raise UsageError("\n".join(f"mapping {_placed(path, problem)}: {problem}" for problem in problems))
+    return mapping
+
+
+def _as_read(data: Any) -> Any:
+    return _with_status(_with_direct(_with_words(data)))
+
+
+def _placed(path: Path, problem: str) -> str:
+    """The line on which stands what a problem names first (``operators.add.call[2] …``)."""
+    place = _PLACE.match(problem)
+    keys = [int(each[1:-1]) if each.startswith("[") else each for each in _KEY.findall(place[0] if place else "")]
+    return named_place(path, *keys)
+
+
+_KEY = re.compile(r"\[\d+\]|[^.\[\]]+")
+_PLACE = re.compile(r"[^\s:]+")
+
+
+def _with_status(data: Any) -> Any:
+    """``status: {type: int, success: [1]}`` apart into the type and what is said of it."""
+    stated = data.get("status") if isinstance(data, dict) else None
+    if not isinstance(stated, dict):
+        return data
+    words = {key: value for key, value in stated.items() if key != "type"}
+    return {**data, "status": stated.get("type", "int"), "statuses": words}
+
+
+def _with_tensors(mapping: LibraryMapping) -> LibraryMapping:
+    """Operators that are one function know what the file makes of tensors."""
+    if mapping.tensor == NOTHING_MADE:
+        return mapping
+    direct = {
+        name: tuple(
+            msgspec.structs.replace(each, tensor=mapping.tensor) if each.tensor == NOTHING_MADE else each
+            for each in alternatives
+        )
+        for name, alternatives in mapping.direct.items()
+    }
+    return msgspec.structs.replace(mapping, direct=direct)
+
+
+def _with_words(data: Any) -> Any:
+    """``null`` in a list of roles or refusals is a word of the mapping, with or without quotes, as is a size."""
+    if isinstance(data, list):
+        return [_with_words(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    return {key: _words(key, value) for key, value in data.items()}
+
+
+def _words(key: Any, value: Any) -> Any:
+    if key in _LISTS_OF_WORDS and isinstance(value, list):
+        return ["null" if each is None else each for each in value]
+    if key == "fields" and isinstance(value, dict):
+        return {name: "null" if each is None else each for name, each in value.items()}
+    if key == "dims" and isinstance(value, dict):
+        return {tensor: _sizes_as_words(dims) for tensor, dims in value.items()}
+    return _with_words(value)
+
+
+def _sizes_as_words(dims: Any) -> Any:
+    return [str(each) if type(each) is int else each for each in dims] if isinstance(dims, list) else dims
+
+
+def _located(said: str, data: Any) -> str:
+    """A schema's complaint about an operator, with the operator's name and the keys that could stand there."""
+    for where, entry, kind in _entries(_as_read(data)):
+        try:
+            msgspec.convert(entry, kind)
+        except msgspec.ValidationError as error:  # noqa: PERF203 - the first that is wrong is found
+            return f"{where}: {error}" + _known_keys(entry, kind)
+    return said
+
+
+def _entries(read: Any) -> Iterable[tuple[str, Any, type]]:
+    if not isinstance(read, dict):
+        return
+    yield "status", read.get("statuses", {}), StatusWords
+    yield from ((key, read[key], Made) for key in ("tensor", "handle") if key in read)
+    if isinstance(read.get("operators"), dict):
+        yield from ((f"operators.{name}", each, OperatorMapping) for name, each in read["operators"].items())
+    for name, alternatives in read.get("direct", {}).items():
+        for index, each in enumerate(alternatives):
+            yield f"operators.{name}" + (f"[{index}]" if len(alternatives) > 1 else ""), each, DirectCall
+
+
+def _known_keys(entry: Any, kind: Any) -> str:
+    fields = kind.__struct_fields__
+    unknown = [key for key in entry if key not in fields] if isinstance(entry, dict) else []
+    if not unknown:
+        return ""
+    near = nearest(str(unknown[0]), fields)
+    return f"; {f'did you mean {near}? ' if near else ''}known: {', '.join(fields)}"
+
+
+def _with_direct(data: Any) -> Any:
+    """The operators that are one function apart from those that a descriptor is made for."""
+    stated = data.get("operators") if isinstance(data, dict) else None
+    if not isinstance(stated, dict):
+        return data
+    direct = {
+        name: each if isinstance(each, list) else [each]
+        for name, each in stated.items()
+        if isinstance(each, list) or (isinstance(each, dict) and ("call" in each or "functions" in each))
+    }
+    others = {name: each for name, each in stated.items() if name not in direct}
+    return {**data, "operators": others, **({"direct": direct} if direct else {})}
+
+
+def _no_such_mapping(path: Path) -> str:
+    built_in = sorted(each.stem for each in _FOLDER.glob("*.yaml"))
+    if path.parent != _FOLDER:
+        return f"there is no mapping {path}; built in: {', '.join(built_in)}"
+    near = nearest(path.stem, built_in)
+    return (
+        f"there is no built-in mapping {path.stem!r}; "
+        + (f"did you mean {near}? " if near else "")
+        + (f"built in: {', '.join(built_in)}; a file of yours ends in .yaml")
+    )
+
+
+_MERGED = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which no key may stand twice; an entry may take over another one's keys (``<<: *name``)."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != _MERGED]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        return dict(super().construct_mapping(node, deep))

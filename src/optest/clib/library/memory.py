@@ -1,0 +1,305 @@
+"""The memory of one case in C: which tensors it has, with which values, and the places where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from optest.clib.ffi.faults import FaultReport
+from optest.clib.ffi.lent import LENT_FROM_BYTES, lent_buffer
+from optest.clib.ffi.statuses import StatusError
+from optest.clib.library.places import Filling, Place, PlaceKey, PlacePool, Where
+from optest.clib.library.requests import NO_REQUEST, CallRequest
+from optest.clib.library.roles import Entry
+from optest.numerics import Array, dtype_of
+from optest.spec import DType, Fault, Reason, TensorSpec, contiguous_strides
+
+__all__ = ["CaseMemory"]
+
+Run = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pointer:
+    """Into a buffer, at another element than its first."""
+
+    address: int
+    element: DType
+
+
+class CaseMemory:
+    """The tensors of one case by role (``input:a``, ``output:out``), in as many places as are asked for."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        given: Mapping[str, Array],
+        layouts: Mapping[str, TensorSpec],
+        *,
+        request: CallRequest = NO_REQUEST,
+        pool: PlacePool | None = None,
+        alignment: int = 1,
+    ) -> None:
+        """``given`` are the inputs by name, ``layouts`` the outputs."""
+        roles = entry.roles()
+        self._request = request
+        self._entry = entry
+        self._home = Where(alignment=alignment)
+        self._layouts = layouts
+        self.keeps_places = False
+        self.times_left = 0
+        self._nbytes: int | None = None
+        self._given: dict[int, tuple[Place, dict[str, Any]]] = {}
+        self._pool = pool or PlacePool()
+        self._taken: dict[tuple[Where, int], Place] = {}
+        self._absent = {role.key for role in roles if role.is_input and role.name not in given}
+        self._described: dict[str, TensorSpec | None] = {f"output:{name}": spec for name, spec in layouts.items()}
+        self.values: dict[str, Array] = {}
+        self._reached = next(iter(layouts.values())).shape if entry.broadcasts else None
+        self._inputs = [(role.key, role.name) for role in roles if role.is_input and role.name in given]
+        for key, name in self._inputs:
+            self.values[key], self._described[key] = _placed(given[name], self._reached)
+        self._shapes_given = {key: given[name].shape for key, name in self._inputs}
+        if not _cannot_start(entry, given, layouts, request):
+            self.values |= _start(entry, given, layouts)
+        self._held = {key: spec for key, spec in self._described.items() if spec is not None}
+        self._together: dict[str, tuple[str, int]] = {}
+        for output, tensor in request.in_place.items():
+            self._put_in_place(output, tensor)
+        for output, tensor in request.alias.items():
+            self._overlap(output, tensor)
+        self.workspace_bytes = 0
+
+    def renew(self, given: Mapping[str, Array]) -> None:
+        """Take other values, for inputs of the same kinds; nothing may be in place or overlap."""
+        reached = self._reached
+        self.values = {
+            key: given[name] if reached is None else _stretched(given[name], reached) for key, name in self._inputs
+        }
+        if self._entry.starts_as is not None:
+            self.values |= _start(self._entry, given, self._layouts)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every input lies as it was given, and outputs hold nothing when the call begins."""
+        return self._entry.starts_as is None and all(
+            self.values[key].shape == self._shapes_given[key] for key, _ in self._inputs
+        )
+
+    def inputs_as_given(self) -> dict[str, str]:
+        """The names of the inputs by role that lie in memory of their own and in the shape in which they were given."""
+        return {
+            key: name
+            for key, name in self._inputs
+            if key in self.values and self.values[key].shape == self._shapes_given[key]
+        }
+
+    def specs(self) -> dict[str, TensorSpec | None]:
+        """The tensors by role as they are described to C; None for one that is left out."""
+        hidden = dict.fromkeys(self._request.null_descriptor)
+        return {**self._described, **dict.fromkeys(self._absent), **hidden}
+
+    def may_join(self, output: str, tensor: str) -> bool:
+        """Whether the output is an input in place, and another input may lie there too."""
+        return output in self._request.in_place and tensor.partition(":")[2] in self._entry.in_place
+
+    def take_workspace(self, size: int) -> None:
+        """Calls get ``size`` bytes, or one less where the case asks for too few.
+
+        Raises:
+            Fault: UNSUPPORTED where there is nothing to be too short.
+        """
+        if size == 0 and (self._request.short_workspace or "workspace" in self._request.null):
+            raise Fault(Reason.UNSUPPORTED, "the library asks for no workspace, so there is nothing to refuse")
+        size -= self._request.short_workspace
+        self.workspace_bytes = size
+
+    @property
+    def nbytes(self) -> int:
+        """Of all tensors and the workspace."""
+        if self._nbytes is None:
+            self._nbytes = sum(spec.storage_elements * spec.dtype.itemsize_bytes for spec in self._held.values())
+        return self._nbytes + self.workspace_bytes
+
+    @property
+    def most_elements(self) -> int:
+        """Of the largest tensor."""
+        return max(spec.elements for spec in self._held.values())
+
+    def place(self, where: Where) -> Place:
+        """The same place for the same ``where``, until it is released."""
+        if (where, self.workspace_bytes) not in self._taken:
+            key: PlaceKey = (where, tuple(self._held.items()), self.workspace_bytes)
+            self._taken[where, self.workspace_bytes] = self._pool.take(key)
+        return self._taken[where, self.workspace_bytes]
+
+    def place_of_its_own(self, where: Where) -> Place:
+        """The place for one call: large inputs lie where NumPy put them, if they have pages to themselves there."""
+        if self.nbytes < LENT_FROM_BYTES:
+            return self.place(where)
+        lent = {}
+        for key, _ in self._inputs:
+            values, spec = self.values.get(key), self._held.get(key)
+            if values is not None and spec is not None:
+                buffer = lent_buffer(values, spec, name=key.replace(":", " "))
+                if buffer is not None:
+                    lent[key] = buffer
+        if not lent:
+            return self.place(where)
+        place = Place.make((where, tuple(self._held.items()), self.workspace_bytes), lent)
+        self._taken[where, self.workspace_bytes] = place
+        return place
+
+    def release(self) -> None:
+        """Another case may have the places, unless they are kept for the next of the same kinds."""
+        if self.keeps_places:
+            return
+        self.times_left += 1
+        self._given = {}
+        for place in self._taken.values():
+            place.end_loans()
+            self._pool.give_back(place)
+        self._taken = {}
+        self.values = {}  # which may be large
+
+    def leave(self) -> None:
+        """Nobody may have the places again; the next ones are others."""
+        self.times_left += 1
+        for place in self._taken.values():
+            place.end_loans()
+            self._pool.leave(place)
+        self._taken, self._given, self.values = {}, {}, {}
+
+    def pointers(self, place: Place) -> dict[str, Any]:
+        """What a call gets, by role, with what the case asks to be done otherwise; the same for the same place."""
+        known = self._given.get(id(place))
+        if known is None:
+            known = self._given[id(place)] = (place, self._made_pointers(place))
+        return known[1]
+
+    def _made_pointers(self, place: Place) -> dict[str, Any]:
+        given = {**place.pointers(), **dict.fromkeys(self._absent)}
+        for key, (tensor, elements) in self._together.items():
+            buffer = given[tensor]
+            behind = elements * buffer.spec.dtype.itemsize_bytes
+            given[key] = _Pointer(address=buffer.address + behind, element=buffer.element) if behind else buffer
+        if self._request.null:
+            given |= dict.fromkeys(self._request.null)
+        return given
+
+    def watched(self, *places: Place) -> FaultReport:
+        """A crash inside is told in words of the places' buffers."""
+        return FaultReport([buffer for place in places for buffer in place.buffers])
+
+    def outputs_if_accepted(self, run: Run) -> dict[str, Array]:
+        """Call once, for a call that should be refused: whether it was counts, not what it did when it was not.
+
+        Raises:
+            StatusError: if it was refused.
+            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE if it was refused and wrote where it should not.
+        """
+        place = self.place(self._home)
+        place.fill(Filling(), self.values)
+        try:
+            with self.watched(place):
+                run(self.pointers(place))
+        except StatusError:
+            self._require_untouched(place)
+            raise
+        return {
+            key.partition(":")[2]: np.array(slot.buffer.array) for key, slot in place.slots.items() if slot.is_output
+        }
+
+    def _require_untouched(self, place: Place) -> None:
+        """A refused call writes nothing, into the outputs neither."""
+        held = {key: self.values.get(key) for key, slot in place.slots.items() if slot.is_output}
+        for name, untouched in place.untouched().items():
+            if held[f"output:{name}"] is None and not untouched.all():
+                raise Fault(Reason.OUT_OF_BOUNDS, f"the call was refused, but wrote into output {name}")
+        place.require_clean()
+
+    def _put_in_place(self, output: str, tensor: str) -> None:
+        """The output is the input: one buffer, which holds the input's values when the call begins."""
+        spec, wanted = self._held.get(tensor), self._held[output]
+        if spec is None or (spec.dtype, spec.shape) != (wanted.dtype, wanted.shape):
+            raise Fault(Reason.BAD_CASE, f"{output} ({wanted}) cannot be {tensor} ({spec}) in place")
+        if _overlaps_itself(spec):
+            raise Fault(Reason.BAD_CASE, f"{output} cannot be {tensor} ({spec}): it has several elements at one place")
+        self._described[output] = self._held[output] = spec
+        self.values[output] = self.values.pop(tensor)
+        del self._held[tensor]
+        self._together[tensor] = (output, 0)
+
+    def _overlap(self, output: str, tensor: str) -> None:
+        """The output begins beside the first element of the other tensor, in memory that has room for both."""
+        if tensor not in self._held:
+            raise Fault(Reason.BAD_CASE, f"{output} cannot overlap {tensor}, which the case leaves out")
+        spec, wanted = self._held[tensor], self._held.pop(output)
+        behind = self._request.behind
+        room = TensorSpec(dtype=spec.dtype, shape=(spec.storage_elements + wanted.storage_elements * 2 + abs(behind),))
+        values = self.values.pop(tensor, None)
+        self._held[tensor] = room
+        if values is not None and values.size:
+            self.values[tensor] = np.resize(values, room.shape)
+        first = max(spec.offset, wanted.offset - behind)
+        self._together[tensor] = (tensor, first)
+        self._together[output] = (tensor, first + behind)
+        self._together = dict(sorted(self._together.items(), key=lambda each: each[0] == each[1][0]))
+
+
+def _placed(array: Array, shape: tuple[int, ...] | None) -> tuple[Array, TensorSpec]:
+    """An input as C gets it, with the layout that the case gave it; of ``shape``, by strides of 0, where it fits."""
+    if shape is not None:
+        array = _stretched(array, shape)
+    size = array.dtype.itemsize
+    strides = tuple(stride // size for stride in array.strides)
+    if array.size == 0:
+        strides = contiguous_strides(array.shape)
+    dtype = dtype_of(array.dtype)
+    lowest = sum(min(0, (count - 1) * stride) for count, stride in zip(array.shape, strides, strict=True))
+    return array, TensorSpec(dtype=dtype, shape=array.shape, strides=strides, offset=0 if array.size == 0 else -lowest)
+
+
+def _stretched(array: Array, shape: tuple[int, ...]) -> Array:
+    """By strides of 0, where that shape can be reached."""
+    if array.shape == shape or not _reaches(array.shape, shape):
+        return array
+    return np.broadcast_to(array, shape)
+
+
+def _reaches(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
+
+
+def _overlaps_itself(spec: TensorSpec) -> bool:
+    return spec.strides is not None and any(
+        stride == 0 and size > 1 for stride, size in zip(spec.strides, spec.shape, strict=True)
+    )
+
+
+def _cannot_start(
+    entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec], request: CallRequest
+) -> bool:
+    """Whether an output is described so that it has to be refused, and cannot hold what it should start as."""
+    start = entry.starts_as
+    if start is None or start.input not in given or not (request.shapes or request.dtypes):
+        return False
+    values, spec = given[start.input], layouts[start.output]
+    return dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape)
+
+
+def _start(entry: Entry, given: Mapping[str, Array], layouts: Mapping[str, TensorSpec]) -> dict[str, Array]:
+    """The values that an output holds when the call begins, by its key."""
+    start = entry.starts_as
+    if start is None or start.input not in given:
+        return {}
+    values, spec = given[start.input], layouts[start.output]
+    if dtype_of(values.dtype) is not spec.dtype or not _reaches(values.shape, spec.shape):
+        raise Fault(Reason.UNSUPPORTED, f"{start.input} does not fit output {start.output} ({spec}), where C reads it")
+    return {f"output:{start.output}": np.broadcast_to(values, spec.shape)}

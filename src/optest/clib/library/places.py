@@ -1,0 +1,348 @@
+"""Where the tensors of a call lie: one buffer for each of them, filled before a call and examined behind it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from optest.clib.ffi.memory import Buffer
+from optest.clib.ffi.poisons import Poison
+from optest.clib.ffi.regions import Placement
+from optest.clib.ffi.workspace import WORKSPACE, Workspace
+from optest.numerics import Array, numpy_dtype, view
+from optest.spec import Fault, Reason, TensorSpec
+
+__all__ = ["WORKSPACE", "Filling", "Place", "PlaceKey", "PlacePool", "Where"]
+
+_IMAGE_BYTES = 1 << 16
+"""Above this a buffer is examined piece by piece, not compared as a whole with what it should hold."""
+
+_BLANK_BYTES = 1 << 13
+"""Above this a poisoned buffer is not kept to be copied: there are several poisons, and many buffers."""
+
+_ALIGNMENT_BYTES = 64
+_POOLED_BYTES = 1 << 18
+_POOLED_PLACES = 48
+_LEFT_PLACES = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """On the heap ``shift`` elements behind a multiple of 64 bytes, or against a page that nobody may touch; the
+    pointers are multiples of ``alignment`` bytes, if that is more than 1."""
+
+    placement: Placement = Placement.HEAP
+    shift: int = 0
+    alignment: int = 1
+
+    def __hash__(self) -> int:
+        """Cheap, since every call looks its place up; the few that there are collide without harm."""
+        return self.shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """What a call finds where it should not look: in the outputs, in the workspace, around the inputs."""
+
+    outputs: Poison = Poison.A5
+    workspace: int = 0xFF
+    inputs: Poison = Poison.NAN
+
+
+PlaceKey = tuple[Where, tuple[tuple[str, TensorSpec], ...], int]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One buffer; ``image`` is what all of its bytes should be, but for an output's elements.
+
+    ``words`` are the elements of a small output in a row as integers, where they are, and ``word`` is the poison as one
+    of them. ``blanks`` keeps what a small buffer is when nothing but poison has been put into it, by poison.
+    """
+
+    key: str
+    buffer: Buffer
+    poison: Poison = Poison.A5
+    image: bytes = b""
+    pristine: Array | None = None
+    values: Array | None = None
+    is_output: bool = False
+    is_small: bool = False
+    is_protected: bool = False
+    name: str = ""
+    words: Array | None = None
+    word: Array | None = None
+    blanks: dict[Poison, _Blank] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_output = self.key.startswith("output:")
+        self.is_small = self.buffer.region.memory.size <= _IMAGE_BYTES
+        self.name = self.key.partition(":")[2]
+        self.words = self.buffer.words() if self.is_output and self.is_small else None
+
+    def has_untouched(self) -> bool:
+        """Whether an element still holds the poison."""
+        if self.words is None or self.word is None:
+            return replace(self.buffer, poison=self.poison).has_untouched()
+        return b"\1" in (self.words == self.word).tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Blank:
+    """The bytes of a buffer covered with a poison, and its elements among them."""
+
+    image: bytes
+    memory: Array
+    elements: Array
+    word: Array | None
+
+
+@dataclass(slots=True)
+class Place:
+    """The buffers of one call. Keys are those of roles (``input:a``), and ``workspace``."""
+
+    key: PlaceKey
+    slots: dict[str, _Slot]
+    workspace: Workspace
+    nbytes: int = field(default=0)
+    outputs: tuple[_Slot, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.outputs = tuple(slot for slot in self.slots.values() if slot.is_output)
+
+    @classmethod
+    def make(cls, key: PlaceKey, lent: Mapping[str, Buffer] | None = None) -> Place:
+        """Memory for the tensors of ``key`` and a workspace of its size; ``lent`` has it already, by role.
+
+        Raises:
+            Unavailable: for pages where the system has no ``mprotect``.
+        """
+        where, tensors, workspace_bytes = key
+        own = lent or {}
+        slots = {role: _Slot(role, own.get(role) or _buffer(role, spec, where)) for role, spec in tensors}
+        workspace = Workspace.allocate(workspace_bytes, placement=where.placement)
+        if workspace_bytes:
+            slots[WORKSPACE] = _Slot(WORKSPACE, workspace.buffer)
+        nbytes = sum(slot.buffer.region.memory.size for slot in slots.values())
+        return cls(key=key, slots=slots, workspace=workspace, nbytes=nbytes)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return tuple(slot.buffer for slot in self.slots.values())
+
+    def end_loans(self) -> None:
+        """Memory that is lent may be written again."""
+        for slot in self.slots.values():
+            if slot.buffer.region.is_lent:
+                slot.buffer.region.protect(writeable=True)
+                slot.is_protected = False
+
+    def pointers(self) -> dict[str, Any]:
+        """What a call gets, by role."""
+        given: dict[str, Any] = {role: slot.buffer for role, slot in self.slots.items()}
+        given[WORKSPACE] = self.workspace
+        given["workspace_size"] = self.workspace.size
+        return given
+
+    def fill(self, filling: Filling, values: Mapping[str, Array]) -> None:
+        """Poison everything, then put the values: inputs, and what outputs hold when the call begins."""
+        for slot in self.slots.values():
+            if slot.key == WORKSPACE:
+                _fill_workspace(slot, filling.workspace)
+            else:
+                poison = filling.outputs if slot.is_output else filling.inputs
+                _fill_tensor(slot, poison, values.get(slot.key))
+
+    def in_order(self, names: Sequence[str]) -> list[_Slot]:
+        """The outputs of these names."""
+        by_name = {slot.name: slot for slot in self.outputs}
+        return [by_name[name] for name in names]
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the outputs hold what they held before the call, when they have been collected."""
+        return all(slot.is_small for slot in self.outputs)
+
+    def collect(self, *, copied: bool = True) -> dict[str, Array]:
+        """The outputs by name, copies unless they are large and nothing more is called; small buffers hold afterwards
+        what they held before the call.
+
+        Raises:
+            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE for the first byte that was not the library's to write.
+        """
+        outputs = {}
+        for slot in self.outputs:
+            array = slot.buffer.array
+            outputs[slot.name] = np.array(array) if copied or slot.is_small else array
+        self.require_clean()
+        return outputs
+
+    def has_untouched(self, but: Mapping[str, Array]) -> bool:
+        """Whether an element of an output still holds the poison, of outputs ``but`` those by key."""
+        return any([slot.has_untouched() for slot in self.outputs if slot.key not in but])  # noqa: C419 - no frame
+
+    def untouched(self) -> dict[str, Array]:
+        """Which elements of the outputs still hold the poison, by name; asked before :meth:`collect`."""
+        return {slot.name: replace(slot.buffer, poison=slot.poison).untouched() for slot in self.outputs}
+
+    def require_clean(self) -> None:
+        """Raise for the first byte that was not the library's to write, and put the outputs' elements back.
+
+        Raises:
+            Fault: OUT_OF_BOUNDS, INPUT_MUTATED or WORKSPACE.
+        """
+        for slot in self.slots.values():
+            if slot.is_small:
+                if slot.key == WORKSPACE or slot.is_output:
+                    _restore(slot)
+                if slot.buffer.region.memory.tobytes() == slot.image:
+                    continue
+            _require_clean_slot(slot)
+
+    def written_since(self) -> str | None:
+        """Which output was written since :meth:`collect` put back what it held; only small ones are known."""
+        for slot in self.slots.values():
+            if slot.is_output and slot.is_small and slot.image and slot.buffer.region.memory.tobytes() != slot.image:
+                return slot.buffer.name
+        return None
+
+
+def _buffer(role: str, spec: TensorSpec, where: Where) -> Buffer:
+    name = role.replace(":", " ")
+    # Against a page the storage is aligned, not the element that the pointer points at.
+    is_aligned_there = where.alignment == 1 or not spec.offset
+    return Buffer.allocate(
+        spec,
+        name=name,
+        placement=where.placement if is_aligned_there else Placement.HEAP,
+        alignment=max(_ALIGNMENT_BYTES, where.alignment),
+        page_alignment=where.alignment,
+        shift=where.shift if spec.elements and where.alignment == 1 else 0,
+        poisoned=False,
+    )
+
+
+def _fill_tensor(slot: _Slot, poison: Poison, values: Array | None) -> None:
+    buffer = slot.buffer
+    slot.poison = poison
+    slot.values = values
+    if not slot.is_small:
+        _fill_large(slot, poison, values)
+        return
+    blank = slot.blanks.get(poison) or _blank(slot, poison)
+    np.copyto(buffer.region.memory, blank.memory)
+    slot.image, slot.word = blank.image, blank.word
+    slot.pristine = blank.elements if slot.is_output else None
+    if values is not None:
+        buffer.put(values)
+        _take_image(slot)
+
+
+def _fill_large(slot: _Slot, poison: Poison, values: Array | None) -> None:
+    """An input on pages of its own may be read alone until it is filled again: a write is a crash, with its address."""
+    buffer = slot.buffer
+    if slot.is_protected or buffer.region.is_lent:
+        buffer.region.protect(writeable=True)
+    if buffer.region.is_lent:  # it holds the values
+        buffer.cover_behind(poison)
+        buffer.region.protect(writeable=False)
+        slot.is_protected = True
+        return
+    buffer.cover(poison, elements=slot.is_output)
+    if values is not None:
+        buffer.put(values)
+    slot.is_protected = not slot.is_output and buffer.region.is_protectable
+    if slot.is_protected:
+        buffer.region.protect(writeable=False)
+
+
+def _blank(slot: _Slot, poison: Poison) -> _Blank:
+    slot.buffer.cover(poison)
+    _take_image(slot, with_elements=True)
+    assert slot.pristine is not None
+    word = None
+    if slot.words is not None:  # without dimensions, which is the cheapest operand
+        word = np.frombuffer(poison.pattern(slot.buffer.spec.dtype), slot.words.dtype).reshape(())
+    blank = _Blank(slot.image, np.frombuffer(slot.image, np.uint8), slot.pristine, word)
+    if slot.buffer.region.memory.size <= _BLANK_BYTES:
+        slot.blanks[poison] = blank
+    return blank
+
+
+def _fill_workspace(slot: _Slot, content: int) -> None:
+    slot.poison = Poison.A5
+    slot.buffer.cover(Poison.A5, elements=False)
+    slot.buffer.array.fill(np.uint8(content))
+    slot.values = None
+    if slot.is_small:
+        _take_image(slot)
+
+
+def _take_image(slot: _Slot, *, with_elements: bool = False) -> None:
+    region = slot.buffer.region
+    slot.image = region.memory.tobytes()
+    if with_elements or slot.key == WORKSPACE or slot.is_output:
+        spec = slot.buffer.spec
+        storage = np.frombuffer(slot.image, np.uint8)[region.start : region.end]
+        slot.pristine = view(storage.view(numpy_dtype(spec.dtype)), spec)
+
+
+def _restore(slot: _Slot) -> None:
+    """Give a small output's or workspace's elements what they held when the call began."""
+    if slot.pristine is not None:
+        np.copyto(slot.buffer.array, slot.pristine)
+
+
+def _require_clean_slot(slot: _Slot) -> None:
+    if slot.is_protected:
+        return
+    buffer = replace(slot.buffer, poison=slot.poison)
+    if slot.key == WORKSPACE:
+        change = buffer.outside()
+        _require_none(change.in_plain_bytes() if change is not None else None, Reason.WORKSPACE)
+    elif slot.is_output or slot.values is None:
+        _require_none(buffer.outside(), Reason.OUT_OF_BOUNDS)
+    else:
+        change = buffer.mutated(slot.values)
+        is_element = change is not None and change.place == "element"
+        _require_none(change, Reason.INPUT_MUTATED if is_element else Reason.OUT_OF_BOUNDS)
+
+
+def _require_none(change: Any, reason: Reason) -> None:
+    if change is not None:
+        raise Fault(reason, str(change), details={"buffer": change.buffer, "place": change.place, "byte": change.byte})
+
+
+class PlacePool:
+    """Places that wait for the next case with tensors of the same kinds; a place belongs to one case at a time."""
+
+    def __init__(self) -> None:
+        self._free: dict[PlaceKey, list[Place]] = {}
+        self._count = 0
+        self._left: deque[Place] = deque(maxlen=_LEFT_PLACES)
+
+    def take(self, key: PlaceKey) -> Place:
+        """A place that nobody else has."""
+        waiting = self._free.get(key)
+        if not waiting:
+            return Place.make(key)
+        self._count -= 1
+        return waiting.pop()
+
+    def leave(self, place: Place) -> None:
+        """Give it to nobody, but keep its memory: a thread of a library that did wrong may still write there."""
+        self._left.append(place)
+
+    def give_back(self, place: Place) -> None:
+        """Keep it for the next case, if it is small."""
+        if place.nbytes > _POOLED_BYTES:
+            return
+        if self._count >= _POOLED_PLACES:
+            self._free.clear()
+            self._count = 0
+        self._free.setdefault(place.key, []).append(place)
+        self._count += 1

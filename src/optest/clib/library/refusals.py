@@ -1,0 +1,290 @@
+"""Calls that a C library has to refuse: made from a legal one by one thing that is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from optest.clib.library.calls_asked import AskedCall, Shape, inferred
+from optest.clib.library.direct import DirectCall
+from optest.clib.library.limits import lack_of_dtypes
+from optest.clib.library.mapping import OperatorMapping
+from optest.clib.library.stride_patterns import Pattern, patterns
+from optest.spec import Sample, TensorSpec, TestCase, contiguous_strides, dtype
+
+__all__ = ["refusals"]
+
+Refusing = OperatorMapping | DirectCall
+_REFUSED = {"type": "StatusError"}
+_OTHER_DTYPES = (
+    *("float32", "float64", "float16", "bfloat16"),
+    *("int32", "int64", "int8", "uint8", "bool", "complex64"),
+)
+_ODD_NUMBERS = {"int": (-1, -2, -9, 9, 1_000_003), "float": (-1.0, 2.0, float("nan"), float("inf"))}
+_ODD_PLACES = (0, -1)
+"""For each number of a list."""
+_MOST_RESULTS = 1 << 17
+_CUT_OFF_BITS = (8, 16, 32)
+"""An index that is read in so few bits is another one."""
+
+
+def refusals(call: AskedCall, entry: Refusing, kinds: Sequence[str]) -> Iterator[Sample]:
+    """Yield what the kinds that the mapping promises to refuse (``refuses``) mean for this call."""
+    roles = _tensors_passed(entry, call)
+    made: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
+        "dtype": lambda: (*_dtypes(call, entry), *_narrow_outputs(call, entry)),
+        "shape": lambda: (*_shapes(call, entry), *_attributes(call, entry)),
+        "stride-0-output": lambda: _outputs_on_themselves(call),
+        "overlap": lambda: (*_overlaps(call, roles), *_begins_alike(call, roles)),
+        "null": lambda: _asking(call, ({"null": [each]} for each in (*roles, "descriptor", *_workspace(entry)))),
+        "null-descriptor": lambda: _asking(
+            call, ({"null_descriptor": [each]} for each in _required(entry, roles)), ({"null": ["handle"]},)
+        ),
+        "workspace": lambda: _asking(call, ({"workspace": "short"} for _ in _workspace(entry))),
+        "index": lambda: _indices(call, entry),
+    }
+    for kind in kinds:
+        for case in made[kind]():
+            yield Sample(case_set="refused", case={**case, "expects_error": dict(_REFUSED)})
+
+
+def _tensors_passed(entry: Refusing, call: AskedCall) -> list[str]:
+    """The tensors of a call as roles (``input:a``), each once."""
+    passed = {role.key for role in entry.roles() if role.kind in ("input", "output")}
+    present = [*(f"input:{each}" for each in call.inputs), *(f"output:{each}" for each in call.outputs)]
+    return [each for each in present if each in passed]
+
+
+def _required(entry: Refusing, roles: Sequence[str]) -> list[str]:
+    """Those that a call cannot leave out."""
+    optional = {role.key for role in entry.roles() if role.optional}
+    return [each for each in roles if each not in optional]
+
+
+def _workspace(entry: Refusing) -> tuple[str, ...]:
+    return ("workspace",) if entry.workspace and any(role.kind == "workspace" for role in entry.roles()) else ()
+
+
+def _asking(call: AskedCall, *asked: Any) -> Iterator[Mapping[str, Any]]:
+    for each in asked:
+        for request in each:
+            yield call.configured({"call": request}).case()
+
+
+def _dtypes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+    """All tensors of a dtype that the operator does not have; one tensor of another dtype than the others."""
+    shared = next(iter(call.dtypes_of_inputs.values()))
+    for name in _OTHER_DTYPES:
+        if entry.dtypes and name not in entry.dtypes:
+            yield _plain(call.of_dtype(name))
+    for tensor in call.inputs:
+        own = call.dtypes_of_inputs[tensor]
+        for name in _OTHER_DTYPES:
+            if name != own and _is_foreign(tensor, name, shared, entry) and _is_passed(tensor, entry):
+                mixed = _with_dtypes(call, {**call.dtypes_of_inputs, tensor: name})
+                if len(mixed.inputs) > 1 and lack_of_dtypes(mixed.input_specs(), entry) is not None:
+                    yield _plain(mixed)
+    for tensor in call.outputs:
+        for name in _OTHER_DTYPES:
+            if name != shared and _is_foreign(tensor, name, shared, entry):
+                yield call.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
+
+
+def _narrow_outputs(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+    """An output of a dtype that does not hold every result: of one more than its integers count."""
+    for attribute, rule in entry.implied.items():
+        tensor, _, what = str(rule).partition(".")
+        for name in entry.dtypes_of.get(tensor, ()) if what == "dtype" and tensor in call.outputs else ():
+            if (size := dtype(name).max_int + 2) > _MOST_RESULTS:
+                continue
+            for larger in call.resized(size):
+                told = dataclasses.replace(larger.base, attributes={**larger.base.attributes, attribute: name})
+                if inferred(told, larger.input_specs()) is None:
+                    yield larger.configured({"call": {"dtypes": {f"output:{tensor}": name}}}).case()
+
+
+def _with_dtypes(call: AskedCall, dtypes: Mapping[str, str]) -> AskedCall:
+    return dataclasses.replace(call, dtypes_of_inputs=dtypes)
+
+
+def _is_foreign(tensor: str, name: str, shared: str, entry: Refusing) -> bool:
+    allowed = entry.dtypes_of.get(tensor, ("same",))
+    return name not in allowed and not ("same" in allowed and name == shared)
+
+
+def _is_passed(tensor: str, entry: Refusing) -> bool:
+    return any(role.key == f"input:{tensor}" for role in entry.roles())
+
+
+def _plain(call: AskedCall) -> dict[str, Any]:
+    """Without a fill that another dtype might not take."""
+    case = call.case()
+    case.pop("generator", None)
+    return case
+
+
+def _shapes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+    """One size or the rank of one tensor is off; of inputs only what operator and mapping do not take."""
+    made = any(name not in call.inputs for name in entry.arange)  # C gets what optest makes, so it may take more
+    for tensor in () if made else call.inputs:
+        if not _is_passed(tensor, entry):
+            continue
+        for shape in _others(call.shapes[tensor]):
+            if _misfits(call, tensor, shape):
+                yield _reshaped(call, tensor, shape)
+                legal = {f"output:{name}": list(call.shapes[name]) for name in call.outputs}
+                yield _reshaped(call.configured({"call": {"shapes": legal}}), tensor, shape)
+    for tensor in call.outputs:
+        for shape in _others(call.shapes[tensor]):
+            if entry.broadcasts and _reaches([call.shapes[each] for each in call.inputs], shape):
+                continue
+            yield call.configured({"call": {"shapes": {f"output:{tensor}": list(shape)}}}).case()
+
+
+def _reaches(shapes: Sequence[Shape], wanted: Shape) -> bool:
+    """Whether strides of 0 make all of these shapes the wanted one."""
+    return all(
+        len(shape) <= len(wanted)
+        and all(size in (1, other) for size, other in zip(shape[::-1], wanted[::-1], strict=False))
+        for shape in shapes
+    )
+
+
+def _others(shape: Shape) -> Iterator[Shape]:
+    """One more, one less, one and none in each dimension, a dimension more and one less, dimensions swapped."""
+    for axis, size in enumerate(shape):
+        for other in dict.fromkeys((size + 1, size - 1, 1, 0)):
+            if other >= 0 and other != size:
+                yield (*shape[:axis], other, *shape[axis + 1 :])
+    yield (*shape, 2)
+    if shape:
+        yield shape[:-1]
+    if len(set(shape)) > 1:
+        yield shape[1:]
+    if len(shape) > 1 and shape[-1] != shape[-2]:
+        yield (*shape[:-2], shape[-1], shape[-2])
+
+
+def _misfits(call: AskedCall, tensor: str, shape: Shape) -> bool:
+    specs = {
+        name: TensorSpec(dtype=dtype(own), shape=shape if name == tensor else call.shapes[name])
+        for name, own in call.dtypes_of_inputs.items()
+    }
+    return inferred(call.base, specs) is None
+
+
+def _reshaped(call: AskedCall, tensor: str, shape: Shape) -> dict[str, Any]:
+    case = _plain(call)
+    case["shapes"] = {**case["shapes"], tensor: list(shape)}
+    return case
+
+
+def _attributes(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+    """Numbers that the operator does not take for its attributes."""
+    specs = call.input_specs()
+    passed = {role.name for role in entry.roles() if role.kind in ("attribute", "tensor")}
+    for attribute in call.base.descriptor.attributes:
+        if attribute.name not in call.base.attributes or attribute.name not in passed:
+            continue
+        for value in _odd_values(attribute.type.partition("|")[0], call.base.attributes[attribute.name]):
+            changed: TestCase = dataclasses.replace(
+                call.base, attributes={**call.base.attributes, attribute.name: value}
+            )
+            if inferred(changed, specs) is None:
+                case = call.case()
+                yield {**case, "attributes": {**case.get("attributes", {}), attribute.name: value}}
+
+
+def _odd_values(kind: str, usual: Any) -> Iterator[Any]:
+    """Numbers that stand out, in a list in each place in turn."""
+    yield from _ODD_NUMBERS.get(kind, ())
+    if kind == "ints" and isinstance(usual, tuple):
+        for place in range(len(usual)):
+            yield from ((*usual[:place], odd, *usual[place + 1 :]) for odd in _ODD_PLACES)
+
+
+def _indices(call: AskedCall, entry: Refusing) -> Iterator[Mapping[str, Any]]:
+    """Indices just behind the last, far behind it, below 0, and such that are legal if read in fewer bits:
+    everywhere, as the last of many, and as the first."""
+    for tensor, place in entry.indexes.items():
+        found = _DIMENSION.fullmatch(place)
+        if found is None or tensor not in call.inputs or found["tensor"] not in call.shapes:
+            continue
+        size = call.shapes[found["tensor"]][int(found["axis"])]
+        kind = dtype(call.dtypes_of_inputs[tensor])
+        for value in (size, size + 1000, -1, -size - 1):
+            if kind.min_int <= value <= kind.max_int:
+                yield call.case(generator={tensor: {"fill": "full", "value": value}})
+                yield call.case(generator={tensor: {"fill": "data", "values": _last(call.shapes[tensor], value)}})
+        for value in (size, *(1 << bits for bits in _CUT_OFF_BITS)):
+            if size <= value <= kind.max_int:
+                yield call.case(generator={tensor: {"fill": "data", "values": _first(call.shapes[tensor], value)}})
+
+
+_DIMENSION = re.compile(r"(?P<tensor>\w+)\[(?P<axis>-?\d+)\]")
+
+
+def _last(shape: Shape, value: int) -> Any:
+    """Zeros but for the last element, nested like the shape."""
+    if not shape:
+        return value
+    rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
+    return [*rest, _last(shape[1:], value)]
+
+
+def _first(shape: Shape, value: int) -> Any:
+    """Zeros but for the first element, nested like the shape."""
+    if not shape:
+        return value
+    rest: list[Any] = [_last(shape[1:], 0) for _ in range(shape[0] - 1)]
+    return [_first(shape[1:], value), *rest]
+
+
+def _outputs_on_themselves(call: AskedCall) -> Iterator[Mapping[str, Any]]:
+    """Two elements of an output at one place: by a stride of 0, and by one that is too small."""
+    for tensor in call.outputs:
+        shape = call.shapes[tensor]
+        dense = contiguous_strides(shape)
+        for axis, size in enumerate(shape):
+            if size > 1:
+                strides = (*dense[:axis], 0, *dense[axis + 1 :])
+                yield call.laid({tensor: Pattern("stride 0", strides)}).case()
+        if len(shape) > 1 and min(shape) > 1:
+            yield call.laid({tensor: Pattern("rows that overlap", (*dense[:-2], dense[-2] - 1, 1))}).case()
+            yield call.laid({tensor: Pattern("rows one apart", (*dense[:-2], 1, 1))}).case()
+
+
+def _overlaps(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """An output that begins within an input, or within another output; an input that begins within an output."""
+    for output in call.outputs:
+        for role in roles:
+            if role != f"output:{output}":
+                alias = {f"output:{output}": role}
+                yield call.configured({"call": {"alias": alias}}).case()
+                yield call.configured({"call": {"alias": alias, "behind": -1}}).case()
+
+
+def _begins_alike(call: AskedCall, roles: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """An output where another tensor begins: of another shape, or in another layout."""
+    for output in call.outputs:
+        shape = call.shapes[output]
+        for role in roles:
+            kind, _, name = role.partition(":")
+            if role == f"output:{output}":
+                continue
+            shared = call.configured({"call": {"alias": {f"output:{output}": role}, "behind": 0}})
+            if kind == "output" or call.shapes[name] != shape:
+                yield shared.case()
+            else:
+                yield from (shared.laid({output: each}).case() for each in patterns(shape) if _differs(each, shape))
+
+
+_LAID_OTHERWISE = ("gaps", "padded rows", "transposed")
+
+
+def _differs(place: Pattern, shape: Shape) -> bool:
+    """Whether a layout puts elements elsewhere than the dense one does."""
+    sized = zip(shape, place.strides, contiguous_strides(shape), strict=True)
+    return place.name in _LAID_OTHERWISE and any(size > 1 and one != other for size, one, other in sized)

@@ -1,0 +1,312 @@
+"""What a check asks of a C library beyond an operator's own case sets: every layout, memory, threads, wrong calls.
+
+All of it follows from a few of the operator's own calls, from its inference, and from what the mapping says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from optest.clib.library.calls_asked import AskedCall, calls_from
+from optest.clib.library.direct_samples import can_take, in_its_dtypes, own_by_function
+from optest.clib.library.mapping import LibraryMapping, OperatorMapping
+from optest.clib.library.operands import as_c_takes_them
+from optest.clib.library.refusals import refusals
+from optest.clib.library.roles import Entry
+from optest.clib.library.sizes_asked import in_blocks, large, whole
+from optest.clib.library.stride_patterns import Pattern, overlapping_patterns, patterns
+from optest.spec import OperatorDescriptor, Sample, TestCase, Tier, dtype
+
+__all__ = ["with_samples_of_c"]
+
+_AT_ONCE = 14
+_BLOCKS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129)
+"""Around the widths of vectors and small blocks."""
+_ENOUGH_FOR_THREADS = 40_961
+"""Elements: far beyond what libraries give to one thread, and a remainder for every small number of threads."""
+_THREADS = (1, 2, 3, 4, 7, 16)
+_IMAGES = 4
+"""Dimensions of a batch of images, for which kernels like to have a way of their own."""
+_DEEP = 8
+"""Dimensions: more than kernels with an array for each rank foresee, and what libraries still take."""
+_BELOW_0 = {"fill": "uniform", "low": -4.0, "high": -0.25}
+_MAGNITUDES = (-140, 80)
+"""Exponents of float32: a subnormal number, and one whose square only a double holds."""
+_MOST_ROWS = 1 << 16
+_FEW_ROWS = 300
+_MOST_OF_TABLE = 1 << 20
+"""Elements: with more rows than a few, so that tables of wide rows stay cheap."""
+_VALUES: Mapping[str, tuple[Any, ...]] = {
+    "float": (0.375, 1.75, 11.0),
+    "int": (-4, -3, -2, -1, 0, 1, 2, 3, 4),
+    "ints": ((2,), (3,), (1, 2), (2, 1), (3, 2), (1, 2, 3), (3, 1, 2)),
+    "bool": (False, True),
+}
+"""For attributes, by type: below and above 1, not whole and whole; numbers of a list that are not all alike."""
+
+
+def with_samples_of_c(
+    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[Sample]:
+    """The samples of one operator's own case sets, and those that follow from them.
+
+    ``lack`` says why the mapping cannot call a case.
+    """
+    if not own:
+        return []
+    descriptor = own[0][1].descriptor
+    if descriptor.name in mapping.direct:
+        return _of_functions(own, mapping, lack)
+    entry = mapping.entry(descriptor)
+    if entry is None:
+        return [sample for sample, _ in own]
+    asked = [_as_c_gets_it(sample, entry, descriptor) for sample, _ in own]
+    kinds = mapping.promised(entry)
+    calls = calls_from(own, lack)
+    for call in calls[:1]:
+        asked += [*_extremes(call, entry), *(_sample("large", each) for each in large(call))]
+    for call in calls:
+        asked += [*_derived(call, entry), *_far_indices(call, entry), *refusals(call, entry, kinds)]
+    return asked
+
+
+def _of_functions(
+    own: Sequence[tuple[Sample, TestCase]], mapping: LibraryMapping, lack: Callable[[TestCase], str | None]
+) -> list[Sample]:
+    """For an operator that is a function: what it cannot be told is not asked, nor refused."""
+    further = in_its_dtypes(own, mapping, lack)
+    asked = [sample for sample, _ in (*own, *further)]
+    by_function = own_by_function([*own, *further], mapping, lack)
+    is_special = any(sample.case_set == "special" for _, answered in by_function for sample, _ in answered)
+    for entry, answered in by_function:
+        for index, call in enumerate(calls_from(answered, lack)):
+            derived = (*_derived(call, entry), *(() if index else _fills(call, entry, is_special=is_special)))
+            asked += [each for each in derived if can_take(each, call.base, lack)]
+            wrong = refusals(call, entry, mapping.promised(entry)) if mapping.status else ()
+            asked += [each for each in wrong if can_take(each, call.base, lack)]
+    return asked
+
+
+def _fills(call: AskedCall, entry: Entry, *, is_special: bool) -> Iterator[Sample]:
+    """Numbers of both signs, none above 0, tiny and huge ones; special ones where one of the operator's functions is
+    asked for them at all, since another may answer those samples, or all of them may meet a NaN."""
+    for name in call.dtypes(entry):
+        typed = call.of_dtype(name)
+        yield _with_fill("signs", typed, {"fill": "randn"})
+        for exponent in _MAGNITUDES if name == "float32" else ():
+            yield _with_fill("magnitudes", typed, _of_magnitude(typed, name, 2.0**exponent))
+        for sized in (typed, *typed.squared(1)):
+            yield _with_fill("signs", sized, dict(_BELOW_0))
+        if is_special and dtype(name).is_float:
+            first = typed.inputs[0]
+            for last in ("inf", *(("nan",) if call.base.outputs[0].dtype.is_float else ())):
+                values = {"fill": "data", "values": _with_last(typed.shapes[first], -0.5, last)}
+                yield _with_fill("special", typed, {first: values})
+
+
+def _of_magnitude(call: AskedCall, dtype_name: str, value: float) -> Any:
+    """One value everywhere; beside a huge one a usual one, or all results of a product would be infinite."""
+    if value < 1:
+        return {"fill": "full", "value": value}
+    return {
+        name: {"fill": "data", "values": _with_last(call.shapes[name], value, 0.5)}
+        for name, own in call.dtypes_of_inputs.items()
+        if own == dtype_name
+    }
+
+
+def _with_last(shape: Sequence[int], usual: Any, last: Any) -> Any:
+    """The usual value everywhere but in the last place, nested like the shape."""
+    if not shape:
+        return last
+    rest = [_with_last(shape[1:], usual, usual) for _ in range(shape[0] - 1)]
+    return [*rest, _with_last(shape[1:], usual, last)]
+
+
+def _with_fill(name: str, call: AskedCall, generator: Any) -> Sample:
+    """A fill for all inputs is one for those of the first one's dtype: others count places or say what is meant."""
+    dtypes = call.dtypes_of_inputs
+    if "fill" in generator and len(set(dtypes.values())) > 1:
+        shared = next(iter(dtypes.values()))
+        generator = {each: generator for each, own in dtypes.items() if own == shared}
+    return Sample(case_set=name, case=call.case(generator=generator), tier=Tier.PARITY)
+
+
+def _derived(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    yield from _attribute_values(call, entry, _VALUES)
+    for flat in call.flattened():
+        yield _sample("ranks", flat)
+        yield from _attribute_values(flat, entry, {"int": _VALUES["int"]})  # an axis means another in every rank
+    yield from _layouts(call, entry)
+    yield from _in_place(call, entry)
+    yield from _sizes(call, entry)
+
+
+def _as_c_gets_it(sample: Sample, entry: OperatorMapping, descriptor: OperatorDescriptor) -> Sample:
+    """A number that C takes as a float is asked as the float that it becomes, so that both sides compute with it."""
+    stated = sample.case.get("attributes", {})
+    attributes = as_c_takes_them(stated, entry, descriptor)
+    if attributes == stated:
+        return sample
+    return Sample(case_set=sample.case_set, case={**sample.case, "attributes": attributes}, tier=sample.tier)
+
+
+def _attribute_values(call: AskedCall, entry: Entry, values: Mapping[str, Sequence[Any]]) -> Iterator[Sample]:
+    """Every attribute in turn with other values that the operator takes; dtypes take turns."""
+    if "nan" in repr(call.stated.get("generator")):
+        return  # it shows what an attribute's own value keeps from the result
+    dtypes = call.dtypes(entry)
+    count = 0
+    for attribute in call.base.descriptor.attributes:
+        usual = call.base.attributes.get(attribute.name)
+        others = (*attribute.choices, *values.get(attribute.type.partition("|")[0], ()))
+        for changed in (call.with_attribute(attribute.name, value) for value in others if value != usual):
+            if changed is not None:
+                count += 1
+                yield _sample("attribute-values", changed.of_dtype(dtypes[count % len(dtypes)]))
+
+
+def _layouts(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Each tensor in turn in every layout, then all of them at once; dtypes take turns."""
+    dtypes = call.dtypes(entry)
+    count = 0
+
+    def sample(name: str, places: Mapping[str, Pattern]) -> Sample:
+        nonlocal count
+        count += 1
+        return _sample(name, call.laid(places).of_dtype(dtypes[count % len(dtypes)]))
+
+    for tensor, shape in call.shapes.items():
+        if _is_started(tensor, entry):
+            continue
+        for place in patterns(shape):
+            yield sample("output-layouts" if tensor in call.outputs else "input-layouts", {tensor: place})
+        for place in overlapping_patterns(shape) if tensor in call.inputs else ():
+            yield sample("input-layouts", {tensor: place})
+    for turn in range(_AT_ONCE):
+        yield sample("layouts-at-once", dict(_turned(call.shapes, turn, 0)))
+        yield sample("layouts-at-once", dict(_turned(call.shapes, turn, 3)))
+    for one in call.resized(1):
+        yield _sample("size-1", one)
+        for tensor, place in _places(
+            one, entry, lambda place: "size is 1" in place.name or place.name == "padded rows"
+        ):
+            yield _sample("size-1", one.laid({tensor: place}))
+    for deep in (*call.deepened(_IMAGES), *call.deepened(_DEEP)):
+        yield _sample("ranks", deep)
+        for step in (0, 3):
+            yield _sample("ranks", deep.laid(dict(_turned(deep.shapes, 5, step))))
+        for tensor, place in _places(deep, entry, lambda place: "channels last" in place.name):
+            yield _sample("ranks", deep.laid({tensor: place}))
+    for square in call.squared(6):
+        yield _sample("squares", square)
+        for tensor, place in _places(square, entry, lambda place: "transposed" in place.name or "order" in place.name):
+            yield _sample("squares", square.laid({tensor: place}))
+        for turn in range(0, _AT_ONCE, 2):
+            yield _sample("squares", square.laid(dict(_turned(square.shapes, turn, 0))))
+
+
+def _places(call: AskedCall, entry: Entry, is_wanted: Callable[[Pattern], bool]) -> Iterator[tuple[str, Pattern]]:
+    for tensor, shape in call.shapes.items():
+        if not _is_started(tensor, entry):
+            yield from ((tensor, place) for place in patterns(shape) if is_wanted(place))
+
+
+def _is_started(tensor: str, entry: Entry) -> bool:
+    """Whether an input has no memory of its own, because an output starts as it."""
+    return entry.starts_as is not None and entry.starts_as.input == tensor
+
+
+def _turned(shapes: Mapping[str, Sequence[int]], turn: int, step: int) -> Iterator[tuple[str, Pattern]]:
+    """One layout for each tensor: the same for all, or with ``step`` others."""
+    for index, (name, shape) in enumerate(shapes.items()):
+        places = list(patterns(shape))
+        if places:
+            yield name, places[(turn + step * index) % len(places)]
+
+
+def _in_place(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """An output is an input: dense, and in layouts that both have."""
+    dtypes = call.dtypes(entry)
+    for index, (output, given) in enumerate((out, name) for out in call.outputs for name in entry.in_place):
+        if given not in call.inputs or call.shapes[given] != call.shapes[output]:
+            continue
+        config = {"call": {"in_place": {f"output:{output}": f"input:{given}"}}}
+        for name in dtypes:
+            yield _sample("in-place", call.of_dtype(name).configured(config))
+        for place in patterns(call.shapes[given]):
+            laid = call.laid({given: place, output: place})
+            yield _sample("in-place", laid.of_dtype(dtypes[index % len(dtypes)]).configured(config))
+        for grown in call.grown(_ENOUGH_FOR_THREADS)[:1]:
+            yield _sample("in-place", grown.configured(config))
+
+
+def _sizes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Every size of the call around the widths of blocks, against pages that nobody may touch, and with threads."""
+    dtypes = call.dtypes(entry)
+    pages = {"guard": "pages"}
+    for name in dtypes:
+        yield _sample("pages", call.of_dtype(name).configured(pages))
+    for turn in range(6):
+        yield _sample("pages", call.laid(dict(_turned(call.shapes, turn, turn % 2))).configured(pages))
+    for empty in call.resized(0):
+        if all(0 in empty.shapes[name] for name in empty.outputs):
+            yield _sample("sizes", empty)
+    for index, size in enumerate(_BLOCKS):
+        for resized in call.resized(size):
+            yield _sample("sizes", resized.of_dtype(dtypes[index % len(dtypes)]))
+    for size in _BLOCKS[4::3]:
+        for resized in call.resized(size)[:2]:
+            yield _sample("pages", resized.configured(pages))
+    for index, each in enumerate(whole(call)):
+        yield _sample("sizes", each.of_dtype(dtypes[index % len(dtypes)]))
+    for index, each in enumerate(in_blocks(call)):
+        yield _sample("blocks", each.of_dtype(dtypes[index % len(dtypes)]))
+    for grown in call.grown(_ENOUGH_FOR_THREADS):
+        yield _sample("threads", grown.configured({"threads": list(_THREADS)}))
+        yield _sample("threads", grown.of_dtype(dtypes[-1]).laid(dict(_turned(grown.shapes, 3, 0))))
+
+
+def _far_indices(call: AskedCall, entry: OperatorMapping) -> Iterator[Sample]:
+    """The last row that an index of each dtype reaches, as far as tables are small."""
+    for tensor, place in entry.indexes.items():
+        table, axis = place.rstrip("]").split("[")
+        if tensor not in call.inputs or table not in call.shapes:
+            continue
+        old = call.shapes[table][int(axis)]
+        is_cheap = prod(call.shapes[table]) // old * _MOST_ROWS <= _MOST_OF_TABLE
+        for name in entry.dtypes_of.get(tensor, ()):
+            reached = dtype(name).max_int + 1
+            rows = reached if reached <= _MOST_ROWS and is_cheap else min(reached, _FEW_ROWS)
+            for grown in call.with_size(old, rows):
+                typed = dataclasses.replace(grown, dtypes_of_inputs={**grown.dtypes_of_inputs, tensor: name})
+                last = {tensor: {"fill": "full", "value": rows - 1}}
+                yield Sample(case_set="indices", case=typed.case(generator=last), tier=Tier.PARITY)
+
+
+def _extremes(call: AskedCall, entry: Entry) -> Iterator[Sample]:
+    """Integers that another integer type or a float does not hold: each input in turn, then all of them."""
+    for name in call.dtypes(entry):
+        kind = dtype(name)
+        if not kind.is_integer:
+            continue
+        typed = call.of_dtype(name)
+        inputs = [each for each in call.inputs if typed.dtypes_of_inputs[each] == name]
+        beyond = {32: 2**24 + 1, 64: 2**53 + 1}.get(kind.bits, 3)
+        for value in (kind.min_int or 1 << (kind.bits - 1), kind.max_int, beyond):
+            for each in inputs:
+                yield _filled(typed, [each], value)
+            if len(inputs) > 1:
+                yield _filled(typed, inputs, value)
+
+
+def _filled(call: AskedCall, names: Sequence[str], value: int) -> Sample:
+    generator = {name: {"fill": "full", "value": value} for name in names}
+    return Sample(case_set="extremes", case=call.case(generator=generator), tier=Tier.PARITY)
+
+
+def _sample(name: str, call: AskedCall) -> Sample:
+    return Sample(case_set=name, case=call.case(), tier=Tier.PARITY)

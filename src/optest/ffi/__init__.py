@@ -1,5 +1,0 @@
-"""C libraries: loading, signatures from headers, checked calls, handles, memory that optest owns.
-
-Nothing is loaded at import. Reading headers (:mod:`optest.ffi.headers`) needs the extra ``optest[ffi]`` and a C
-compiler's preprocessor; everything else needs neither.
-"""

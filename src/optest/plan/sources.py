@@ -1,0 +1,71 @@
+"""Sources of cases that are no plan: what is named after ``--source`` yields entries as a plan has them.
+
+A source is a function ``(SourceRequest) -> Collected``, found by the word before the colon. What it needs is imported
+when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optest.errors import UnknownName, UsageError
+from optest.registry import Registry
+
+__all__ = ["SOURCES", "Collected", "SourceRequest", "collected"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRequest:
+    """What is asked of a source.
+
+    ``names`` are those after the colon, ``dtypes`` the ones to which the cases are narrowed, () for all that the
+    source has; ``device`` is the type of the device that will be asked (``cpu``, ``cuda``).
+    """
+
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...] = ()
+    device: str = "cpu"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """Cases as entries of a plan, each with a name, and ``origin``, where they are from, in words.
+
+    ``notes`` say what of the request has no case at all.
+    """
+
+    origin: str
+    entries: Sequence[Mapping[str, Any]]
+    notes: tuple[str, ...] = ()
+
+
+SOURCES: Registry[Any] = Registry("source")
+SOURCES.register("opinfo", "optest.torch.opinfo.source:collect")
+
+
+def collected(
+    texts: Sequence[str], *, dtypes: tuple[str, ...] = (), device: str = "cpu", seed: int = 0
+) -> list[Collected]:
+    """What the sources in ``texts`` have, ``opinfo:add,softmax`` or ``opinfo:all``; one of each kind.
+
+    Raises:
+        UsageError: for a text of another form.
+        UnknownName: for a source that does not exist, or names that it does not have.
+        Unavailable: if a source needs a package that is not installed.
+    """
+    names: dict[str, list[str]] = {}
+    for text in texts:
+        source, colon, rest = text.partition(":")
+        stated = [each.strip() for each in rest.split(",") if each.strip()]
+        if source not in SOURCES:
+            raise UnknownName("source", source, SOURCES.names())
+        if not colon or not stated:
+            raise UsageError(f"--source is {text!r}, but should look like --source opinfo:add,softmax or opinfo:all")
+        names.setdefault(source, []).extend(stated)
+    return [
+        SOURCES.get(source)(SourceRequest(names=tuple(dict.fromkeys(stated)), dtypes=dtypes, device=device, seed=seed))
+        for source, stated in names.items()
+    ]

@@ -1,0 +1,174 @@
+"""A case that is a call of torch, asked of a device or a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from optest.numerics import Array
+from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.spec.calls import NotLiteral
+from optest.torch.calls.arrays import as_array
+from optest.torch.calls.calling import TorchCall, torch_call
+from optest.torch.calls.compiled import compiled, differentiated_by
+from optest.torch.calls.cpu_tensors import copied
+from optest.torch.calls.devices import kept_on_device, require_on_device
+from optest.torch.calls.expected_gradients import (
+    can_be_differentiated,
+    gradients_from_above,
+    has_floating_input,
+)
+from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated
+from optest.torch.calls.left_alone import require_left_alone, require_memory_as_on_cpu
+from optest.torch.calls.lint import require_legal_positions
+from optest.torch.calls.masks import require_chosen_elements
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator
+from optest.torch.calls.once_more import call_once_more, call_with_other_values
+from optest.torch.calls.overlap import why_no_one_result
+from optest.torch.calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
+from optest.torch.calls.strides import compare_strides
+from optest.torch.calls.under_test import UnderTest
+
+__all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
+
+
+def call_of(case: TestCase) -> TorchCall:
+    """The call of a case.
+
+    Raises:
+        Fault: BAD_CASE if torch has no such function, the text is no call, or it is a call of another operator.
+    """
+    try:
+        return _call_of_its_operator(case)
+    except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+
+
+def _call_of_its_operator(case: TestCase) -> TorchCall:
+    call = torch_call(case.attributes["call"])
+    called = call.call.function
+    if called != case.descriptor.name:
+        message = f"op is {case.descriptor.name}, but `call` is one of {called}: whose rules would hold?"
+        raise Fault(Reason.BAD_CASE, message)
+    return call
+
+
+def why_no_operator(case: TestCase) -> str | None:
+    """Why there is nothing to test in a call: a trace swept it up, or it has no one right result. None if there is.
+
+    Raises:
+        Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
+    """
+    try:
+        call = _call_of_its_operator(case)
+    except NotAnOperator as error:
+        return f"not an operator: {error}"
+    except (NoSuchCallable, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+    require_legal_positions(case)
+    require_chosen_elements(case)
+    return why_no_one_result(case, call)
+
+
+def answer(
+    case: TestCase, inputs: Sequence[Array], place: Callable[[int, Array], torch.Tensor], asked: UnderTest
+) -> list[Array]:
+    """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
+
+    Raises:
+        Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
+    """
+    call = call_of(case)
+    tensors = [place(index, array) for index, array in enumerate(inputs)]
+    upstream: Draw | None = None
+    with kept_on_device(asked):
+        if case.expects_error is not None:
+            leaves = _asked_to_refuse(call, inputs, tensors, asked, case.expects_error)
+        elif case.attributes.get("grad"):
+            leaves, upstream = _with_gradients_if_any(call, inputs, tensors, asked)
+            require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
+        else:
+            given = changeable(call, tensors)
+            leaves = _results(call, given, asked, refuses=False)
+            require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
+            require_memory_as_on_cpu(call, inputs, given, leaves)
+            if asked.compiler is not None or asked.device.type != "cpu":
+                must_be_same = asked.same_strides or bool(case.attributes.get("same_strides"))
+                compare_strides(call, inputs, leaves, asked, must_be_same=must_be_same)
+        asked.synchronize()
+    for leaf in leaves:
+        require_on_device(leaf, asked, is_for_the_host=call.is_for_the_host)
+    try:
+        found = [as_array(leaf) for leaf in leaves]
+    except KeyError as error:
+        raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
+    if asked.compiled is not None and case.expects_error is None:
+        call_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, asked)
+        call_with_other_values(call, inputs, tensors, lambda index: place(index, inputs[index]), found, asked, upstream)
+    return found
+
+
+def _results(call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
+    with torch.no_grad():
+        if asked.compiler is None:
+            return call.on(tensors, asked.device)()
+        return compiled(lambda *given: call.on(given, asked.device)(), tensors, asked, refuses=refuses)
+
+
+def _asked_to_refuse(
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest, wanted: ExpectedError
+) -> list[Any]:
+    """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
+    # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
+    given = [copied(each) for each in tensors]
+    try:
+        return _results(call, given, asked, refuses=True)
+    except REFUSALS as refusal:
+        if asked.compiler is None:
+            raise
+        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, wanted), call, inputs)
+        if same is None:
+            raise
+        raise same from None
+
+
+def _with_gradients_if_any(
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
+) -> tuple[list[Any], Draw | None]:
+    """What the call yields, and its gradients for what comes from above, unless torch on the CPU has none, either."""
+    if not has_floating_input(call, inputs):
+        return _results(call, changeable(call, tensors), asked, refuses=False), None
+    try:
+        upstream = gradients_from_above(call, inputs)
+        return with_gradients(call, tensors, upstream, asked), upstream
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, Fault):
+        if can_be_differentiated(call, inputs):
+            raise
+    return _results(call, changeable(call, tensors), asked, refuses=False), None
+
+
+def with_gradients(call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, asked: UnderTest) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
+
+    def make(*given: torch.Tensor) -> list[Any]:
+        return call.on(changeable(call, given), asked.device)()
+
+    if asked.compiler is None:
+        found = differentiated(call, make, tensors, upstream)
+    else:
+        found = differentiated_by(
+            make,
+            tensors,
+            asked,
+            lambda function, given: differentiated(call, function, given, upstream),
+            lambda other: outputs_of(other, tensors, asked),
+        )
+    return outputs_of(found, tensors, asked)
+
+
+def outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], asked: UnderTest) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
+    exists = torch.tensor(found.has_gradient(), dtype=torch.bool, device=asked.device)
+    return [*found.leaves, exists, *found.dense(tensors)]

@@ -1,0 +1,321 @@
+"""Which results are as right as the reference's where no rule knows the condition of a function.
+
+Every input, every gradient from above and every step on the way (:mod:`rounded_steps`) is moved by about one rounding
+of the case's dtype, up or down, some times over. What that changes in float64, no arithmetic of that dtype can be asked
+to know better: an implementation that is stable gives the exact result of roundings that differ so little. Each element
+is asked by itself: that others are larger, or more sensitive, says nothing of this one.
+
+A result may jump or swing within one rounding: the fraction of a whole number, the cosine of 1e9. Then what lies beside
+one of those results is as right as it is, and whatever else lies between them shows nothing, unless roundings of fewer
+inputs explain it: a label that is compared with 1 decides, and is no measured number.
+
+What is so near to zero that zeros pass, too, shows nothing either; but it does if it is nearer to the truth than zeros
+are, or if other inputs would change it by much more than what is allowed: then terms cancel here, and had to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.numerics import Array, dtype_of, widen
+from optest.spec import AsRight, Fault
+from optest.torch.calls.arrays import as_array
+from optest.torch.calls.calling import TorchCall, torch_call
+from optest.torch.calls.cpu_tensors import WIDE, widened
+from optest.torch.calls.expected_gradients import gradients_from_above, has_floating_input, in_float64
+from optest.torch.calls.gradients import Draw
+from optest.torch.calls.rounded_steps import RoundedSteps
+from optest.torch.calls.scalars import with_rounded_scalars
+from optest.torch.calls.upstream import roundings
+
+__all__ = ["as_close_as_inputs_allow"]
+
+_CPU = torch.device("cpu")
+_TIMES = ((0, 1.0), (0, -1.0), *((time, 1.0) for time in range(1, 8)))
+"""Which roundings are drawn, and their sign: every number is moved up once and down once at least."""
+
+_FACTOR = 8.0
+"""As many roundings as torch.testing's own tolerance for bfloat16 has room for."""
+
+_FINE = 1.0 / 64.0
+"""Of a rounding: what is smooth changes by so much less, in the same direction."""
+
+_NOT_SMOOTH = 4.0
+_FEW = 4
+_SHIFTS = (1, 2, 3)
+_TELLS = 4.0
+_DOUBLE, _AROUND_ZERO, _MOST_NOISE = 2.0**-52, 2.0**-40, 2.0**-10
+_LOWEST = 2.0**-126
+"""What float32 holds with all of its digits; 16 bits are computed in it, too."""
+
+_FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
+
+
+def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
+    """One mask for each output, results first and then gradients; None where there is nothing to say."""
+    call = torch_call(attributes["call"])
+    if attributes.get("grad") and not has_floating_input(call, inputs):
+        attributes = {**attributes, "grad": None}
+    units = _units(inputs, actual)
+    step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
+    asked = _Asked(
+        call,
+        inputs,
+        partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs)),
+        units,
+        step=step,
+        least=max((_least(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0),
+    )
+    try:
+        true = asked.made(widened(inputs), gradients_from_above(call, inputs))
+        apart = _agree(asked.moved(0, 0.0, takes_apart=True), true, _FINE * asked.step)
+        if len(true) != len(actual):
+            return [None] * len(actual)
+        near = asked.near(actual, true, takes_apart=apart)
+        for fewer in (
+            _with_some_as_they_are(asked) if any(each is not None and each.leaps.any() for each in near) else ()
+        ):
+            near = [
+                one and one.also(other)
+                for one, other in zip(near, fewer.near(actual, true, takes_apart=apart), strict=True)
+            ]
+        if any(each is not None and each.admits_zeros() for each in near):
+            with suppress(*_FAILS):  # it may not take the elements of its inputs in other places
+                others = [asked.with_inputs_in_other_places(shift) for shift in _SHIFTS]
+                near = [one and one.beside_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
+        is_asked = attributes.get("grad") and asked.step and any(map(_may_be_zero, true))
+        slightest = _DOUBLE / asked.step if is_asked else 0.0
+        double = [asked.moved(time, sign * slightest, takes_apart=apart) for time, sign in _TIMES * bool(slightest)]
+    except _FAILS:
+        if attributes.get("grad"):  # nothing is differentiated, and there are results alone
+            return as_close_as_inputs_allow(inputs, {**attributes, "grad": None}, actual)
+        return [None] * len(actual)
+    return [
+        _beside_zero(np.asarray(got), true[place], [each[place] for each in double])
+        or (known and AsRight(known.is_within, known.doubt()))
+        for place, (got, known) in enumerate(zip(actual, near, strict=True))
+    ]
+
+
+def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
+    """The unit roundoff of each input, 0 for what is not rounded.
+
+    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
+    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
+    """
+    units = [_unit(array) for array in inputs]
+    stated = max((_unit(each) for each in actual), default=0.0)
+    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+
+
+def _with_some_as_they_are(asked: _Asked) -> Iterator[_Asked]:
+    """The same with no input moved, and then with one of few left as it is: a label that is compared with 1, a position
+    in the middle between two, is no measured number, and what follows from it without a rounding is known."""
+    yield replace(asked, units=[0.0] * len(asked.units))
+    moved = [index for index, unit in enumerate(asked.units) if unit]
+    if 1 < len(moved) <= _FEW:
+        for index in moved:
+            yield replace(asked, units=[0.0 if place == index else unit for place, unit in enumerate(asked.units)])
+
+
+def _unit(array: Array) -> float:
+    entry = dtype_of(array.dtype)
+    return entry.unit_roundoff if entry.is_inexact else 0.0
+
+
+def _least(array: Array) -> float:
+    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
+    entry = dtype_of(array.dtype)
+    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call in float64, the unit roundoff of each of its inputs, and for what comes after the coarsest of them, with
+    half of the smallest number that is rounded so."""
+
+    call: TorchCall
+    inputs: Sequence[Any]
+    made: Callable[[Sequence[torch.Tensor], Draw], list[Array]]
+    units: Sequence[float]
+    step: float
+    least: float
+
+    def moved(self, time: int, share: float, *, takes_apart: bool) -> list[Array]:
+        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
+        draw = gradients_from_above(self.call, self.inputs)
+        tensors = [
+            each if not unit else each * (1.0 + share * unit * roundings(f"{time}/{index}", each.shape))
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+
+        def above(number: int, output: torch.Tensor) -> torch.Tensor:
+            return draw(number, output) * (1.0 + share * self.step * roundings(f"{time}/above{number}", output.shape))
+
+        with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart, least=self.least):
+            return self.made(tensors, above)
+
+    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
+        """What the call yields where each floating input has its elements in other places, each input in its own."""
+        tensors = [
+            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
+            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
+        ]
+        return self.made(tensors, gradients_from_above(self.call, self.inputs))
+
+    def near(self, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool) -> list[_Near | None]:
+        """What such roundings say of each output; None where there is nothing to say."""
+        coarse = [self.moved(time, sign, takes_apart=takes_apart) for time, sign in _TIMES]
+        fine = [self.moved(time, sign * _FINE, takes_apart=takes_apart) for time, sign in _TIMES]
+        return [
+            _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+            for place, got in enumerate(actual)
+        ]
+
+
+def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
+    """Whether a call that was taken apart is the same call still."""
+    if [each.shape for each in one] != [each.shape for each in other]:
+        return False
+    return all(
+        np.allclose(each, true, rtol=share, atol=share * _largest(true), equal_nan=True)
+        for each, true in zip(one, other, strict=True)
+        if true.dtype.kind in "fc"
+    )
+
+
+def _largest(values: Array) -> float:
+    magnitude = np.abs(values)
+    return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
+
+
+def _results(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
+    with torch.no_grad():
+        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
+
+
+def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
+    found = in_float64(call, tensors, draw)
+    leaves: list[Any] = [*found.leaves, torch.tensor(found.has_gradient(), dtype=torch.bool), *found.dense(tensors)]
+    return [as_array(each) for each in leaves]
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Which elements are right, and of which of these nothing is shown: they leap within a rounding, and lie between.
+
+    ``radius`` is how far off a right element may be where it is smooth. What is smaller than ``lowest`` is as good as
+    zero: an arithmetic loses it on the way, and zeros are no less right.
+    """
+
+    got: Array
+    true: Array
+    is_within: Array
+    leaps: Array
+    radius: Array
+    lowest: float
+    is_telling: bool = False
+
+    def also(self, other: _Near | None) -> _Near:
+        """The same, with what is right by roundings of fewer things, too."""
+        return self if other is None else replace(self, leaps=self.leaps & ~(other.is_within & ~other.leaps))
+
+    def doubt(self) -> str:
+        """Why results that are accepted so prove little, "" if they prove enough."""
+        count = int(np.count_nonzero(self.leaps))
+        if count:
+            return (
+                f"{count} of {self.true.size} elements jump or swing within one rounding of the inputs, so that any "
+                "answer between passes there; choose inputs whose results are known better"
+            )
+        if self.admits_zeros() and not self.is_telling and not self._knows_more_than_zeros():
+            return (
+                "one rounding of the inputs changes the results by so much that an output of nothing but zeros passes "
+                "too; choose inputs whose results are known better"
+            )
+        return ""
+
+    def admits_zeros(self) -> bool:
+        """Whether all is right, and would be if all were zero."""
+        magnitude = np.abs(self.true)
+        nonzero = magnitude >= self.lowest
+        return bool(nonzero.any() and (magnitude <= self.radius)[nonzero].all() and self.is_within.all())
+
+    def _knows_more_than_zeros(self) -> bool:
+        """Whether the answer is nearer to the truth than half of it, where zeros are off by all of it."""
+        is_number = np.isfinite(self.true) & np.isfinite(self.got)
+        error, size = (np.linalg.norm(each[is_number]) for each in (self.got - self.true, self.true))
+        return bool(error <= size / 2.0)
+
+    def beside_other_inputs(self, others: Sequence[Array]) -> _Near:
+        """The same, telling if other inputs change the results by much more than what is allowed: then terms cancel
+        here, and as little as is left of them is what had to come out."""
+        if any(each.shape != self.true.shape for each in others):
+            return self
+        apart = [np.abs(each - self.true) for each in others]
+        known = [each[np.isfinite(each)] for each in (*apart, self.radius)]
+        if not all(each.size for each in known):
+            return self
+        least = min(float(np.sqrt(np.mean(each**2))) for each in known[:-1])
+        return replace(self, is_telling=least >= _TELLS * float(known[-1].max()))
+
+
+def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> _Near | None:
+    entry = dtype_of(got.dtype)
+    if not entry.is_inexact or true.dtype not in (np.float64, np.complex128) or got.shape != true.shape:
+        return None
+    if any(each.shape != true.shape for each in (*coarse, *fine)):
+        return None
+    wide = widen(got)
+    with np.errstate(all="ignore"):
+        last = np.maximum(entry.unit_roundoff * np.abs(true), _least(got))
+        spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
+        radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
+        is_smooth = slight <= _NOT_SMOOTH * spread
+        error = np.abs(wide - true)
+        is_near = is_smooth & (error <= radius + last)
+        beside = np.where(is_smooth, radius, 0.0) + _FACTOR * entry.unit_roundoff * np.abs(wide)
+        for each in (*coarse, *fine):
+            is_near |= np.abs(wide - each) <= beside
+        is_within = is_near | (error <= _FACTOR * spread + last)
+    lowest = min(2.0**entry.emin, _LOWEST)
+    return _Near(wide, true, np.asarray(is_within), np.asarray(is_within & ~is_near), radius, lowest)
+
+
+def _may_be_zero(values: Array) -> bool:
+    return values.dtype.kind in "fc" and 0.0 < _largest(values) <= _FACTOR * _AROUND_ZERO
+
+
+def _beside_zero(got: Array, true: Array, others: Sequence[Array]) -> AsRight | None:
+    """Gradients that should be zero, of which float64 has its own noise: those of a norm over one element.
+
+    ``others`` are off by one rounding of float64. Where that changes some element by 2⁻⁴⁰ at most, but by an eighth of
+    the largest and more, ``true`` is noise around zero. The same steps in a dtype with the unit roundoff u leave u/2⁻⁵²
+    times as much. What comes from above is 2 at most, so that 8 roundings of it, and never less than 2⁻¹⁰, are the most
+    that is taken for noise.
+    """
+    entry = dtype_of(got.dtype)
+    if (
+        not others
+        or not entry.is_inexact
+        or got.shape != true.shape
+        or any(each.shape != true.shape for each in others)
+    ):
+        return None
+    with np.errstate(all="ignore"):
+        noise = float(np.max(_spread(others, true), initial=0.0))
+        if not 0.0 < noise <= _AROUND_ZERO or not bool((np.abs(true) <= _FACTOR * noise).all()):
+            return None
+        most = min(_FACTOR * noise * entry.unit_roundoff / _DOUBLE, max(_MOST_NOISE, 16.0 * entry.unit_roundoff))
+        return AsRight(np.asarray(np.abs(widen(got) - true) <= most), "")
+
+
+def _spread(others: Sequence[Array], true: Array) -> Array:
+    return np.asarray(np.sqrt(np.mean([np.abs(each - true) ** 2 for each in others], axis=0)))

@@ -1,0 +1,199 @@
+"""A call made by ``torch.compile``, and proof that it was: a fall-back to eager torch is a failure, not a pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optest.errors import UnknownName
+from optest.spec import Fault, Reason
+from optest.torch.calls.compilation import watched
+from optest.torch.calls.compiler_cache import keep_headers_in_cache, load_compiler
+from optest.torch.calls.gradients import Differentiated
+from optest.torch.calls.handed_back import Watched
+from optest.torch.calls.refusals import refusal_within
+from optest.torch.calls.tracing_log import refusals_unlogged
+from optest.torch.calls.under_test import UnderTest
+
+__all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
+
+Answer = TypeVar("Answer")
+Call = Callable[..., list[Any]]
+
+
+def require_compiler(backend: str) -> None:
+    """Raise ``UnknownName`` for what is no backend of ``torch.compile``."""
+    load_compiler()
+    known = torch._dynamo.list_backends(exclude_tags=())
+    if backend not in known:
+        raise UnknownName("compile backend", backend, known)
+
+
+def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
+    """What the call returns for the tensors when ``asked.compiler`` has compiled it.
+
+    Raises:
+        Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
+            is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
+    """
+    return _answered(
+        call, tensors, asked, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
+    )
+
+
+def differentiated_by(
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    asked: UnderTest,
+    differentiate: Callable[[Call, Sequence[torch.Tensor]], Differentiated],
+    outputs: Callable[[Differentiated], list[Any]],
+) -> Differentiated:
+    """What ``differentiate`` makes of the compiled call, whose way back is compiled too; ``outputs`` lists that.
+
+    Raises:
+        Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
+    """
+    answer = _answered(call, tensors, asked, differentiate, outputs, refuses=False)
+    with asked.allowing():
+        is_gone_back = any(answer.has_gradient()) and not asked.fallbacks
+        if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
+            raise Fault(
+                Reason.FALLBACK,
+                f"torch.compile, {asked.compiler}: it compiles no gradients, so eager torch went back through it",
+            )
+    return answer
+
+
+def compiled_function(
+    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Any]
+) -> Call:
+    """The compiled call, which ``ask`` has made once: to call it again compiles nothing. Eager where it fell back.
+
+    Raises:
+        Fault: as :func:`compiled`.
+    """
+    asked_of: list[Call] = []
+
+    def asking(function: Call, _: Sequence[torch.Tensor]) -> Any:
+        asked_of.append(function)
+        return ask(function)
+
+    _answered(call, tensors, asked, asking, list, refuses=False)
+    return asked_of[-1]
+
+
+@contextmanager
+def _watching(asked: UnderTest) -> Iterator[None]:
+    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation), refusals_unlogged():
+        yield
+
+
+def _answered(
+    call: Call,
+    tensors: Sequence[torch.Tensor],
+    asked: UnderTest,
+    ask: Callable[[Call, Sequence[torch.Tensor]], Answer],
+    outputs: Callable[[Answer], list[Any]],
+    *,
+    refuses: bool,
+) -> Answer:
+    """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
+    keep_headers_in_cache()
+    torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    who = f"torch.compile, {asked.compiler}"
+    asked.compiled = None
+    with _watching(asked):
+        compiler = Watched(str(asked.compiler))
+        function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
+        try:
+            answer = ask(function, tensors)
+        except Exception as error:
+            if not asked.compilation.was_begun:
+                _require_switched_on(who, asked, error)
+                return ask(call, tensors)
+            refusal = refusal_within(error) if refuses else None
+            if refusal is not None:
+                raise refusal from None
+            if not (refuses or _is_of_the_compiler(error) or asked.compilation.failed_by(error)):
+                raise
+            if asked.may_fall_back:
+                asked.fallbacks.append(f"{who}: {_said(error)}")
+                return ask(call, tensors)
+            raise Fault(Reason.COMPILE, f"{who}: {_said(error)}", details=_details(error)) from error
+    has_graph = bool(counters["stats"]["unique_graphs"])
+    if not has_graph and not refuses:
+        if not _computes(call, tensors):
+            raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
+        with asked.allowing():
+            raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
+    if compiler.handed_back and not refuses:
+        with asked.allowing():
+            raise Fault(
+                Reason.FALLBACK,
+                f"{who}: it handed back the graph that it got, so eager torch answered (--compile-backend eager asks "
+                "for that)",
+            )
+    is_grad_enabled = torch.is_grad_enabled()
+
+    def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
+        with _watching(asked), torch.set_grad_enabled(is_grad_enabled):
+            return outputs(ask(function, given))
+
+    asked.compiled = once_more if has_graph else None
+    return answer
+
+
+def _require_switched_on(who: str, asked: UnderTest, error: Exception) -> None:
+    with asked.allowing():
+        message = f"{who}: nothing was compiled, since torch.compile is switched off here"
+        raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
+
+
+class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """Whether anything reached a kernel of torch: the item of a list of tensors does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anything = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.anything = True
+        return func(*args, **(kwargs or {}))
+
+
+def _computes(call: Call, tensors: Sequence[torch.Tensor]) -> bool:
+    computed = _Computed()
+    with computed:
+        call(*tensors)
+    return computed.anything
+
+
+def _is_of_the_compiler(error: BaseException) -> bool:
+    return any(kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__)
+
+
+def _said(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    if len(lines) > 1 and lines[1].startswith(_EXPLAINED):
+        return f"{lines[0]}: {lines[1].removeprefix(_EXPLAINED)}"
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+_EXPLAINED = "Explanation: "
+
+
+def _details(error: BaseException) -> dict[str, Any]:
+    """Torch's own words, without the frames of optest that it takes for the user's code."""
+    return {"exception": f"{type(error).__name__}: {_FRAMES_OF_OPTEST.sub('', str(error))}"[:4000]}
+
+
+_FRAMES_OF_OPTEST = re.compile(r"\n+from user code:\n.*?(?=\n\n\S|\Z)", re.DOTALL)

@@ -1,0 +1,212 @@
+"""Factors of a matrix that are defined up to sign, phase or order alone, judged by what makes them factors of it.
+
+What differs from the reference's is as right if the product is the matrix, what should be orthogonal is, what is sorted
+is sorted, and what is unique (singular values, eigenvalues of a Hermitian matrix) is right. How far each may be off is
+what LAPACK's own tests of these factorisations allow, in norms that are the largest sum over a column: a threshold
+times the size of the matrix times ε of the dtype, times the norm of the matrix where there is one (TESTING/svd.in,
+sep.in, dtest.in, ded.in of Reference LAPACK; Users' Guide, 3rd edition, 4.7 to 4.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from optest.numerics import Array, dtype_of, widen
+from optest.spec import ErrorBudget, Fault, Reason
+from optest.spec.calls import Call
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.eigenvalues import is_rearranged, reach, singularity
+from optest.torch.calls.factors import FACTORS, FactorKind
+
+__all__ = ["as_right", "budgets"]
+
+
+def budgets(_: Sequence[Any], attributes: Mapping[str, Any]) -> list[ErrorBudget]:
+    """No error at all of any factor: what differs is for :func:`as_right` to look at.
+
+    Raises:
+        Fault: UNSUPPORTED for gradients, which follow the signs that an implementation has chosen.
+    """
+    call = torch_call(attributes["call"]).call
+    if attributes.get("grad"):
+        message = f"the gradient of {call.function} depends on signs, phases or an order that nobody prescribes"
+        raise Fault(Reason.UNSUPPORTED, message)
+    return [ErrorBudget(0.0)] * FACTORS[call.operator].outputs
+
+
+def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
+    """Masks for outputs that are factors of the matrix, all True; None where elements are not finite.
+
+    Raises:
+        Fault: VALUE if they are no factors of it, which says what is wrong with them.
+    """
+    call = torch_call(attributes["call"]).call
+    kind = FACTORS[call.operator]
+    array = np.asarray(inputs[call.tensors()[0]])
+    matrix, outputs = widen(array), [widen(np.asarray(each)) for each in actual]
+    if len(outputs) != kind.outputs or not all(np.isfinite(each).all() for each in (matrix, *outputs)):
+        return [None] * len(actual)
+    epsilon = 2.0 * dtype_of(array.dtype).unit_roundoff
+    for fault in _FAMILIES[kind.family](_Asked(matrix, outputs, epsilon, kind, call)):
+        raise Fault(Reason.VALUE, f"{fault}; rule: {kind.formula}")
+    return [np.ones(np.shape(each), np.bool_) for each in actual]
+
+
+class _Asked(NamedTuple):
+    matrix: Array
+    outputs: Sequence[Array]
+    epsilon: float
+    kind: FactorKind
+    call: Call
+
+    @property
+    def relative(self) -> float:
+        """threshold·max(m, n)·ε."""
+        return float(self.kind.threshold * max(1, *self.matrix.shape[-2:]) * self.epsilon)
+
+    def stated(self, name: str, place: int) -> Any:
+        """An argument of the call, None if it is left out."""
+        return self.call.args[place] if len(self.call.args) > place else self.call.kwargs.get(name)
+
+
+_Faults = Iterator[str]
+
+
+def _svd(asked: _Asked) -> _Faults:
+    """``torch.svd`` yields V where ``torch.linalg.svd`` yields its adjoint.
+
+    Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
+    """
+    left, values, right = asked.outputs
+    name = asked.call.operator
+    is_old = name == "svd"
+    if is_old and asked.stated("compute_uv", 2) is False:
+        if left.any() or right.any():
+            yield "U and V are not asked for, but should be zeros"
+    elif name != "_linalg_svd" or asked.stated("compute_uv", 2) is not False:
+        transposed = _adjoint(right) if is_old else right
+        rank = values.shape[-1]
+        yield from _of_product(asked, "U·S·Vᴴ", (left[..., :rank] * values[..., None, :]) @ transposed[..., :rank, :])
+        yield from _of_orthogonal(asked, "U", left)
+        yield from _of_orthogonal(asked, "V", _adjoint(transposed))
+    if (values < 0).any():
+        yield "a singular value is negative"
+    if (np.diff(values, axis=-1) > 0).any():
+        yield "singular values do not descend"
+    yield from _of_values(asked, "singular values", values, np.linalg.svd(asked.matrix, compute_uv=False))
+
+
+def _eigh(asked: _Asked) -> _Faults:
+    values, vectors = asked.outputs
+    is_lower = asked.stated("UPLO", 1) in (None, "L", "l")
+    lower = np.tril(asked.matrix, -1) if is_lower else _adjoint(np.triu(asked.matrix, 1))
+    diagonal = np.real(np.diagonal(asked.matrix, axis1=-2, axis2=-1))
+    hermitian = lower + _adjoint(lower) + diagonal[..., None, :] * np.eye(asked.matrix.shape[-1])
+    asked = asked._replace(matrix=hermitian)
+    if asked.stated("compute_v", 2) is not False:
+        yield from _of_product(asked, "V·L·Vᴴ", (vectors * values[..., None, :]) @ _adjoint(vectors))
+        yield from _of_orthogonal(asked, "V", vectors)
+    if (np.diff(values, axis=-1) < 0).any():
+        yield "eigenvalues do not ascend"
+    yield from _of_values(asked, "eigenvalues", values, np.linalg.eigvalsh(hermitian))
+
+
+def _eig(asked: _Asked) -> _Faults:
+    values, vectors = asked.outputs
+    yield from _beyond(
+        "A·V - V·L",
+        _norm(asked.matrix @ vectors - vectors * values[..., None, :]),
+        asked.relative * _norm(asked.matrix),
+    )
+    lengths = np.abs(np.linalg.norm(vectors, axis=-2) - 1.0).max(axis=-1, initial=0.0)
+    yield from _beyond("the length of a column of V, less 1,", lengths, np.full_like(lengths, asked.relative))
+    yield from _eigvals(asked._replace(outputs=(values,)))
+
+
+def _eigvals(asked: _Asked) -> _Faults:
+    (values,) = asked.outputs
+    allowed = asked.relative * _norm(asked.matrix)
+    farthest = singularity(asked.matrix, values).max(axis=-1, initial=0.0)
+    yield from _beyond("the smallest singular value of A - λ", farthest, allowed)
+    size = asked.matrix.shape[-1]
+    matrices, found = asked.matrix.reshape(-1, size, size), values.reshape(-1, size)
+    for matrix, got, error in zip(matrices, found, allowed.reshape(-1), strict=True):
+        wanted = np.linalg.eigvals(matrix)
+        far = reach(matrix, wanted, float(error))
+        if not is_rearranged(got, wanted, far):
+            should_be = f"{_shown(wanted)} in some order, each within {far:.3g}"
+            yield f"the eigenvalues are {_shown(got)}, but should be {should_be}"
+
+
+def _qr(asked: _Asked) -> _Faults:
+    orthogonal, upper = asked.outputs
+    if np.tril(upper, -1).any():
+        yield "R has elements below its diagonal"
+    if asked.stated("mode", 1) == "r":
+        gram = _norm(_adjoint(upper) @ upper - _adjoint(asked.matrix) @ asked.matrix)
+        size = np.maximum(_norm(asked.matrix), _norm(_adjoint(asked.matrix)))
+        yield from _beyond("RᴴR - AᴴA", gram, 2.0 * asked.relative * _norm(asked.matrix) * size)
+    else:
+        yield from _of_product(asked, "Q·R", orthogonal @ upper)
+        yield from _of_orthogonal(asked, "Q", orthogonal)
+
+
+def _geqrf(asked: _Asked) -> _Faults:
+    """Reflectors stand below the diagonal of R; torch multiplies them, in float64."""
+    packed, factors = asked.outputs
+    rank = min(packed.shape[-2:])
+    reflectors = np.ascontiguousarray(packed[..., :rank])
+    product = torch.linalg.householder_product(torch.from_numpy(reflectors), torch.from_numpy(np.array(factors)))
+    yield from _qr(asked._replace(outputs=(product.numpy(), np.triu(packed[..., :rank, :]))))
+
+
+_FAMILIES: Mapping[str, Callable[[_Asked], _Faults]] = {
+    "svd": _svd,
+    "eigh": _eigh,
+    "eig": _eig,
+    "eigvals": _eigvals,
+    "qr": _qr,
+    "geqrf": _geqrf,
+}
+
+
+def _of_product(asked: _Asked, name: str, product: Array) -> _Faults:
+    yield from _beyond(f"A - {name}", _norm(asked.matrix - product), asked.relative * _norm(asked.matrix))
+
+
+def _of_orthogonal(asked: _Asked, name: str, factor: Array) -> _Faults:
+    measured = _norm(_adjoint(factor) @ factor - np.eye(factor.shape[-1]))
+    yield from _beyond(f"{name}ᴴ{name} - 1", measured, np.full_like(measured, asked.relative))
+
+
+def _of_values(asked: _Asked, name: str, got: Array, wanted: Array) -> _Faults:
+    """Weyl: what is sorted moves by no more than the spectral norm of the error, which p(m, n)·ε·|A|₂ bounds."""
+    allowed = asked.relative * np.abs(wanted).max(axis=-1, initial=0.0)
+    yield from _beyond(f"of {name} the error", np.abs(got - wanted).max(axis=-1, initial=0.0), allowed)
+
+
+def _beyond(what: str, measured: Array, allowed: Array) -> _Faults:
+    """A fault if one of the matrices has more than it may have; says which of them."""
+    wrong = ~(measured <= allowed)
+    if wrong.any():
+        place = tuple(int(each[0]) for each in np.nonzero(np.atleast_1d(wrong)))
+        one, most = np.atleast_1d(measured)[place], np.atleast_1d(allowed)[place]
+        where = f" of matrix {list(place)}" if np.ndim(measured) else ""
+        yield f"{what}{where} is {one:.3g}, but should be at most {most:.3g}"
+
+
+def _norm(matrix: Array) -> Array:
+    """The largest sum of magnitudes over a column of each matrix."""
+    return np.asarray(np.abs(matrix).sum(axis=-2).max(axis=-1, initial=0.0))
+
+
+def _adjoint(matrix: Array) -> Array:
+    return np.conj(np.swapaxes(matrix, -1, -2))
+
+
+def _shown(values: Array) -> str:
+    return ", ".join(f"{each:.6g}" for each in values[:8]) + (" …" if len(values) > 8 else "")

@@ -1,0 +1,286 @@
+"""Descriptors of torch's own callables, ``torch.nn.functional.softmax``: one for any dotted name, without a table.
+
+The call itself is the attribute ``call`` (see :mod:`optest.spec.calls`); torch is asked for the rest when a case runs.
+What stands here about some names is what torch's documentation promises of them: which of them move elements, convert
+them, add up products of their operands, or change their first argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+from optest.registry import load_object
+from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
+from optest.spec.call_names import canonical
+from optest.spec.calls import parse_call
+from optest.torch.calls.factors import FACTORS, FactorKind
+
+__all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
+
+CATEGORY = "torch call"
+_ATTRIBUTES = (
+    Attribute(name="call", type="str"),
+    Attribute(name="grad", type="bool", default=None),
+    Attribute(name="same_strides", type="bool", default=None),
+)
+SPREAD = "or 8 times what one rounding of every input changes"
+"""Of results that torch.testing's tolerance does not know the condition of."""
+
+_HOOKS = "optest.torch.calls.reference"
+_DECOMPOSITIONS = "optest.torch.calls.decompositions"
+_CONVERSIONS = "optest.torch.calls.conversions:left_open"
+_COLLISIONS = "optest.torch.calls.collisions:any_of_several"
+_WRITING = ("setitem", "index_put", "index_copy", "scatter")
+"""Where several values may go to one place."""
+_READINGS = "optest.torch.calls.readings:as_with_narrow_numbers"
+_CEILING = 4.0
+"""In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
+_CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"
+
+_MOVEMENT = """
+adjoint alias alias_copy as_strided as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag
+broadcast_tensors broadcast_to cartesian_prod cat channel_shuffle chunk clone column_stack
+contiguous copysign detach detach_copy diag diag_embed diagonal diagonal_copy diagonal_scatter dsplit dstack embedding
+expand expand_as expand_copy fill flatten flip fliplr flipud gather getitem hsplit hstack index_copy index_fill
+index_put index_select masked_fill masked_scatter masked_select meshgrid mH movedim mT narrow
+native_channel_shuffle permute permute_copy pin_memory pixel_shuffle pixel_unshuffle ravel repeat repeat_interleave
+reshape reshape_as roll rot90 scatter select select_copy select_scatter setitem slice slice_copy
+slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack t
+t_copy take take_along_dim tensor_split tile transpose transpose_copy tril triu unbind unbind_copy unflatten unfold
+unfold_copy unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_copy view view_as view_copy vsplit
+vstack where
+"""
+_CONVERSION = """
+_to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long nan_to_num new_full
+new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
+"""
+"""And what makes tensors of one number, which is converted, or puts the largest numbers of the dtype somewhere."""
+_CONTRACTION = """
+addbmm addmm addmv addr baddbmm
+bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
+convolution_backward dot einsum _grouped_mm inner linear matmul mm mv tensordot vdot
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueTerms:
+    """The error terms of a call, as the operator of the catalogue gives them, else that torch.testing's defaults hold.
+
+    A call in place yields its result twice: as what it returns and as what it changed.
+    """
+
+    operator: OperatorDescriptor
+    is_in_place: bool = False
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+        found = self._of_one_call(inputs, attributes["call"])
+        if isinstance(found, Rule):
+            return found
+        in_place = self.is_in_place or parse_call(attributes["call"]).kwargs.get("inplace") is True
+        return [*found, *found] if in_place else found
+
+    def do_not_hold(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
+        """Whether torch.testing's defaults judge the call in place of the operator's rule."""
+        if _why_not_of_complex(self.operator, inputs):
+            return True
+        is_asked = self.operator.terms is not None
+        return is_asked and isinstance(_bound_or_why_not(self.operator, attributes["call"], inputs), str)
+
+    def _of_one_call(self, inputs: Sequence[Any], text: str) -> Any:
+        if why := _why_not_of_complex(self.operator, inputs):
+            return _close_because(why)
+        if self.operator.terms is None:
+            return [None]
+        call = _bound_or_why_not(self.operator, text, inputs)
+        if isinstance(call, str):
+            return _close_because(call)
+        return _function(self.operator.terms)(call.inputs, dict(call.attributes))
+
+
+def _close_because(why: str) -> Rule:
+    return Rule(kind=RuleClass.CLOSE, formula=f"{SPREAD}; the catalogue's rule cannot be asked: {why}")
+
+
+_OF_COMPLEX = ("add", "sub", "mul")
+"""Operators whose ceilings hold for complex numbers, too: their terms say so."""
+
+
+def _why_not_of_complex(operator: OperatorDescriptor, inputs: Sequence[Any]) -> str:
+    """Why the operator's ceilings do not hold for these inputs, nothing where they do."""
+    is_ceiling = operator.rule is not None and operator.rule.kind in (RuleClass.ULP, RuleClass.COMPOSED)
+    if not is_ceiling or operator.name in _OF_COMPLEX or all(each.dtype.kind != "c" for each in inputs):
+        return ""
+    return f"its ceiling for {operator.name} is that of real numbers"
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueAlternatives:
+    """What else is right of a call's results, as the operator of the catalogue says."""
+
+    operator: OperatorDescriptor
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
+        call = _bound_or_why_not(self.operator, attributes["call"], inputs)
+        if isinstance(call, str):
+            return [None] * len(actual)
+        return _function(self.operator.alternatives)(call.inputs, dict(call.attributes), actual)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What else is right of a call: of its results what the catalogue's operator says, else what rounded inputs give.
+
+    Gradients are always looked at again so; results only where nothing else is known of the call.
+    """
+
+    known: CatalogueAlternatives | None
+    is_close: bool
+    terms: CatalogueTerms | None = None
+    ulps: float = _CEILING
+    converts: bool = False
+    writes: str = ""
+
+    @property
+    def tells(self) -> bool:
+        """Whether the formula of the operator's rule is about alternatives."""
+        return self.known is not None
+
+    def __call__(self, inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> Any:
+        count = _number_of_results(inputs, attributes, actual)
+        masks: list[Any] = [None] * len(actual)
+        is_close = self.is_close or (self.terms is not None and self.terms.do_not_hold(inputs, attributes))
+        if is_close or attributes.get("grad"):
+            masks = list(_function(_CLOSENESS)(inputs, attributes, actual))
+        results = list(actual[:count])
+        if not is_close:
+            found = [None] if self.known is None else list(self.known(inputs, attributes, results))
+            if self.converts:
+                found = list(_function(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
+            masks[:count] = (found * count)[:count]  # a call in place yields its result twice
+        if self.writes:
+            several = _function(_COLLISIONS)(inputs, attributes["call"], self.writes, results)
+            masks[:count] = [one if other is None else other for one, other in zip(masks, several, strict=False)]
+        readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
+        masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
+        return masks
+
+
+def _number_of_results(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> int:
+    """How many outputs are the call's own; behind them stand which inputs have a gradient, and the gradients.
+
+    Where torch differentiates nothing, there are no others.
+    """
+    if not attributes.get("grad"):
+        return len(actual)
+    entry_of = load_object("optest.numerics:dtype_of")
+    named = set(parse_call(attributes["call"]).tensors())
+    floating: int = sum(entry_of(inputs[index].dtype).is_inexact for index in named)
+    place = len(actual) - 1 - floating
+    exists = actual[place] if place >= 0 else None
+    has_gradients = exists is not None and exists.dtype == bool and exists.shape == (floating,)
+    return place if has_gradients else len(actual)
+
+
+def _bound_or_why_not(operator: OperatorDescriptor, text: str, inputs: Sequence[Any]) -> Any:
+    """The call as one of the catalogue's operator, else why it is none.
+
+    Torch is asked for the names of arguments, so what asks it is loaded when a case runs.
+    """
+    try:
+        return load_object("optest.torch.calls.binding:bound")(operator, text, inputs)
+    except ValueError as error:
+        return str(error)
+
+
+def _function(hook: Any) -> Callable[..., Any]:
+    found: Callable[..., Any] = load_object(hook) if isinstance(hook, str) else hook
+    return found
+
+
+class Catalogue(Protocol):
+    """The operators that optest knows by name."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def get(self, name: str) -> OperatorDescriptor: ...
+
+
+@lru_cache(maxsize=4096)
+def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDescriptor:
+    """The descriptor of a callable of torch, whether or not this torch has it.
+
+    Where nothing else is known of it, the rule of the operator of that name in ``catalogue`` judges it, and where there
+    is none, what torch.testing allows for the dtype of the output.
+    """
+    spelled = canonical(name)
+    kind = FACTORS.get(spelled.operator)
+    if kind is not None:
+        return _of_factors(name, kind)
+    last = spelled.operator
+    own = _rule(last)
+    known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
+    rule = own or (CLOSE if known is None or known.rule is None else known.rule)
+    terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
+    of_known: CatalogueTerms | None = None
+    if known is not None and (known.terms is not None or rule.kind is RuleClass.ULP):
+        terms = of_known = CatalogueTerms(known, spelled.is_in_place)
+    return OperatorDescriptor(
+        name=name,
+        category=CATEGORY,
+        signature="*input -> *output",
+        attributes=_ATTRIBUTES,
+        reference=f"{_HOOKS}:expected",
+        refused="optest.torch.calls.refusals:refused",
+        terms=terms,
+        rule=rule,
+        alternatives=Alternatives(
+            _alternatives_of(known),
+            is_close=rule is CLOSE,
+            terms=of_known,
+            ulps=_ulps(rule),
+            converts=last in _CONVERSION.split(),
+            writes=last if last in _WRITING else "",
+        ),
+        domain="optest.torch.calls.indices:domain",
+        mutates=("input0",) if spelled.is_in_place else (),
+        promotes=known is not None and known.is_promoting,
+    )
+
+
+def _of_factors(name: str, kind: FactorKind) -> OperatorDescriptor:
+    """That of a factorisation, whose results are looked at together."""
+    return OperatorDescriptor(
+        name=name,
+        category=CATEGORY,
+        signature="*input -> *output",
+        attributes=_ATTRIBUTES,
+        reference=f"{_HOOKS}:expected",
+        refused="optest.torch.calls.refusals:refused",
+        terms=f"{_DECOMPOSITIONS}:budgets",
+        rule=Rule(kind=RuleClass.COMPOSED, formula=kind.formula, stands=True),
+        alternatives=f"{_DECOMPOSITIONS}:as_right",
+    )
+
+
+def _ulps(rule: Rule) -> float:
+    return rule.ulp if rule.kind is RuleClass.ULP else _CEILING
+
+
+def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives | None:
+    return None if known is None or known.alternatives is None else CatalogueAlternatives(known)
+
+
+CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
+
+
+def _rule(name: str) -> Rule | None:
+    if name in _MOVEMENT.split():
+        return Rule(kind=RuleClass.MOVEMENT)
+    if name in _CONVERSION.split():
+        return Rule(kind=RuleClass.EXACT)
+    if name in _CONTRACTION.split():
+        return Rule(kind=RuleClass.ACCUMULATE, stands=True)
+    return None

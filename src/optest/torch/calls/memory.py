@@ -1,0 +1,99 @@
+"""How much memory a case needs, told before any of it is taken."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+
+import torch
+
+from optest.process import available_bytes
+from optest.spec import RuleClass, TensorSpec, TestCase
+from optest.torch.calls.calling import torch_call
+from optest.torch.calls.output_bounds import elements_at_most
+from optest.torch.tensors import TORCH_DTYPES
+
+__all__ = ["bytes_needed", "default_limit", "why_too_large"]
+
+_LEAST_LIMIT = 2 << 30
+_SHARE = 2
+"""Of what is available one part in two: the estimate is near, and other programs need some as well."""
+
+_META = torch.device("meta")
+_COPIES = 3
+"""Of an input: as it is drawn, the backend's own, and the reference's."""
+
+_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What torch refuses a call with, or to tell without values what it yields."""
+
+_WIDE_BYTES = 8
+_WITH_GRADIENTS = 3
+"""Every input has a gradient, every output one from above, and torch keeps what lies between them."""
+
+
+def default_limit() -> int:
+    """What a case may need unless somebody says otherwise: half of what is available now, 2 GiB at least."""
+    return max(_LEAST_LIMIT, (available_bytes() or 0) // _SHARE)
+
+
+def why_too_large(case: TestCase, most: int | None) -> str | None:
+    """Why the case is left out, None if it fits."""
+    if most is None:
+        return None
+    specs = tuple(argument.spec for argument in case.inputs)
+    elements = elements_at_most(case.attributes["call"], specs)
+    if elements is not None and _with_outputs(case, elements * _MOST_BYTES_OF_OUTPUTS) <= most:
+        return None
+    if elements is not None and _with_outputs(case, 0) > most:
+        widest = max(spec.dtype.itemsize_bytes for spec in specs)
+        needed = _with_outputs(case, elements * (2 * widest + _wide_bytes(case)))
+    else:
+        needed = bytes_needed(case)
+    if needed <= most:
+        return None
+    return f"too large: it needs about {_shown(needed)} of memory, but --max-bytes is {_shown(most)}"
+
+
+_MOST_BYTES_OF_OUTPUTS = 3 * (2 * 16 + 3 * _WIDE_BYTES)
+"""Of an element in as many outputs of the widest dtype, with error terms, as a call has whose outputs are bounded.
+
+Torch is asked for their shapes only where that decides: it takes longer than most calls, and a second at first.
+"""
+
+
+def bytes_needed(case: TestCase) -> int:
+    """An estimate: copies of the inputs, the reference in float64 with its error terms, and all outputs."""
+    specs = tuple(argument.spec for argument in case.inputs)
+    return _with_outputs(case, _bytes_of_outputs(case.attributes["call"], specs, _wide_bytes(case)))
+
+
+def _wide_bytes(case: TestCase) -> int:
+    rule = case.descriptor.rule
+    is_moved = rule is not None and rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
+    return 0 if is_moved else _WIDE_BYTES * (3 if case.descriptor.terms is not None else 1)
+
+
+def _with_outputs(case: TestCase, outputs: int) -> int:
+    wide = _wide_bytes(case)
+    specs = [argument.spec for argument in case.inputs]
+    given = sum(spec.storage_elements * (_COPIES * spec.dtype.itemsize_bytes + wide) for spec in specs)
+    forward = given + outputs
+    return forward * _WITH_GRADIENTS if case.attributes.get("grad") else forward
+
+
+@lru_cache(maxsize=4096)
+def _bytes_of_outputs(text: str, specs: tuple[TensorSpec, ...], wide: int) -> int:
+    """Of what the call yields, twice and in float64; 0 where only the values say how much that is."""
+    tensors = [torch.empty(spec.shape, dtype=TORCH_DTYPES[spec.dtype.name], device=_META) for spec in specs]
+    try:
+        leaves = torch_call(text).on(tensors, _META)()
+    except _REFUSALS:
+        return 0
+    outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return sum(prod(leaf.shape) * (2 * leaf.element_size() + wide) for leaf in outputs)
+
+
+def _shown(count: int) -> str:
+    if count < 2**18:
+        return f"{count / 2**10:.1f} KiB" if count >= 2**10 else f"{count} bytes"
+    return f"{count / 2**30:.1f} GiB" if count >= 2**28 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,128 @@
+"""What refuses a call: torch on the CPU, and torch again while it traces the call for a compiler.
+
+``torch.compile`` first makes the call on tensors without values. What torch refuses there comes wrapped in exceptions
+of the compiler's own; that the compiler itself failed comes in such exceptions, too, and is no refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from optest.numerics import Array
+from optest.spec import ExpectedError, Fault, Reason
+from optest.spec.calls import NotLiteral
+from optest.torch.calls.calling import TorchCall, torch_call
+from optest.torch.calls.cpu_tensors import on_cpu
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator
+from optest.torch.calls.tracing_log import refusals_unlogged
+
+__all__ = ["REFUSALS", "in_words_of_eager_torch", "is_a_lack", "refusal_within", "refused", "refused_on_cpu"]
+
+_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+_TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
+"""Where classes of exceptions live that say what cannot be traced, not what torch refuses."""
+
+REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What torch refuses arguments with."""
+
+_CPU = torch.device("cpu")
+
+_LACKS = ("not implemented", "not supported", "unsupported", "Could not run", "allocate memory")
+"""What torch says of kernels and of memory that it has not got."""
+
+_OF_THE_CALL = ("more than one element of the written-to tensor", "tensors with non-complex dtypes")
+"""What it says in such words, though the call is wrong: of tensors that it would change in one place several times, and
+of imaginary parts that there are not."""
+
+
+def is_a_lack(error: Exception) -> bool:
+    """Whether an error of torch says that it has no such kernel, or no memory, and nothing of the call."""
+    text = str(error)
+    if any(said in text for said in _OF_THE_CALL):
+        return False
+    return isinstance(error, NotImplementedError) or any(lack in text for lack in _LACKS)
+
+
+def refusal_within(error: BaseException) -> BaseException | None:
+    """The refusal that an error of a compiled call is, or holds as its cause; None where the compiler failed."""
+    found: BaseException | None = error
+    while found is not None and _is_of(found, _COMPILER):
+        if isinstance(found, torch._dynamo.exc.BackendCompilerFailed):
+            return None
+        outer, found = found, found.__cause__
+        if found is None and outer.__context__ is not None and _is_of(outer.__context__, _COMPILER):
+            found = outer.__context__  # one exception of the compiler's made another one of it
+    return None if found is None or _is_of(found, _TRACING) else found
+
+
+def _is_of(error: BaseException, modules: tuple[str, ...]) -> bool:
+    return any(kind.__module__.startswith(modules) for kind in type(error).__mro__)
+
+
+def refused(inputs: Sequence[Array], attributes: Mapping[str, Any], wanted: ExpectedError) -> None:
+    """Whoever is under test, torch on the CPU has to refuse the call as the case says.
+
+    Raises:
+        Fault: NOT_REFUSED, WRONG_ERROR; BAD_CASE if torch has no such function.
+    """
+    try:
+        call = torch_call(attributes["call"])
+    except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+    refused_on_cpu(call, inputs, wanted)
+
+
+def refused_on_cpu(call: TorchCall, inputs: Sequence[Array], wanted: ExpectedError) -> Exception:
+    """The error of torch on the CPU, which has to refuse the call as the case says: its refusal is torch's own.
+
+    Raises:
+        Fault: NOT_REFUSED, WRONG_ERROR.
+    """
+    try:
+        with torch.no_grad():
+            call.on(on_cpu(inputs), _CPU)()
+    except REFUSALS as error:
+        said = f"{type(error).__name__}: {error}"
+        if wanted.type not in [kind.__name__ for kind in type(error).__mro__]:
+            message = f"torch on the CPU refuses the call with {said!r}, but the case expects {wanted.type}"
+        elif not wanted.is_said_by(said):
+            message = f"torch on the CPU says {said!r}, but the case expects {wanted.wanted_text()}"
+        else:
+            return error
+        raise Fault(Reason.WRONG_ERROR, message, details={"exception": said, **_BY_REFERENCE}) from None
+    message = "torch on the CPU accepts the call, but the case expects it to be refused"
+    raise Fault(Reason.NOT_REFUSED, message, details=_BY_REFERENCE)
+
+
+_BY_REFERENCE = {"contradicted_by": "torch on the CPU"}
+"""The reference says otherwise than the case, so no device has to change."""
+
+
+def in_words_of_eager_torch(
+    refusal: Exception, eager: Exception, call: TorchCall, inputs: Sequence[Array]
+) -> Exception | None:
+    """The refusal of a compiled call with the text of torch on the CPU before its own, None where that is not the same.
+
+    Torch without a compiler has other words, and sometimes another type, for some refusals where tensors have no
+    values: of a view that needs a copy it says ValueError there. What says exactly these is torch itself, before any
+    compiler was asked.
+    """
+    traced = _refused_without_values(call, inputs)
+    if type(traced) is not type(refusal) or str(traced) != str(refusal):
+        return None
+    return type(eager)(f"{eager} (while it is traced, torch says: {refusal})")
+
+
+def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Exception | None:
+    from torch._subclasses import FakeTensorMode
+
+    mode = FakeTensorMode()
+    try:
+        with torch.no_grad(), refusals_unlogged(), mode:
+            call.on([mode.from_tensor(each) for each in on_cpu(inputs)], _CPU)()
+    except REFUSALS as error:
+        return error
+    return None

@@ -1,0 +1,174 @@
+"""A call of torch whose every step is off by a rounding: what an honest arithmetic may make of it, tried in float64.
+
+What a call computes on its way has to be rounded, too. Where terms cancel, that is all that is left of them, though no
+input is far off: ``x - tanh(x)`` of a small x. A step is what torch itself takes apart: an operator, or the operators
+that its decomposition has; gradients that torch leaves whole are taken apart in :mod:`sampled`. Of a sum of products
+the terms are rounded as well, in float32 at least, and they may cancel; what LAPACK makes of a matrix is off by
+roundings of its largest element; a recurrence rounds once a step. Below the normal numbers of a dtype there are no
+relative roundings: a step there is off by half of the smallest number, or by all that it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import sqrt
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from optest.torch.calls.sampled import gradients_of_sampling
+from optest.torch.calls.upstream import roundings
+
+__all__ = ["RoundedSteps"]
+
+_EXACT = """
+abs amax amin bitwise_and bitwise_not bitwise_or broadcast_in_dim cat ceil clamp clamp_max clamp_min clone
+complex conj constant_pad_nd convert_element_type copy copy_strided copy_to copysign detach diagonal_scatter
+embedding expand fill flip floor fmax fmin fmod frac full_like gather imag index index_put _index_put_impl
+index_select iota isfinite isinf isnan lift_fresh_copy masked_fill masked_scatter masked_select max
+max_pool2d_with_indices max_pool3d_with_indices maximum min minimum neg new_full new_zeros ones_like permute
+real relu remainder repeat roll round scatter select_backward select_scatter sgn sign signbit slice
+slice_backward slice_scatter sort stack _to_copy topk tril triu trunc unfold_backward _unsafe_index
+_unsafe_index_put view_as_complex view_as_real view_of where zero zeros_like
+"""
+"""Operators whose results are elements of their operands, or need no rounding."""
+
+_ARE_EXACT = frozenset(_EXACT.split())
+
+_SUMS_OF_PRODUCTS = frozenset(("bmm", "dot", "mm", "mv"))
+_ACCUMULATED = 2.0**-24
+"""Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
+
+_DOUBLE = 2.0**-52
+_LEAST = 2.0**-150
+"""Half of the smallest number of that arithmetic."""
+
+_BLOCK = 1 << 14
+"""Elements that are looked at in one go: what fits a cache, and no thread has to be waited for."""
+
+_LAPACKS = """
+cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex
+linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_pinv linalg_qr
+linalg_solve_triangular _linalg_solve_ex lu_unpack ormqr triangular_solve
+"""
+"""Operators whose errors follow the largest element of a matrix: they are backward stable, which no element is by
+itself (LAPACK Users' Guide, 3rd edition, 4.1.1)."""
+
+_ARE_OF_LAPACK = frozenset(_LAPACKS.split())
+
+_PARTS: dict[Any, Any] = {
+    torch.ops.aten.grid_sampler_2d_backward.default: gradients_of_sampling,
+    torch.ops.aten.grid_sampler_3d_backward.default: gradients_of_sampling,
+}
+"""What torch has no decomposition of."""
+
+
+class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    """Within, every result that a dtype of this ``unit`` roundoff does not hold is off by up to three halves of it.
+
+    ``least`` is half of the smallest number of that dtype, and 0 if nothing is ever so small. What an operator is taken
+    apart into is computed in float32 at least, and has its smallest numbers. Up or down is drawn by ``name``; ``share``
+    makes all of it less. Where an operator's decomposition leaves out what its gradient needs, ``takes_apart`` has to
+    be False; then every operator is one step.
+    """
+
+    def __init__(
+        self, unit: float, name: str, *, share: float = 1.0, takes_apart: bool = True, least: float = 0.0
+    ) -> None:
+        super().__init__()
+        self._unit, self._name, self._share, self._takes_apart, self._step = unit, name, share, takes_apart, 0
+        self._least = least
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__.rstrip("_")
+        if self._takes_apart and name not in _ARE_EXACT:
+            parts = _PARTS.get(func) or torch._decomp.decomposition_table.get(func)
+            if parts is not None and not func._schema.is_mutable:
+                step, least = self._step, self._least
+                try:
+                    self._least = min(least, _LEAST)
+                    with self:
+                        return parts(*args, **kwargs)
+                except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError):
+                    self._step = step  # torch takes it apart for compilers alone
+                finally:
+                    self._least = least
+        found = func(*args, **kwargs)
+        is_made = not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves((args, kwargs)))
+        if name in _ARE_EXACT or is_made:
+            return found
+        if name in _SUMS_OF_PRODUCTS and func._overloadname == "default" and found.is_floating_point():
+            found = self._terms_off(func, args, found)
+        off = partial(self._one_off, times=sqrt(_in_a_row(name, args)), is_of_matrix=name in _ARE_OF_LAPACK)
+        returns = func._schema.returns
+        if not isinstance(found, (tuple, list)):
+            return off(found, returns[0] if returns else None)
+        promised = returns if len(returns) == len(found) else [returns[0] if returns else None] * len(found)
+        return type(found)(map(off, found, promised))
+
+    def _one_off(self, value: Any, promised: Any, *, times: float, is_of_matrix: bool) -> Any:
+        if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+            return value
+        shared = None if promised is None else promised.alias_info
+        if shared is not None and not shared.is_write:
+            return value  # a view
+        if is_of_matrix and value.dim() > 1 and value.numel() and shared is None:
+            off = times * self._unit * self._drawn(value)
+            return value + off * value.abs().amax((-2, -1), keepdim=True)
+        factor = _factor(value, self._drawn(value), times * self._unit, self._unit, self._least)
+        return value * factor if shared is None else value.mul_(factor)
+
+    def _terms_off(self, func: Any, operands: Sequence[Any], found: torch.Tensor) -> torch.Tensor:
+        """A sum of products with what the roundings of its terms leave, which do not cancel as the terms do."""
+        scattered = func(*(each.abs().square() for each in operands)).sqrt()
+        return found + min(self._unit, _ACCUMULATED) * self._drawn(found) * scattered
+
+    def _drawn(self, value: torch.Tensor) -> torch.Tensor:
+        self._step += 1
+        return roundings(f"{self._name}/step{self._step}", value.shape).mul_(self._share)
+
+
+def _in_a_row(name: str, args: Sequence[Any]) -> int:
+    """How many roundings each result of an operator has behind it, one after the other."""
+    if name in _ARE_OF_LAPACK:
+        return max(1, *map(int, args[0].shape[-2:]))
+    return max(1, int(args[0].shape[0])) if name == "_ctc_loss" else 1  # one for every moment
+
+
+def _factor(values: torch.Tensor, drawn: torch.Tensor, off: float, unit: float, least: float) -> torch.Tensor:
+    """What makes each value off by a rounding where it needs one; ``drawn``, whose memory it takes, says up or down."""
+    if not unit:
+        return drawn.fill_(1.0)
+    wide = values.detach().resolve_conj().resolve_neg()
+    components = (wide.real, wide.imag) if wide.is_complex() else (wide,)
+    parts = [each.to(torch.float64).reshape(-1).numpy() for each in components]
+    factors: Any = drawn.view(-1).numpy()
+    with np.errstate(all="ignore"):
+        for start in range(0, len(factors), _BLOCK):
+            some = [each[start : start + _BLOCK] for each in parts]
+            factor = factors[start : start + _BLOCK]
+            factor *= off
+            sizes = np.abs(some[0]) if len(some) == 1 else np.hypot(*some)
+            is_low = bool(np.any(sizes * unit < least))
+            if is_low:
+                factor *= np.clip(least / sizes, unit, 1.0) / unit
+            factor[np.logical_and.reduce([_is_held(each, unit, least if is_low else 0.0) for each in some])] = 0.0
+            factor += 1.0
+    return drawn
+
+
+def _is_held(values: Any, unit: float, least: float) -> Any:
+    """Where a dtype of this unit roundoff has the very value, as it has small whole numbers: positions, counts."""
+    shifted = values * (unit / _DOUBLE * 2.0 + 1.0)  # the digits that are too many fall off
+    held = shifted - (shifted - values) == values
+    if not least:
+        return held
+    is_low = np.abs(values) * unit < least
+    return held & (~is_low | (np.remainder(values, 2.0 * least) == 0.0))

@@ -1,0 +1,103 @@
+"""A call of torch made ready to be called again and again, as a benchmark does: compiled where a compiler is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from optest.numerics import Array
+from optest.spec import TestCase
+from optest.torch.calls.answering import call_of, outputs_of
+from optest.torch.calls.calling import TorchCall
+from optest.torch.calls.compiled import compiled_function
+from optest.torch.calls.expected_gradients import gradients_from_above
+from optest.torch.calls.gradients import Draw, changeable, differentiated
+from optest.torch.calls.under_test import UnderTest
+
+__all__ = ["ReadyCall", "ready_call"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyCall:
+    """``call`` is what is timed. ``outputs`` makes it once more on the values that the inputs had at first."""
+
+    call: Callable[[], object]
+    outputs: Callable[[], list[Any]]
+    what: str
+
+
+def ready_call(case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest) -> ReadyCall:
+    """Compile the call, if a compiler is asked, and call it once.
+
+    A call in place goes on with what it made of its inputs, as nothing else would be the call alone.
+
+    Raises:
+        Fault: COMPILE, FALLBACK, UNSUPPORTED as for an answer.
+    """
+    call = call_of(case)
+    before = {index: tensors[index].clone() for index in call.changes}
+
+    def restored() -> None:
+        for index, values in before.items():
+            tensors[index].copy_(values)
+
+    make, outputs = _ways(case, call, inputs, tensors, asked)
+    restored()
+
+    def once_more() -> list[Any]:
+        restored()
+        return outputs()
+
+    return ReadyCall(call=make, outputs=once_more, what=_what(case, asked))
+
+
+def _ways(
+    case: TestCase, call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
+) -> tuple[Callable[[], object], Callable[[], list[Any]]]:
+    """The call as it is timed, and as it is judged."""
+    if case.attributes.get("grad"):
+        above = _remembered(gradients_from_above(call, inputs))
+
+        def make(*given: torch.Tensor) -> list[Any]:
+            return call.on(changeable(call, given), asked.device)()
+
+        back = make
+        if asked.compiler is not None:
+            back = compiled_function(
+                make, tensors, asked, lambda function: differentiated(call, function, tensors, above)
+            )
+        return (
+            lambda: differentiated(call, back, tensors, above),
+            lambda: outputs_of(differentiated(call, back, tensors, above), tensors, asked),
+        )
+    if asked.compiler is None:
+        ready = call.on(tensors, asked.device)
+        return ready, ready
+    function = compiled_function(
+        lambda *given: call.on(given, asked.device)(), tensors, asked, lambda function: function(*tensors)
+    )
+    return (lambda: function(*tensors)), (lambda: list(function(*tensors)))
+
+
+def _remembered(draw: Draw) -> Draw:
+    """Gradients from above are drawn once: drawing them may take longer than the call."""
+    drawn: dict[int, torch.Tensor] = {}
+
+    def again(number: int, output: torch.Tensor) -> torch.Tensor:
+        if number not in drawn:
+            drawn[number] = draw(number, output)
+        return drawn[number]
+
+    return again
+
+
+def _what(case: TestCase, asked: UnderTest) -> str:
+    """Empty for the plain call, which the backend's name says."""
+    way = "" if asked.compiler is None else f" compiled by {asked.compiler}"
+    if asked.fallbacks:
+        way = f" eager, since {asked.compiler} fell back"
+    gradients = " with gradients" if case.attributes.get("grad") else ""
+    return f"torch:{asked.device}{way}{gradients}" if way or gradients else ""

@@ -1,0 +1,99 @@
+"""Where in a model a call stands: the nearest frame that is neither torch's nor ours."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from optest.torch.capture.statements import code_at
+
+__all__ = [
+    "TORCH_AND_OURS",
+    "Place",
+    "is_between_model_and_torch",
+    "is_of_initialisation",
+    "nearest_of_model",
+    "place_of_call",
+    "shown_path",
+]
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_HANDS_ON = os.path.join(_TORCH, "overrides.py")
+_OWN = os.path.dirname(__file__) + os.sep
+TORCH_AND_OURS = (_TORCH, _OWN)
+"""Folders of what is no model."""
+
+_INITIALISATION = tuple(os.path.join(_TORCH, *parts) for parts in (("nn", "init.py"), ("serialization.py",)))
+_BUILDING = ("__init__", "reset_parameters", "_reset_parameters", "_apply", "load_state_dict")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a model: its file as it should be shown, the function and the text of the statement."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line} in {self.function}"
+        return f"{where}, code: {self.code}" if self.code else where
+
+
+def place_of_call(frame: FrameType | None = None) -> Place | None:
+    """The line of the model that made the call which is being seen; None if there is no such frame."""
+    found = nearest_of_model(frame or sys._getframe(1))
+    if found is None:
+        return None
+    code, line = found.f_code, found.f_lineno
+    text = code_at(linecache.getlines(code.co_filename, found.f_globals), line)
+    return Place(shown_path(code.co_filename), line, code.co_name, text)
+
+
+def nearest_of_model(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame of the model's own code, from ``frame`` outwards."""
+    return next(_of_model(frame), None)
+
+
+def is_between_model_and_torch(file: str) -> bool:
+    """Whether code of this file hands calls of a model that is watched on to torch."""
+    return file.startswith(_OWN) or file == _HANDS_ON
+
+
+def is_of_initialisation() -> bool:
+    """Whether torch makes the call because parameters are made, initialised, moved or loaded."""
+    for frame in _frames(sys._getframe(1)):
+        name = frame.f_code.co_filename
+        if name.startswith(_OWN):
+            continue
+        if not name.startswith(_TORCH):
+            return False
+        if name in _INITIALISATION or (frame.f_code.co_name in _BUILDING and f"{os.sep}nn{os.sep}" in name):
+            return True
+    return False
+
+
+def _of_model(frame: FrameType | None) -> Iterator[FrameType]:
+    return (each for each in _frames(frame) if not each.f_code.co_filename.startswith((*TORCH_AND_OURS, "<frozen ")))
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def shown_path(file: str, search: Any = None) -> str:
+    """``file`` from the folder that it was imported from, so that a captured file names no machine's folders."""
+    folders = [os.path.abspath(each or os.curdir) for each in (sys.path if search is None else search)]
+    path = os.path.abspath(file)
+    inside = [each for each in folders if path.startswith(each.rstrip(os.sep) + os.sep)]
+    return os.path.relpath(path, max(inside, key=len)).replace(os.sep, "/") if inside else os.path.basename(path)

@@ -1,0 +1,141 @@
+"""Run a model once and return the calls that it made, as the cases of a file."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.torch.capture.recording import Asked, Recorder
+from optest.torch.capture.targets import model_code, opened
+from optest.torch.capture.watching import watched
+
+__all__ = ["Capture", "captured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """Entries of ``cases``, the dtype of most of their tensors, and what was seen beside them."""
+
+    cases: Sequence[Mapping[str, Any]]
+    dtype: str
+    stem: str
+    calls: int
+    left_out: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """How often a function was left out, by name and reason."""
+
+    not_asked: Mapping[str, int] = field(default_factory=dict)
+    """How many cases were not asked for, by reason."""
+
+
+def captured(
+    what: str,
+    *,
+    asked: Asked,
+    level: str = "torch",
+    seed: int = 0,
+    shrink_to: int | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Capture:
+    """Run ``what`` and return its calls of torch.
+
+    Raises:
+        UsageError: if it cannot be found or run.
+        Unavailable: if it needs a package that is not installed.
+    """
+    _seed(seed)
+    recorder = Recorder(asked=asked)
+    with opened(what, config or {}) as target:
+        _seed(seed)
+        with model_code(what), watched(recorder, level):
+            target.run()
+        stem = target.stem
+    if shrink_to is not None:
+        recorder.change(lambda entry: _shrunk(entry, shrink_to))
+    cases = recorder.cases()
+    if recorder.devices <= {"cpu", "meta"}:
+        cases = [_on_device_under_test(each) for each in cases]
+    dtype = _usual_dtype(cases)
+    return Capture(
+        cases=[_without_dtype(each, dtype) for each in cases],
+        dtype=dtype,
+        stem=stem,
+        calls=recorder.calls,
+        left_out=dict(recorder.left_out),
+        not_asked=dict(recorder.not_asked),
+    )
+
+
+def _shrunk(entry: Mapping[str, Any], limit: int) -> tuple[dict[str, Any], list[str]]:
+    """The entry with smaller sizes, and a note that says which."""
+    from optest.torch.capture.shrinking import shrunk
+
+    found, became = shrunk(entry, limit)
+    if not became:
+        return found, []
+    return found, [
+        "smaller than in the model: " + ", ".join(f"{size} is {now}" for size, now in sorted(became.items()))
+    ]
+
+
+def _seed(seed: int) -> None:
+    """The model's own random numbers, so that the same model makes the same file."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def _usual_dtype(cases: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(each["dtype"] for case in cases for each in _tensors(case) if each["dtype"] in _FLOATS)
+    return max(counts, key=counts.__getitem__) if counts else "float32"
+
+
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+def _tensors(entry: Any) -> list[dict[str, Any]]:
+    """Every mapping that describes a tensor."""
+    if isinstance(entry, dict):
+        if "shape" in entry:
+            return [entry]
+        return [each for value in entry.values() for each in _tensors(value)]
+    if isinstance(entry, (list, tuple)):
+        return [each for value in entry for each in _tensors(value)]
+    return []
+
+
+_UNDER_TEST = "cuda:0"
+"""In files of cases the word for the device under test, whatever that is."""
+
+
+def _on_device_under_test(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The case with the device that the model was on, the host for want of another, as the one under test."""
+    changed = dict(case)
+    if "inputs" in case:
+        changed["inputs"] = [{"value": _UNDER_TEST} if each in _HOSTS else each for each in case["inputs"]]
+    if "kwmap" in case:
+        changed["kwmap"] = {
+            name: _UNDER_TEST if {"value": value} in _HOSTS else value for name, value in case["kwmap"].items()
+        }
+    return changed
+
+
+_HOSTS = ({"value": "cpu"}, {"value": "meta"})
+
+
+def _without_dtype(entry: Any, dtype: str) -> Any:
+    """The entry without the dtype that the file states for all."""
+    if isinstance(entry, dict):
+        return {
+            key: _without_dtype(value, dtype)
+            for key, value in entry.items()
+            if not (key == "dtype" and value == dtype and "shape" in entry)
+        }
+    if isinstance(entry, list):
+        return [_without_dtype(each, dtype) for each in entry]
+    return entry

@@ -1,0 +1,170 @@
+"""What a user names to be captured: ``FILE.py``, ``FILE.py:FUNCTION``, ``module:function`` or ``hf:CLASS``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optest import registry
+from optest.errors import OptestError, UsageError, nearest
+from optest.registry import load_file, load_object, run_file
+from optest.torch.capture.places import TORCH_AND_OURS, shown_path
+
+__all__ = ["Target", "model_code", "opened"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Something to run; ``stem`` is a name for its model."""
+
+    what: str
+    stem: str
+    run: Callable[[], object]
+
+
+_TRY = "run it without optest first"
+
+
+@contextmanager
+def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
+    """Yield the target with whatever it needs loaded; files beside a script can be imported meanwhile.
+
+    Raises:
+        UsageError: if there is no such file or function, it needs arguments, or its code raises while it loads.
+        Unavailable: if it needs a package that is not installed.
+    """
+    if what.startswith("hf:"):
+        from optest.torch.capture.transformers_models import opened as opened_model
+
+        name = what.removeprefix("hf:")
+        with model_code(what):
+            run = opened_model(name, config)
+        yield Target(what=what, stem=name, run=run)
+        return
+    if config:
+        raise UsageError(f"--config goes with hf:CLASS, but {what} builds its model itself")
+    file, function = _parts(what)
+    if file is None:
+        with model_code(what):
+            found = load_object(what)
+        yield Target(what=what, stem=what.rpartition(":")[0].rpartition(".")[2], run=_without_arguments(found, what))
+        return
+    path = _existing(file, what)
+    sys.path.insert(0, str(path.parent.resolve()))
+    arguments, sys.argv = sys.argv, [file]  # as of `python model.py`, and not those of optest
+    try:
+        if function is None:
+            yield Target(what=what, stem=path.stem, run=lambda: run_file(path))
+            return
+        with model_code(what):
+            module = load_file(path)
+        yield Target(what=what, stem=path.stem, run=_without_arguments(_attribute(module, function, file), what))
+    finally:
+        sys.argv = arguments
+        sys.path.remove(str(path.parent.resolve()))
+
+
+def _parts(what: str) -> tuple[str | None, str | None]:
+    """File and function; no file for ``module:function``."""
+    file, colon, function = what.rpartition(":")
+    if colon and file.endswith(".py"):
+        return file, function
+    if what.endswith(".py") or "/" in what or Path(what).is_file():
+        return what, None
+    if not colon:
+        raise UsageError(
+            f"{what!r} is nothing that can be captured\n"
+            "  name a script (model.py), a function of one (model.py:forward) or of a module (package.model:forward), "
+            "or hf:CLASS"
+        )
+    return None, function
+
+
+def _existing(file: str, what: str) -> Path:
+    path = Path(file)
+    if path.is_dir():
+        raise UsageError(f"{file} is a folder; name a file of it: {file.rstrip('/')}/model.py:forward")
+    if not path.is_file():
+        known = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
+        near = nearest(path.name, [each.name for each in known])
+        hint = f"; did you mean {path.parent / near}?" if near else ""
+        raise UsageError(f"there is no file {file}{hint}\n  wanted by {what!r}")
+    if path.suffix not in ("", ".py"):
+        raise UsageError(f"{file} is no file of Python; name the script that runs the model")
+    return path
+
+
+def _attribute(module: Any, function: str, file: str) -> Any:
+    found = module
+    for part in function.split("."):
+        if not hasattr(found, part):
+            own = [name for name, each in vars(module).items() if inspect.isroutine(each) and name[0] != "_"]
+            near = nearest(part, own)
+            hint = f"; did you mean {near}?" if near else f"; it has {', '.join(own)}" if own else ""
+            raise UsageError(f"{file} has no {function}{hint}")
+        found = getattr(found, part)
+    return found
+
+
+def _without_arguments(found: Any, what: str) -> Callable[[], object]:
+    if not callable(found):
+        raise UsageError(f"{what} is {type(found).__name__}, but should be a function that takes no arguments")
+    function: Callable[[], object] = found
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return function
+    needed = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if needed:
+        name = re.sub(r".*[:.]", "", what)
+        raise UsageError(
+            f"{what} takes {', '.join(needed)}, but capture calls it without arguments\n"
+            f"  write a function that makes them: def captured(): return {name}(...)"
+        )
+    return function
+
+
+@contextmanager
+def model_code(what: str) -> Iterator[None]:
+    """Run code of the user's; what it raises is said with its line, and SystemExit without a status ends it.
+
+    Raises:
+        UsageError: for whatever the code raises.
+    """
+    try:
+        yield
+    except OptestError:
+        raise
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            raise UsageError(f"{what} ended with status {error.code}; nothing was written\n  {_TRY}") from None
+    except Exception as error:  # border: a model may raise anything
+        text = f"{what} raised {type(error).__name__}: {error}"
+        raise UsageError(f"{text}{_frames(error)}\n  nothing was written; {_TRY}") from error
+
+
+_NOT_THE_MODEL = ("<frozen ", *TORCH_AND_OURS, registry.__file__, runpy.__file__)
+
+
+def _frames(error: Exception) -> str:
+    """The last lines of the model's own code, nearest last."""
+    if isinstance(error, SyntaxError):
+        return f"\n  at {error.filename}:{error.lineno}: {(error.text or '').strip()}"
+    frames = [
+        each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(_NOT_THE_MODEL)
+    ]
+    return "".join(
+        f"\n  at {shown_path(each.filename)}:{each.lineno}, in {each.name}: {each.line}" for each in frames[-3:]
+    )

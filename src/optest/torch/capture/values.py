@@ -1,0 +1,344 @@
+"""Tensors and other arguments of a call as entries of the dialect.
+
+Of a floating tensor only sign and magnitude are kept, and whether it counts: other values of that kind ask the same of
+an operator, and zeros or ones, which parameters often are, would ask less. Of integers and masks the values decide what
+a call does, so small ones are written out and of the others their bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.spec import contiguous_strides, dtype_names
+from optest.spec.call_names import canonical
+from optest.spec.calls import Device, NotLiteral, TorchName, text_of
+from optest.torch.calls.other_values import takes_ordered_integers
+from optest.torch.capture.masks import words_of_mask
+from optest.torch.capture.naming import NamedCall, NoCase
+from optest.torch.capture.written_values import shortest, value_text, written
+from optest.torch.model_cases.arguments import value_of
+
+__all__ = ["DECIDED_BY_COUNT", "MOST_LITERAL", "Described", "described", "tensors_of"]
+
+MOST_LITERAL = 64
+"""So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
+
+_MOST_DECIDING = 4096
+_WIDE_AT = 8.0
+"""Larger magnitudes are kept: a cosine of 1000 is another question than one of 1."""
+
+_HUGE = 1e30
+_NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
+DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "masked_scatter")
+"""Where the number of true elements has to fit another shape."""
+_STRUCTURED = (
+    *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex"),
+    *("linalg_householder_product", "ormqr"),
+    *("lu_solve", "linalg_lu_solve", "linalg_solve_triangular", "triangular_solve"),
+)
+"""Where a matrix has to be positive definite, or factors of another one, as which a drawn one overflows."""
+
+_COUNTED = "repeat_interleave"
+"""Where integers have to add up to a size that is stated."""
+
+_ASCENDING = {"bucketize": 1, "searchsorted": 0}
+"""The argument whose elements have to ascend, so that there is one place for a value."""
+
+_ATTENTION = "scaled_dot_product_attention"
+"""Where a mask that is drawn may hide every key from a query."""
+
+
+@dataclass(slots=True)
+class Described:
+    """A call as keys of a case, the tensors that it takes, and what is to be said of their values."""
+
+    op: str
+    inputs: list[dict[str, Any]]
+    kwmap: dict[str, Any]
+    tensors: list[torch.Tensor]
+    notes: list[str] = field(default_factory=list)
+
+
+def described(call: NamedCall) -> Described:
+    """The call as an entry of ``cases``, without its name.
+
+    Raises:
+        NoCase: if an argument is more than tensors and literals.
+    """
+    last = canonical(call.name).operator
+    if last in _STRIDED:
+        _require_own_elements(*call.args, **call.kwargs)
+    made = Described(call.name, [], {}, [])
+    writer = _Writer(
+        made,
+        subscripts=last in ("getitem", "setitem"),
+        is_structured=last in _STRUCTURED,
+        orders=last == _COUNTED or takes_ordered_integers(call.name),
+    )
+    for index, value in enumerate(call.args):
+        writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
+        writer.hides = last == _ATTENTION and index == 3
+        writer.is_ascending = index == _ASCENDING.get(last)
+        made.inputs.append(writer.entry(value))
+    for name, value in call.kwargs.items():
+        writer.hides = last == _ATTENTION and name == "attn_mask"
+        writer.is_ascending = last in _ASCENDING and name in ("boundaries", "sorted_sequence")
+        entry = writer.entry(value)
+        made.kwmap[name] = entry.get("value", entry)
+    if len({id(each) for each in made.tensors}) < len(made.tensors):
+        made.notes.append("the same tensor several times")
+    return made
+
+
+_STRIDED = ("as_strided", "as_strided_copy")
+
+
+def _require_own_elements(
+    input: torch.Tensor,  # noqa: A002 - the name that torch has for it
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> None:
+    """A tensor of a case has the memory from its first to its last element, which is at the beginning of its storage.
+
+    Raises:
+        NoCase: for a view of what lies around the tensor in the model.
+    """
+    begin = 0 if storage_offset is None else storage_offset - input.storage_offset()
+    reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    own = sum((count - 1) * step for count, step in zip(input.shape, input.stride(), strict=True))
+    if begin < 0 or begin + reach > own or (storage_offset is not None and input.storage_offset()):
+        raise NoCase("reach beyond the tensor that they are given, or count from the start of its memory")
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples, dicts and slices."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_of(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_of(each)
+
+
+@dataclass(slots=True)
+class _Writer:
+    made: Described
+    subscripts: bool
+    is_structured: bool
+    orders: bool
+    """Whether integers are offsets or lengths, of which drawn ones would be illegal."""
+
+    is_decided_by_count: bool = False
+    is_ascending: bool = False
+    hides: bool = False
+
+    def entry(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, torch.Tensor):
+            return {"tensor": self.tensor(value)}
+        if isinstance(value, (list, tuple)) and any(True for _ in tensors_of(value)):
+            if all(isinstance(each, torch.Tensor) for each in value) and not (self.subscripts and type(value) is tuple):
+                return {"tensor_list": [self.tensor(each) for each in value]}
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [self.entry(each) for each in value]}
+        return _literal(value)
+
+    def tensor(self, tensor: torch.Tensor) -> dict[str, Any]:
+        self.made.tensors.append(tensor)
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+            raise NoCase("take tensors that are not dense")
+        if tensor._is_zerotensor():
+            raise NoCase("take zeros without memory, as derivatives in forward mode are")
+        if tensor.dtype not in _NAMES:
+            raise NoCase(f"take tensors of {tensor.dtype}, which optest does not know")
+        found: dict[str, Any] = {"shape": list(tensor.shape), "dtype": _NAMES[tensor.dtype]}
+        strides, offset = list(tensor.stride()), tensor.storage_offset()
+        if strides != list(contiguous_strides(tuple(tensor.shape))):
+            found["stride"] = strides
+        if offset:
+            found["storage_offset"] = offset
+        try:
+            if self.is_structured or self.is_ascending or (self.orders and _is_order(tensor)):
+                return {**found, **_whole(tensor.detach())}
+            fill, note = _fill(tensor.detach(), must_fit=self.is_decided_by_count, hides=self.hides)
+        except (RuntimeError, NotImplementedError, TypeError):
+            raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
+        if note:
+            self.made.notes.append(f"input{len(self.made.tensors) - 1} {note}")
+        return {**found, **fill}
+
+
+def _fill(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
+    """init and init_args, and what is to be said of the values."""
+    if tensor.numel() == 0 or tensor.device.type == "meta":
+        return ({"init": "randn"} if tensor.dtype.is_floating_point else {}), ""
+    if tensor.dtype is torch.bool:
+        return _mask(tensor, must_fit=must_fit, hides=hides)
+    if tensor.dtype.is_complex:
+        return {"init": "randn"}, ""
+    if not tensor.dtype.is_floating_point:
+        return _integers(tensor)
+    return _floats(tensor)
+
+
+def _is_order(tensor: torch.Tensor) -> bool:
+    """Whether integers may be offsets or lengths: they are few, or ascend or descend."""
+    if tensor.dtype is torch.bool or tensor.is_floating_point() or tensor.is_complex() or tensor.device.type == "meta":
+        return False
+    if MOST_LITERAL < tensor.numel() <= _MOST_DECIDING:
+        return True
+    steps = tensor.detach().flatten().to(torch.int64).diff()
+    return tensor.numel() > _MOST_DECIDING and bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _whole(tensor: torch.Tensor) -> dict[str, Any]:
+    if tensor.numel() > _MOST_DECIDING or tensor.dtype.is_complex:
+        raise NoCase("take a matrix or offsets that no drawn one can stand for, too large to be written")
+    return _data(tensor)
+
+
+def _mask(tensor: torch.Tensor, *, must_fit: bool, hides: bool) -> tuple[dict[str, Any], str]:
+    count, elements = int(tensor.sum()), tensor.numel()
+    if must_fit and not count:
+        raise NoCase("choose no element, so nothing would be compared")
+    if count and elements <= (_MOST_DECIDING if must_fit or hides else MOST_LITERAL):
+        if count == elements:
+            return {"init": "ones"}, f"is true everywhere, as the model's own mask of {elements:,} elements"
+        words = words_of_mask(tensor)
+        order = f": {words}" if words.count(",") else ""
+        return _data(tensor), f"is the model's own mask, {count:,} of {elements:,} true{order}"
+    if must_fit:
+        raise NoCase(f"take a mask of {elements:,} elements, too many to be written, and need one of that count")
+    return {}, f"is a mask, drawn; in the model {count:,} of {elements:,} are true"
+
+
+def _integers(tensor: torch.Tensor, dtype: str | None = None) -> tuple[dict[str, Any], str]:
+    if tensor.numel() <= MOST_LITERAL:
+        return _data(
+            tensor, dtype
+        ), f"holds the model's own {'whole numbers' if tensor.is_floating_point() else 'integers'}"
+    low, high = int(tensor.min()), int(tensor.max())
+    return {"init": "randint", "init_args": {"low": low, "high": high + 1}}, (
+        f"is drawn from the model's {'whole numbers' if tensor.is_floating_point() else 'range'}, {low} to {high}"
+    )
+
+
+def _floats(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+    low, high = [float(each) for each in (tensor.float() if tensor.element_size() == 1 else tensor).aminmax()]
+    if not (low > -_HUGE and high < _HUGE) or _hides(tensor, low, high):  # NaN is neither
+        return _unusual(tensor)
+    if low < high and max(-low, high) <= _MOST_COUNTED and _counts(tensor):
+        return _integers(tensor.to(torch.float64), _NAMES[tensor.dtype])
+    is_signed = low < 0 or high == 0
+    largest = max(-low, high)
+    if largest <= _WIDE_AT:
+        return {"init": "randn" if is_signed else "rand"}, ""
+    bound = 2.0 ** math.ceil(math.log2(largest))
+    return {"init": "uniform", "init_args": {"low": -bound if is_signed else 0.0, "high": bound}}, ""
+
+
+def _hides(tensor: torch.Tensor, low: float, high: float) -> bool:
+    """Whether it is 0 and one number far below it, as masks of 16 bits and those of before infinity are."""
+    return (
+        low <= _FAR_BELOW and high == 0 and tensor.numel() <= _MOST_DECIDING and len(tensor.double().unique()) == _FEW
+    )
+
+
+_FAR_BELOW = -1e4
+_MOST_COUNTED = 2.0**24
+
+
+def _counts(tensor: torch.Tensor) -> bool:
+    """Whether all elements are whole numbers, as of counts, steps, levels of a quantisation, masks of 0 and 1."""
+    row = tensor[(0,) * (tensor.dim() - 1)]
+    if not all(value.is_integer() for value in row[:64].tolist()):
+        return False
+    known = tensor.float() if tensor.element_size() == 1 else tensor
+    return bool(torch.equal(known.round(), known))
+
+
+def _unusual(tensor: torch.Tensor) -> tuple[dict[str, Any], str]:
+    """Infinite and huge values decide which others count: they stay where they are."""
+    if tensor.numel() > _MOST_DECIDING:
+        return {"init": "randn"}, "is drawn without the infinite or huge values that it has in the model"
+    values = tensor.to(torch.float64)
+    first = float(values.flatten()[0])
+    if math.isfinite(first) and bool((values == first).all()):  # written out, infinity is meant
+        value = shortest(first, _NAMES[tensor.dtype])
+        return {"init": "full", "init_args": {"value": value}}, f"is {value_text(first)} everywhere, as in the model"
+    is_usual = values.isfinite() & (values.abs() < _HUGE)
+    if len(values[is_usual].unique()) <= _FEW:
+        words = words_of_mask(values)
+        return _data(tensor), f"is the model's own mask{': ' if words else ''}{words}"
+    made_up = torch.arange(values.numel(), dtype=torch.float64).reshape(values.shape) * 7 % 17 / 4 - 2
+    return _data(values.where(~is_usual, made_up), _NAMES[tensor.dtype]), (
+        "has the model's own infinite and huge values, and others between"
+    )
+
+
+_FEW = 2
+
+
+def _data(tensor: torch.Tensor, dtype: str | None = None) -> dict[str, Any]:
+    is_bool = tensor.dtype is torch.bool
+    return {"init": "data", "init_args": written(tensor.int() if is_bool else tensor, dtype or _NAMES[tensor.dtype])}
+
+
+def _literal(value: Any) -> dict[str, Any]:
+    """A value that is no tensor: as it is where the dialect reads that back, else as a literal of Python."""
+    inner = _known(value)
+    if inner is None or type(inner) in (bool, int) or (type(inner) is float and math.isfinite(inner)):
+        return {"value": inner}
+    if isinstance(inner, (TorchName, Device)):
+        return {"value": inner.name}
+    if isinstance(inner, str) and isinstance(value_of(inner), (str, Device)):
+        return {"value": inner}
+    if isinstance(inner, list) and all(type(each) is int for each in inner):
+        return {"value": inner}
+    try:
+        return {"py": text_of(inner)}
+    except (TypeError, NotLiteral):
+        raise NoCase(f"take a {type(value).__name__}, which no file of cases can hold") from None
+
+
+def _known(value: Any) -> Any:
+    """The value in the types that :mod:`optest.spec.calls` knows."""
+    for kinds, change in _CHANGES:
+        if isinstance(value, kinds):
+            return change(value)
+    return value
+
+
+_DTYPES_OF_PYTHON = {
+    bool: TorchName("torch.bool"),
+    int: TorchName("torch.int64"),
+    float: TorchName("torch.float64"),
+    complex: TorchName("torch.complex128"),
+}
+"""torch takes a type of Python's for the dtype of that name."""
+
+_CHANGES: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    ((bool, str), lambda value: value),
+    (type, lambda value: _DTYPES_OF_PYTHON.get(value, value)),
+    ((torch.dtype, torch.memory_format, torch.layout), lambda value: TorchName(str(value))),
+    (torch.device, lambda value: Device(str(value))),
+    (tuple, lambda value: tuple([_known(each) for each in value])),
+    (list, lambda value: [_known(each) for each in value]),
+    (slice, lambda value: slice(*[_bound(each) for each in (value.start, value.stop, value.step)])),
+    (int, int),
+    (float, float),
+    (complex, complex),
+    ((np.number, np.bool_), lambda value: value.item()),
+)
+
+
+def _bound(value: Any) -> Any:
+    return value if value is None else value.__index__()

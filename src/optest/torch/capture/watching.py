@@ -1,0 +1,185 @@
+"""Modes of torch that see every call: functions as a model calls them, or what reaches the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from optest.spec.call_names import canonical
+from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
+from optest.torch.capture.places import is_of_initialisation, place_of_call
+from optest.torch.capture.recording import Recorder
+from optest.torch.capture.values import Described, described, tensors_of
+from optest.torch.capture.warned import warnings_at_the_model
+
+__all__ = ["LEVELS", "watched"]
+
+_Naming = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], NamedCall]
+RANDOM = "draw random numbers, so no result is the right one"
+INITIALISATION = "make, initialise or load parameters"
+VACUOUS = "return no finite number, so a pass would prove little"
+
+AUTOCAST = "are refused without autocast, which no case has: capture what it makes of them with --level aten"
+OF_FUNCTIONS = "take functions of the model, whose own calls are not seen"
+NESTED = "return nested tensors, which no file of cases can hold"
+NO_MEMORY = "return zeros without memory, as derivatives in forward mode are"
+EMPTY = "return no elements, so nothing can be compared"
+
+
+@contextmanager
+def watched(recorder: Recorder, level: str) -> Iterator[None]:
+    """Hand every call that is made inside to the recorder."""
+    with warnings_at_the_model(), LEVELS[level](recorder):
+        yield
+
+
+class _Watch:
+    """What both modes do with a call: describe it, make it, and keep it if it is a case."""
+
+    def __init__(self, recorder: Recorder, naming: _Naming) -> None:
+        self._recorder = recorder
+        self._naming = naming
+
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if isinstance(function, HigherOrderOperator):
+            self._recorder.leave_out(f"torch.ops.higher_order.{function.name()}", OF_FUNCTIONS)
+            return function(*args, **kwargs)
+        made = self._described(function, args, kwargs)
+        if isinstance(made, NoCase):
+            self._recorder.leave_out(_shown(function), str(made))
+            returned = function(*args, **kwargs)
+            if isinstance(made, Unwritten):
+                _write_zeros(returned)
+            return returned
+        states = _random_states()
+        returned = function(*args, **kwargs)
+        if not all(map(torch.equal, states, _random_states())) or (
+            not made.tensors and _is_drawn_on_meta(returned, made)
+        ):
+            self._recorder.leave_out(made.op, RANDOM)
+        elif next(tensors_of(returned), None) is None and not _changes_something(function, made.op):
+            pass  # a question: its size, whether it is true
+        elif any(each.is_nested for each in tensors_of(returned)):
+            self._recorder.leave_out(made.op, NESTED)
+        elif any(each._is_zerotensor() for each in tensors_of(returned)):
+            self._recorder.leave_out(made.op, NO_MEMORY)
+        elif _is_empty(returned):
+            self._recorder.leave_out(made.op, EMPTY)
+        elif not made.tensors and not _holds_number(returned):
+            self._recorder.leave_out(made.op, VACUOUS)
+        elif not _is_autocast():
+            self._recorder.take(made, place_of_call())
+        elif _is_refused_without_autocast(function, args, kwargs):
+            self._recorder.leave_out(made.op, AUTOCAST)
+        else:
+            self._recorder.take(made, place_of_call(), {"under autocast": None})
+        return returned
+
+    def _described(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Described | NoCase:
+        """The call before it is made, since it may change its arguments; why if it is no case."""
+        try:
+            named = self._naming(function, args, kwargs)
+            return NoCase(INITIALISATION) if is_of_initialisation() else described(named)
+        except NoCase as reason:
+            return reason
+
+
+def _write_zeros(fresh: Any) -> None:
+    """What lay in new memory is no part of the model: the file would be another one each time."""
+    for each in tensors_of(fresh):
+        if each.layout is torch.strided and not each.is_nested and each.device.type != "meta":
+            with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # a dtype of which torch has no zeros
+                each.zero_()
+
+
+def _changes_something(function: Any, op: str) -> bool:
+    """Whether a call that returns nothing writes into its arguments: by its name, or as its schema says."""
+    if isinstance(function, OpOverloadPacket):
+        return any(getattr(function, each)._schema.is_mutable for each in function.overloads())
+    if isinstance(function, OpOverload):
+        return bool(function._schema.is_mutable)
+    return canonical(op).is_in_place
+
+
+def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the call needs the dtypes that autocast makes of its tensors; asked on copies."""
+    device = next((each.device.type for each in tensors_of((args, kwargs))), "cpu")
+    given, named = tree_map_only(torch.Tensor, lambda each: each.detach().clone(), (args, dict(kwargs)))
+    without = torch.autocast(device if torch.amp.is_autocast_available(device) else "cpu", enabled=False)
+    try:
+        with without, torch.no_grad():
+            function(*given, **named)
+    except (RuntimeError, TypeError, ValueError):
+        return True
+    return False
+
+
+def _holds_number(returned: Any) -> bool:
+    """Whether a result has a finite element; of what cannot be asked, as a sparse one, it is assumed."""
+    return any(
+        not (each.is_floating_point() and each.layout is torch.strided) or each.is_meta or bool(each.isfinite().any())
+        for each in tensors_of(returned)
+    )
+
+
+def _is_drawn_on_meta(returned: Any, made: Described) -> bool:
+    """Whether the call makes random numbers where none are drawn, since nothing has values."""
+    packet = getattr(torch.ops.aten, canonical(made.op).operator, None)
+    return (
+        packet is not None
+        and all(each.is_meta for each in tensors_of(returned))
+        and any(torch.Tag.nondeterministic_seeded in getattr(packet, each).tags for each in packet.overloads())
+    )
+
+
+def _is_empty(returned: Any) -> bool:
+    found = list(tensors_of(returned))
+    return bool(found) and all(each.numel() == 0 for each in found)
+
+
+def _shown(function: Any) -> str:
+    return str(torch.overrides.resolve_name(function) or getattr(function, "__name__", function))
+
+
+def _random_states() -> list[torch.Tensor]:
+    """Of the generators that a call may have drawn from."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():
+        states += torch.cuda.get_rng_state_all()
+    return states
+
+
+def _is_autocast() -> bool:
+    return bool(torch.is_autocast_enabled() or torch.is_autocast_enabled("cpu"))
+
+
+class _Functions(TorchFunctionMode):  # type: ignore[misc] # torch leaves it without types
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._watch = _Watch(recorder, named_torch)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.compiler.is_compiling():  # by torch.cond, say: what is traced now is called afterwards
+            return func(*args, **(kwargs or {}))
+        return self._watch.call(func, args, kwargs or {})
+
+
+class _Dispatched(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
+    supports_higher_order_operators = True
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._watch = _Watch(recorder, named_aten)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._watch.call(func, args, kwargs or {})
+
+
+LEVELS: Mapping[str, Callable[[Recorder], Any]] = {"torch": _Functions, "aten": _Dispatched}

@@ -1,0 +1,70 @@
+"""What the command line asks of every call of torch among the cases: gradients, another reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from optest.errors import UsageError
+from optest.reporting.typography import plural
+from optest.spec import CaseResult, TestCase
+from optest.torch.calls.allowed import STRIDES, not_needed
+from optest.torch.calls.descriptors import CATEGORY
+
+__all__ = ["compared_in_own_dtype", "differentiated", "other_strides", "unused_fallbacks"]
+
+_IN_OWN_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
+
+
+def differentiated(cases: Sequence[TestCase]) -> list[TestCase]:
+    """The cases, those that are calls of torch with their gradients; a call that has to be refused has none.
+
+    Raises:
+        UsageError: if no case is such a call.
+    """
+    if not any(map(_has_gradients, cases)):
+        raise UsageError(
+            "--backward: no case is a call of torch, and of nothing else the gradient is known; "
+            "run a file of model cases, or drop it"
+        )
+    return [_with_gradients(case) if _has_gradients(case) else case for case in cases]
+
+
+def _has_gradients(case: TestCase) -> bool:
+    return case.descriptor.category == CATEGORY and case.expects_error is None
+
+
+def _with_gradients(case: TestCase) -> TestCase:
+    return replace(case, attributes={**case.attributes, "grad": True})
+
+
+def compared_in_own_dtype(cases: Sequence[TestCase]) -> list[TestCase]:
+    """The cases, calls of torch with a reference in their own dtype; one that states a reference keeps it."""
+    return [
+        replace(case, reference=_IN_OWN_DTYPE, origins={**case.origins, "reference": "--reference-dtype same"})
+        if case.descriptor.category == CATEGORY and case.reference is None
+        else case
+        for case in cases
+    ]
+
+
+def unused_fallbacks(stated: Sequence[str], results: Sequence[CaseResult]) -> Iterator[str]:
+    """A line for every name of ``--allow-fallback`` of which nothing fell back: it is fixed, or misspelled."""
+    asked = {result.operator for result in results}
+    for name in not_needed(stated, results):
+        why = "no call of it fell back" if name in asked else "no case calls it"
+        yield f"--allow-fallback {name} is not needed: {why}"
+
+
+def other_strides(results: Sequence[CaseResult]) -> Iterator[str]:
+    """A line if some results have other strides than torch on the CPU gives them."""
+    found = [each.id for each in results if any(check.name == STRIDES for check in each.verdict.checks)]
+    if found:
+        more = ", …" if len(found) > _NAMED else ""
+        yield (
+            f"results with other strides than torch on the CPU gives them: {plural(len(found), 'case')} "
+            f"({', '.join(found[:_NAMED])}{more}); --same-strides fails such cases"
+        )
+
+
+_NAMED = 3

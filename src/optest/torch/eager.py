@@ -1,0 +1,427 @@
+"""PyTorch's eager operators as a backend, on any device that torch or a vendor's module for it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, Script, ScriptInput
+from optest.backends.arguments import at_their_places
+from optest.errors import Unavailable, UnknownName, UsageError, nearest
+from optest.registry import load_object
+from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
+from optest.torch.calls.allowed import names_in
+from optest.torch.calls.answering import answer, call_of, why_no_operator
+from optest.torch.calls.compiled import require_compiler
+from optest.torch.calls.declared import declared
+from optest.torch.calls.descriptors import CATEGORY
+from optest.torch.calls.memory import default_limit, why_too_large
+from optest.torch.calls.mixed_dtypes import mixture_told
+from optest.torch.calls.scripted import scripted
+from optest.torch.calls.settings_kept import settings_kept
+from optest.torch.calls.timed import ReadyCall, ready_call
+from optest.torch.calls.under_test import UnderTest
+from optest.torch.operators import TORCH_OPERATORS
+from optest.torch.recording import Recording, Unwritable
+from optest.torch.tensors import Inexpressible, from_torch, to_torch, torch_dtype
+
+__all__ = ["TorchBackend"]
+
+_VENDOR_MODULES = {
+    "npu": "torch_npu",
+    "mlu": "torch_mlu",
+    "musa": "torch_musa",
+    "gcu": "torch_gcu",
+    "hpu": "habana_frameworks.torch",
+    "xla": "torch_xla",
+    "spyre": "torch_spyre",
+}
+"""The module that brings a device type which torch alone does not have."""
+
+_OWN_DEVICES = ("cpu", "cuda", "xpu", "mps")
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_DEVICE_LOST = (
+    "device-side assert",
+    "illegal memory access",
+    "illegal instruction",
+    "misaligned address",
+    "unspecified launch failure",
+    "device lost",
+    "uncorrectable",
+)
+
+
+class TorchBackend(BackendDriver):
+    """Runs the operator that torch has under the descriptor's name."""
+
+    options = ("torch_device", "compile_backend", "max_bytes", "allow_fallback", "same_strides")
+    name = "torch"
+    kind = "torch"
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+        self._compiler: str | None = None
+        self._max_bytes = default_limit()
+        self._may_fall_back: frozenset[str] = frozenset()
+        self._same_strides = False
+        self._asked: UnderTest | None = None
+
+    def configure(self, options: Mapping[str, Any]) -> None:
+        """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
+
+        What is not stated is as at first: a process may ask the driver more than once, each time for itself.
+
+        Raises:
+            UnknownName: for a device type that neither torch nor a known vendor module has.
+            Unavailable: if this machine or this torch has no such device.
+        """
+        device = _open_device(str(options.get("torch_device") or "cpu"))
+        compiler = str(options.get("compile_backend") or "eager")
+        if compiler != "eager":
+            require_compiler(compiler)
+        self._device = device
+        self._compiler = None if compiler == "eager" else compiler
+        self._max_bytes = options.get("max_bytes") or default_limit()
+        self._may_fall_back = frozenset(names_in(options.get("allow_fallback") or ()))
+        self._same_strides = bool(options.get("same_strides"))
+
+    @property
+    def numerics(self) -> Numerics:  # type: ignore[override]
+        """Float32 operands may be cut to tf32 or bfloat16, as torch is set now; sums are kept in float32.
+
+        Devices of vendors' modules may stop at the largest finite value, as Ascend's do in one of their modes.
+        """
+        return _numerics(_operand_precision(self._device.type), self._device.type)
+
+    def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        self._asked = None
+        if case.descriptor.category == CATEGORY:
+            return self._call(case, inputs)
+        operator = TORCH_OPERATORS.get(case.descriptor.name)
+        if operator is None:
+            raise Fault(Reason.UNSUPPORTED, _no_such_operator(case.descriptor.name))
+        with _faults_of_torch():
+            tensors = [
+                to_torch(array, self._device, offset=argument.spec.offset)
+                for argument, array in zip(case.inputs, inputs, strict=True)
+            ]
+            with torch.no_grad():
+                output = operator(at_their_places(case, tensors), case.attributes)
+            self._synchronize()
+            outputs = output if isinstance(output, (tuple, list)) else (output,)
+            return [self._received(each) for each in outputs]
+
+    def _call(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Make a case that is a call of torch's own."""
+
+        def place(index: int, array: Any) -> torch.Tensor:
+            return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
+
+        self._asked = self._under_test(case)
+        who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
+        if case.expects_error is not None:
+            with settings_kept(who):
+                return answer(case, inputs, place, self._asked)
+        with mixture_told(case, inputs), _faults_of_torch(), settings_kept(who):
+            return answer(case, inputs, place, self._asked)
+
+    def _under_test(self, case: TestCase) -> UnderTest:
+        name = case.descriptor.name
+        return UnderTest(
+            name, self._device, self._compiler, name in self._may_fall_back, self._synchronize, self._same_strides
+        )
+
+    def compile_s(self) -> float | None:
+        return None if self._asked is None or self._compiler is None else self._asked.compilation.seconds
+
+    def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
+        return () if self._asked is None else self._asked.checks()
+
+    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - of the case that was run last
+        if self._asked is None:
+            return ()
+        return tuple(
+            FurtherAnswer(outputs=outputs, how=how, reason=Reason.NONDETERMINISTIC)
+            for how, outputs in self._asked.further
+        )
+
+    def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
+        """What computes the case from tensors at their places."""
+        if case.descriptor.category != CATEGORY:
+            return TORCH_OPERATORS[case.descriptor.name]
+        call = call_of(case)
+        return lambda tensors, _: call.on(tensors, self._device)()
+
+    @contextmanager
+    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
+        """The torch call on tensors that lie on the device already; like any call of torch it allocates its outputs.
+
+        What a compiler is asked for is compiled by then.
+        """
+        tensors = [
+            to_torch(array, self._device, offset=argument.spec.offset)
+            for argument, array in zip(case.inputs, inputs, strict=True)
+        ]
+        with torch.no_grad():
+            ready = self._ready(case, inputs, tensors)
+
+            def outputs() -> list[Any]:
+                returned = ready.outputs()
+                self._synchronize()
+                return [self._received(each) for each in returned]
+
+            yield PreparedCall(call=ready.call, outputs=outputs, synchronize=self._synchronize, what=ready.what)
+
+    def _ready(self, case: TestCase, inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> ReadyCall:
+        if case.descriptor.category == CATEGORY:
+            return ready_call(case, inputs, tensors, self._under_test(case))
+        operator, attributes, placed = (
+            TORCH_OPERATORS[case.descriptor.name],
+            case.attributes,
+            at_their_places(case, tensors),
+        )
+
+        def outputs() -> list[Any]:
+            returned = operator(placed, attributes)
+            return list(returned) if isinstance(returned, (tuple, list)) else [returned]
+
+        return ReadyCall(call=lambda: operator(placed, attributes), outputs=outputs, what="")
+
+    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
+        """The torch calls that this backend makes for the case, recorded while it makes them.
+
+        Where nothing may run, they are made on tensors without values, which starts no kernel.
+        """
+        if reason := self.unsupported(case):
+            return reason
+        try:
+            tensors = [self._script_tensor(each, with_values=may_run) for each in inputs]
+            if case.descriptor.category == CATEGORY and (self._compiler is not None or case.attributes.get("grad")):
+                return self._with_vendor(
+                    scripted(case, inputs, tensors, self._under_test(case), self._loaded_in_script)
+                )
+            recording = Recording(
+                {each.name: tensor for each, tensor in zip(inputs, tensors, strict=True)}, self._device
+            )
+            output = self._recorded(recording, case, tensors)
+            outputs = None if output is None else output if isinstance(output, (tuple, list)) else (output,)
+            calls, expressions = recording.lines(outputs)
+            return Script(
+                imports=("import torch", *(f"import {name}" for name in self._vendor_modules())),
+                lines=[*(self._loaded_in_script(each) for each in inputs), *calls],
+                outputs=expressions,
+                needs=("torch", *self._vendor_modules()),
+            )
+        except (Inexpressible, Unwritable) as error:
+            return f"it cannot be written as torch calls: {error}"
+        except Fault as fault:
+            return fault.message
+
+    def _with_vendor(self, script: Script) -> Script:
+        vendor = self._vendor_modules()
+        imports = (*script.imports, *(f"import {name}" for name in vendor))
+        return replace(script, imports=imports, needs=(*script.needs, *vendor))
+
+    def _recorded(self, recording: Recording, case: TestCase, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the operator yields, None if it raises; the call that raises is in the recording."""
+        operator = self._operator(case)
+        try:
+            with torch.no_grad():
+                return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            return None
+
+    def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:
+        if with_values:
+            return to_torch(each.array, self._device, offset=each.spec.offset)
+        strides = each.spec.strides or contiguous_strides(each.spec.shape)
+        kind = torch_dtype(each.spec.dtype)
+        return torch.empty_strided(each.spec.shape, strides, dtype=kind, device="meta")
+
+    def _loaded_in_script(self, each: ScriptInput) -> str:
+        """``input0 = torch.from_numpy(saved["input0.bfloat16"]).view(torch.bfloat16)`` and so on."""
+        spec = each.spec
+        text = f"{each.name} = torch.from_numpy({each.source})"
+        if each.array.dtype.isbuiltin != 1:
+            text += f".view({torch_dtype(spec.dtype)})"
+        if self._device.type != "cpu":
+            text += f'.to("{self._device}")'
+        return text if spec.is_dense else f"{text}.as_strided({spec.shape}, {spec.strides}, {spec.offset})"
+
+    def _vendor_modules(self) -> tuple[str, ...]:
+        return tuple(module for kind, module in _VENDOR_MODULES.items() if kind == self._device.type)
+
+    def unsupported(self, case: TestCase) -> str | None:
+        if case.descriptor.category == CATEGORY:
+            return why_no_operator(case) or why_too_large(case, self._max_bytes)
+        if case.descriptor.name not in TORCH_OPERATORS:
+            return _no_such_operator(case.descriptor.name)
+        return None
+
+    def device(self) -> str | None:
+        return str(self._device)
+
+    def versions(self) -> Mapping[str, str]:
+        found = {"torch": str(torch.__version__)}  # a type of torch's own, which a journal holds otherwise
+        if self._device.type == "cpu":
+            found["torch_cpu"] = torch.backends.cpu.get_cpu_capability()  # which of its kernels run: AVX2, AVX512
+        vendor = _VENDOR_MODULES.get(self._device.type)
+        if vendor is not None:
+            found[vendor] = str(load_object(f"{vendor}:__version__"))
+        if self._device.type == "cuda" and torch.version.cuda:
+            found["cuda"] = torch.version.cuda
+        return found
+
+    def expectations(self) -> str | None:
+        return str(Path(__file__).with_name("expectations.yaml")) if self._device.type == "cpu" else None
+
+    def expectations_of_samples(self) -> str | None:
+        is_plain = self._device.type == "cpu" and self._compiler is None
+        return str(Path(__file__).with_name("call_expectations.yaml")) if is_plain else None
+
+    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]]:
+        return declared(operators)
+
+    def doctor(self) -> Sequence[str]:
+        found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]
+        for kind in _OWN_DEVICES[1:]:
+            found += [f"device {kind}:{index}{_described(kind, index)}" for index in range(_device_count(kind))]
+        return found
+
+    def _received(self, output: Any) -> Any:
+        if not isinstance(output, torch.Tensor):
+            raise Fault(Reason.RAISED, f"torch returned {type(output).__name__}, but should return a tensor")
+        if (output.device.type, output.device.index or 0) != (self._device.type, self._device.index or 0):
+            raise Fault(
+                Reason.WRONG_DEVICE,
+                f"the output is on {output.device}, but should be on {self._device}",
+                details={"device": str(output.device)},
+            )
+        try:
+            return from_torch(output)
+        except KeyError:
+            raise Fault(Reason.DTYPE, f"the output has the dtype {output.dtype}, which optest does not know") from None
+
+    def _synchronize(self) -> None:
+        """Wait for the device, so that the time of the kernel and its errors belong to this case."""
+        if self._device.type == "cpu":
+            return
+        module = getattr(torch, self._device.type)
+        if self._device.index:  # not every module takes a device, and without one it means the current, which is 0
+            module.synchronize(self._device)
+        else:
+            module.synchronize()
+
+
+@contextmanager
+def _faults_of_torch() -> Iterator[None]:
+    """What torch says of itself: that it has no such kernel, no memory, no device any more."""
+    try:
+        yield
+    except Inexpressible as error:
+        raise Fault(Reason.UNSUPPORTED, str(error)) from error
+    except NotImplementedError as error:
+        raise Fault(Reason.UNSUPPORTED, f"torch: {_first_line(error)}") from error
+    except RuntimeError as error:
+        reason = _reason_of(error)
+        if reason is None:
+            raise
+        raise Fault(reason, f"torch: {_first_line(error)}") from error
+
+
+def _open_device(wanted: str) -> torch.device:
+    kind, _, index = wanted.partition(":")
+    known = dict.fromkeys([*_OWN_DEVICES, *_VENDOR_MODULES, *_registered_device()])
+    if kind not in known:
+        raise UnknownName("torch device", wanted, known)
+    if index and not index.isdigit():
+        raise UsageError(f"torch device is {wanted!r}, but should look like '{kind}:0'")
+    if kind == "cpu":
+        return torch.device("cpu")
+    if kind in _VENDOR_MODULES and kind not in _registered_device():
+        _import_vendor_module(kind)
+    count = _device_count(kind)
+    if count == 0:
+        raise Unavailable(f"torch device {wanted}", _REMEDIES.get(kind, f"this machine has no {kind} device"))
+    number = int(index or 0)
+    if number >= count:
+        listed = ", ".join(f"{kind}:{each}" for each in range(count))
+        raise Unavailable(f"torch device {wanted}", f"this machine has {listed}")
+    return torch.device(kind, number)
+
+
+def _registered_device() -> list[str]:
+    """The device type that somebody's package brings, which torch loads by itself where the package says so."""
+    kind = str(torch._C._get_privateuse1_backend_name())
+    return [kind] if hasattr(torch, kind) else []
+
+
+_REMEDIES = {
+    "cuda": "this torch sees no CUDA device; install a torch build with CUDA (or ROCm) and its driver",
+    "xpu": "this torch sees no XPU device; install the XPU build of torch and Intel's driver",
+    "mps": "this torch sees no MPS device; it needs macOS on Apple silicon",
+}
+
+
+def _import_vendor_module(kind: str) -> None:
+    module = _VENDOR_MODULES[kind]
+    try:
+        load_object(f"{module}:__name__")
+    except UsageError as error:
+        raise Unavailable(f"torch device {kind}", f"install {module} for torch {torch.__version__}") from error
+
+
+def _device_count(kind: str) -> int:
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        return 0
+    return int(module.device_count())
+
+
+def _described(kind: str, index: int) -> str:
+    module = getattr(torch, kind)
+    return f" ({module.get_device_name(index)})" if hasattr(module, "get_device_name") else ""
+
+
+@cache
+def _numerics(operands: str, device: str) -> Numerics:
+    overflow = "infinity" if device in _OWN_DEVICES else "saturate"
+    return Numerics(operands=operands, overflow=overflow, processor="cpu" if device == "cpu" else "accelerator")
+
+
+def _operand_precision(kind: str) -> str:
+    """What torch's switches allow to be done to float32 operands of a contraction."""
+    backends = {"cuda": torch.backends.cuda.matmul, "cpu": torch.backends.mkldnn}
+    switch = getattr(getattr(backends.get(kind), "matmul", backends.get(kind)), "fp32_precision", "none")
+    if switch == "none":  # not stated there: the general switch decides, and it exists in every version
+        switch = {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()]
+        if kind == "cpu" and switch == "tf32":
+            return "float32"
+    return {"tf32": "tf32", "bf16": "bfloat16"}.get(switch, "float32")
+
+
+def _no_such_operator(name: str) -> str:
+    near = nearest(name, TORCH_OPERATORS)
+    return f"the torch backend has no operator {name!r}" + (f"; did you mean {near!r}?" if near else "")
+
+
+def _reason_of(error: RuntimeError) -> Reason | None:
+    """OUT_OF_MEMORY or DEVICE_LOST if the error says so, else None."""
+    text = str(error).lower()
+    if any(sign in text for sign in _OUT_OF_MEMORY):
+        return Reason.OUT_OF_MEMORY
+    if any(sign in text for sign in _DEVICE_LOST):
+        return Reason.DEVICE_LOST
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

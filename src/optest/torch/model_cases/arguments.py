@@ -1,0 +1,117 @@
+"""Arguments of a captured call as values: literals, dtypes and devices that are spelled as text, tensors in order."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from optest.plan.forms import Misfit, shown
+from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
+from optest.torch.model_cases.tensors import dtype_of
+
+__all__ = ["keywords", "literal", "value_of"]
+
+_TORCH_CONSTANT = re.compile(r"torch\.[a-z]\w*")
+_DEVICE = re.compile(r"(cpu|cuda|xpu|mps|meta|npu|mlu|musa|gcu|hpu|xla|spyre|privateuseone)(:\d+)?")
+
+
+def value_of(value: Any) -> Any:
+    """A ``value`` or keyword argument: text that spells a tuple, a list, a dtype or a device is that; "1" is text.
+
+    Raises:
+        Misfit: for what no call can hold.
+    """
+    if isinstance(value, str):
+        return _of_text(value)
+    if isinstance(value, list):
+        return [value_of(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, dict):
+        hint = (
+            "no call of torch takes a mapping: write its values as arguments, and a tensor as {tensor: {shape: [2, 3]}}"
+        )
+        raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
+    hint = "keyword arguments stand in kwmap, other Python values in py"
+    raise Misfit(f"the value is {shown(value)}, but should be a scalar, a list or text", hint=hint)
+
+
+_DTYPES = ("dtype", "out_dtype")
+"""Keyword arguments that are dtypes: there ``fp16`` and ``float16`` can mean nothing else."""
+
+
+def _is_word(value: Any) -> bool:
+    """Text that torch has no constant of, and that is not None."""
+    return isinstance(value, str) and not _TORCH_CONSTANT.fullmatch(value) and value not in _WORDS
+
+
+def _dtype_called(word: str) -> TorchName:
+    return TorchName(f"torch.{dtype_of(word).name}")
+
+
+def _of_text(text: str) -> Any:
+    if _TORCH_CONSTANT.fullmatch(text):
+        return TorchName(text)
+    if _DEVICE.fullmatch(text):
+        return Device(text)
+    if text[:1] + text[-1:] in ("()", "[]"):
+        try:
+            return _without_tensors(parse_value(text), text)
+        except NotLiteral:
+            return text
+    return _WORDS.get(text, text)
+
+
+_WORDS = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "inf": float("inf"),
+    "-inf": float("-inf"),
+    "nan": float("nan"),
+}
+
+
+def literal(text: str) -> Any:
+    """The value of ``py``.
+
+    Raises:
+        Misfit: for anything but a literal and the few constructors that are named.
+    """
+    try:
+        return _without_tensors(parse_value(text), text)
+    except NotLiteral as error:
+        raise Misfit(f"py is no literal: {error}", hint="py: (Ellipsis, None, slice(None, 2))") from None
+
+
+def _without_tensors(value: Any, text: str) -> Any:
+    if Call("", (value,)).tensors():
+        raise NotLiteral(f"{shown(text)} names a tensor, but tensors stand in `tensor`")
+    return value
+
+
+def keywords(
+    case: Mapping[str, Any], read: Callable[[Any, tuple[str, str]], Any] = lambda value, _: value_of(value)
+) -> dict[str, Any]:
+    """``attrs`` and ``kwmap`` together; ``read`` gives the value of what is written at a place of the case.
+
+    Raises:
+        Misfit: for a keyword that is stated in both, or that is none.
+    """
+    found: dict[str, Any] = {}
+    for owner in ("attrs", "kwmap"):
+        for name, value in (case.get(owner) or {}).items():
+            path = (owner, name)
+            if name in found:
+                message = f"{name} stands in attrs and in kwmap, but a keyword argument has one value"
+                raise Misfit(message, path=path, hint="drop one of them")
+            if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+                hint = "kwmap: {dim: -1, keepdim: true}"
+                raise Misfit(f"{name!r} is not the name of a keyword argument", path=path, hint=hint)
+            try:
+                found[name] = _dtype_called(value) if name in _DTYPES and _is_word(value) else read(value, path)
+            except Misfit as misfit:
+                raise Misfit(misfit.message, path=path, hint=misfit.hint) from None
+    return found

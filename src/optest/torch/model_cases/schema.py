@@ -1,0 +1,299 @@
+"""The keys of a file of model cases, how each is read, and their JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    WithJsonSchema,
+    WrapValidator,
+    with_config,
+)
+from typing_extensions import Required, TypedDict
+
+from optest.errors import nearest
+from optest.plan.entries import Name
+from optest.plan.forms import Misfit, read_strict, shown, unknown_key
+from optest.torch.model_cases.inits import INITS
+from optest.torch.model_cases.presets import PRESETS
+
+__all__ = ["ERROR_TYPES", "MODEL_FILE", "conditions_of", "is_input", "known_keys", "marks_of", "model_cases_schema"]
+
+ERROR_TYPES = (
+    "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
+    "NotImplementedError", "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError",
+)  # fmt: skip
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+_Sizes = list[Annotated[int, Field(ge=0)]]
+_Word = Annotated[str, Field(min_length=1)]
+_Allowed = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Seed = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+@with_config(_STRICT)
+class TensorEntry(TypedDict, total=False):
+    """A tensor: its shape, its layout in memory, and how it is filled."""
+
+    shape: Annotated[_Sizes, Field(description="Sizes; with a preset those of the resulting view.")]
+    dtype: Annotated[_Word, Field(description="fp16, bf16, fp32, int64, bool …, or torch.float16; else the case's.")]
+    stride: Annotated[_Sizes, Field(description="Steps in elements; 0 repeats one element.")]
+    storage_offset: Annotated[int, Field(ge=0, description="Elements before the first one.")]
+    device: Annotated[_Word, Field(description="Where it was captured; it is made on the device under test.")]
+    device_layout: Annotated[dict[str, Any], Field(description="Layout of one vendor's device; kept, not used.")]
+    init: Annotated[_Word, Field(description="rand, randn, zeros, ones, arange, randint, uniform, data, full, eye …")]
+    init_args: Annotated[Any, Field(description="low, high, value, path …; the values themselves for data.")]
+    preset: Annotated[_Word, Field(description="noncontig_slice, transpose_view or expand_view.")]
+    preset_args: Annotated[dict[str, Any], Field(description="dim and step; dim0 and dim1; base_shape.")]
+
+
+_Inputs = list["InputEntry"]
+
+
+@with_config(ConfigDict(**_STRICT, json_schema_extra={"minProperties": 1, "maxProperties": 1}))
+class InputEntry(TypedDict, total=False):
+    """One argument of the call: exactly one of these keys."""
+
+    tensor: Annotated[TensorEntry, Field(description="A tensor.")]
+    tensor_list: Annotated[list[TensorEntry], Field(description="A list of tensors.")]
+    value: Annotated[Any, Field(description="A scalar, a list, or text that spells a tuple, a dtype or a device.")]
+    py: Annotated[str, Field(description="A Python literal; slice(), Ellipsis, None, inf and nan are known.")]
+    file: Annotated[_Word, Field(description="A .pt file that holds the tensor; relative to this file's folder.")]
+    tuple: Annotated[_Inputs, Field(description="Several inputs as one argument: a subscript of slices and tensors.")]
+    list: Annotated[_Inputs, Field(description="The same as a list.")]
+
+
+def is_input(value: Any) -> bool:
+    """Whether a keyword argument is written as an input is: ``{tensor: {shape: [2, 3]}}``."""
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in InputEntry.__annotations__
+
+
+_Keyword = Annotated[InputEntry, WrapValidator(lambda value, inner: inner(value) if is_input(value) else value)]
+
+
+@with_config(_STRICT)
+class ErrorEntry(TypedDict, total=False):
+    """The error that the call has to be refused with."""
+
+    type: Annotated[_Word, Field(description="RuntimeError, ValueError, TypeError, AssertionError …")]
+    match: Annotated[_Word, Field(description="Part of its text.")]
+
+
+MARK_OPTIONS = {"skip": ("reason",), "xfail": ("reason", "strict")}
+"""What pytest's own marks may state of themselves: ``mark: {xfail: {reason: issue 7, strict: true}}``."""
+
+
+def marks_of(value: Any) -> dict[str, Mapping[str, Any]]:
+    """Marks with their options: a word, a mapping from a word to its options, or a list of these.
+
+    Several words in one text stand between commas or spaces, ``pytest.mark.`` may lead.
+
+    Raises:
+        Misfit: for anything else, and for pytest's ``skipif``, which is nothing without its condition.
+    """
+    marks: dict[str, Mapping[str, Any]] = {}
+    for index, each in enumerate(value if isinstance(value, list) else [value]):
+        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
+        if isinstance(each, dict) and each:
+            marks.update({name: _mark_options(name, stated, (*path, name)) for name, stated in each.items()})
+            continue
+        found = each.replace(",", " ").split() if isinstance(each, str) and each.isprintable() else []
+        if not found:
+            raise Misfit(f"a mark is {shown(each)}, but should be a word", path=path, hint="marks: [constant, slow]")
+        found = [word.removeprefix("pytest.mark.") for word in found]
+        if "skipif" in found:
+            hint = "skip_if: {expr: device == 'npu', reason: no such kernel}"
+            raise Misfit("the mark skipif has no condition here", path=path, hint=hint)
+        marks.update({word: {} for word in found})
+    return marks
+
+
+def _mark_options(name: str, stated: Any, path: tuple[str | int, ...]) -> Mapping[str, Any]:
+    if name not in MARK_OPTIONS:
+        near = nearest(name, MARK_OPTIONS)
+        hint = f"did you mean {near}?" if near else "marks: [constant, slow]"
+        raise Misfit(f"the mark {name} takes no options; {' and '.join(MARK_OPTIONS)} do", path=path, hint=hint)
+    options = {"reason": stated} if isinstance(stated, str) else stated
+    if not isinstance(options, dict):
+        hint = f"{name}: {{reason: why}}"
+        raise Misfit(f"{name} is {shown(stated)}, but should be a reason or a mapping", path=path, hint=hint)
+    for key in options:
+        if key not in MARK_OPTIONS[name]:
+            misfit = unknown_key(key, MARK_OPTIONS[name], of=name)
+            raise Misfit(misfit.message, path=(*path, key), hint=misfit.hint)
+    if not isinstance(options.get("reason", "-"), str) or not options.get("reason", "-").strip():
+        raise Misfit(f"reason is {shown(options['reason'])}, but should be text", path=(*path, "reason"))
+    try:
+        read_strict(options)
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=(*path, "strict")) from None
+    return options
+
+
+def conditions_of(value: Any) -> list[tuple[str, str, tuple[str | int, ...]]]:
+    """Expressions, each with its reason ("" if none is stated) and the way to it.
+
+    Raises:
+        Misfit: for what is no condition.
+    """
+    found = []
+    for index, each in enumerate(value if isinstance(value, list) else [value]):
+        path: tuple[str | int, ...] = (index,) if isinstance(value, list) else ()
+        stated = {"expr": each} if isinstance(each, str) else each
+        if not isinstance(stated, dict):
+            raise Misfit(f"a condition is {shown(each)}, but should be text or a mapping", path=path, hint=_CONDITION)
+        strange = next((key for key in stated if key not in ("expr", "reason")), None)
+        if strange is not None:
+            near = nearest(strange, ("expr", "reason"))
+            hint = f"did you mean {near}?" if near else _CONDITION
+            raise Misfit(f"unknown key {strange!r} of skip_if", path=(*path, strange), hint=hint)
+        expr, reason = stated.get("expr"), stated.get("reason", "")
+        if not isinstance(expr, str) or not expr.strip():
+            message = f"expr is {shown(expr)}, but should be a comparison" if "expr" in stated else "expr is missing"
+            raise Misfit(message, path=(*path, "expr") if isinstance(each, dict) else path, hint=_CONDITION)
+        if not isinstance(reason, str):
+            raise Misfit(f"reason is {shown(reason)}, but should be text", path=(*path, "reason"), hint=_CONDITION)
+        found.append((expr, reason.strip(), (*path, "expr") if isinstance(each, dict) else path))
+    return found
+
+
+_CONDITION = "skip_if: {expr: device == 'npu', reason: why}"
+_WORD_SCHEMA = {"type": "string", "minLength": 1}
+_ONE_CONDITION = {
+    "anyOf": [
+        {**_WORD_SCHEMA, "description": "Comparisons of cfg, env, dtype_str and device."},
+        {
+            "type": "object",
+            "properties": {"expr": _WORD_SCHEMA, "reason": {"type": "string"}},
+            "required": ["expr"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_MARK_PROPERTIES = {"reason": _WORD_SCHEMA, "strict": {"type": "boolean"}}
+_ONE_MARK = {
+    "anyOf": [
+        _WORD_SCHEMA,
+        {
+            "type": "object",
+            "properties": {
+                name: {
+                    "anyOf": [
+                        _WORD_SCHEMA,
+                        {
+                            "type": "object",
+                            "properties": {key: _MARK_PROPERTIES[key] for key in keys},
+                            "additionalProperties": False,
+                        },
+                    ]
+                }
+                for name, keys in MARK_OPTIONS.items()
+            },
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
+_Marks = Annotated[
+    Any,
+    PlainValidator(marks_of),
+    WithJsonSchema({"anyOf": [*_ONE_MARK["anyOf"], {"type": "array", "items": _ONE_MARK}]}),
+]
+_Conditions = Annotated[
+    Any,
+    PlainValidator(conditions_of),
+    WithJsonSchema({"anyOf": [*_ONE_CONDITION["anyOf"], {"type": "array", "items": _ONE_CONDITION}]}),
+]
+
+
+def _some(cases: list[Any]) -> list[Any]:
+    if not cases:
+        raise Misfit("cases is [], but should hold at least one case", hint="remove the file if it is not needed")
+    return cases
+
+
+@with_config(_STRICT)
+class ModelDefaults(TypedDict, total=False):
+    """What holds for every case that does not state it itself."""
+
+    dtype: Annotated[_Word, Field(description="Of tensors that state none.")]
+    seed: Annotated[_Seed, Field(description="Of the fills.")]
+    rtol: Annotated[_Allowed, Field(description="Share of |expected|.")]
+    atol: Annotated[_Allowed, Field(description="In units of the output.")]
+    grad: Annotated[bool, Field(description="Differentiate the call, and judge the gradients of its inputs, too.")]
+    same_strides: Annotated[bool, Field(description="Results have to have the strides of torch on the CPU.")]
+
+
+@with_config(_STRICT)
+class ModelCase(ModelDefaults, total=False):
+    """One call of torch."""
+
+    name: Required[Annotated[Name, Field(description="Unique in the file.")]]
+    op: Required[Annotated[_Word, Field(description="Dotted name: torch.add, torch.nn.functional.silu, torch.view.")]]
+    inputs: Annotated[list[InputEntry], Field(description="Positional arguments in order.")]
+    attrs: Annotated[dict[str, _Keyword], Field(description="Keyword arguments.")]
+    kwmap: Annotated[dict[str, _Keyword], Field(description="Keyword arguments, as captured; a mapping is an input.")]
+    description: Annotated[str, Field(description="Where the call stands in the model.")]
+    reference: Annotated[_Word, Field(description="Function of yours that says what is expected: package.module:name.")]
+    expects_error: Annotated[ErrorEntry, Field(description="The call has to be refused, on the CPU too.")]
+    mark: Annotated[_Marks, Field(description="Words to select cases by; skip and xfail are what they are in pytest.")]
+    marks: Annotated[_Marks, Field(description="The same.")]
+    skip_if: Annotated[_Conditions, Field(description="When the case is left out.")]
+
+
+@with_config(_STRICT)
+class ModelFile(TypedDict, total=False):
+    """Calls of torch that a model makes."""
+
+    model: Required[Annotated[Name, Field(description="Name of the model.")]]
+    default: Annotated[ModelDefaults, Field(description="What holds for every case.")]
+    defaults: Annotated[ModelDefaults, Field(description="The same; only one of the two may stand there.")]
+    cases: Required[
+        Annotated[
+            list[ModelCase], AfterValidator(_some), Field(description="The calls.", json_schema_extra={"minItems": 1})
+        ]
+    ]
+
+
+MODEL_FILE: TypeAdapter[ModelFile] = TypeAdapter(ModelFile)
+
+
+def model_cases_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a file of model cases, for editors."""
+    schema = {**MODEL_FILE.json_schema(), "title": "optest model cases"}
+    keys = schema["$defs"]["ModelCase"]["properties"]
+    for owner, key, words in (
+        ("TensorEntry", "init", INITS),
+        ("TensorEntry", "preset", PRESETS),
+        ("ErrorEntry", "type", ERROR_TYPES),
+    ):
+        schema["$defs"][owner]["properties"][key]["enum"] = list(words)
+    for key in ("attrs", "kwmap"):
+        keys[key]["additionalProperties"] = {
+            "anyOf": [{"not": {"type": "object"}}, keys[key]["additionalProperties"]],
+        }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """The keys that a mapping at this path may have."""
+    match path:
+        case ():
+            return list(ModelFile.__annotations__)
+        case ("default" | "defaults",):
+            return list(ModelDefaults.__annotations__)
+        case ("cases", int()):
+            return list(ModelCase.__annotations__)
+        case ("cases", int(), *_, "tensor") | ("cases", int(), *_, "tensor_list", int()):
+            return list(TensorEntry.__annotations__)
+        case ("cases", int(), *_, "inputs" | "tuple" | "list", int()) | ("cases", int(), "attrs" | "kwmap", str()):
+            return list(InputEntry.__annotations__)
+        case ("cases", int(), "expects_error"):
+            return list(ErrorEntry.__annotations__)
+    return []

@@ -1,0 +1,173 @@
+"""A tensor of a model case as a plan has it: shape and layout, dtype, fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from optest.errors import UnknownName
+from optest.plan.forms import Misfit, shown
+from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
+from optest.spec import dtype as dtype_called
+from optest.store import PathError
+from optest.torch.model_cases.inits import fill_of, shape_of_data
+from optest.torch.model_cases.presets import strides_of_preset
+
+if TYPE_CHECKING:
+    from optest.torch.model_cases.saved_tensors import SavedTensor
+
+__all__ = ["PlannedTensor", "dtype_of", "planned"]
+
+_OTHER_DTYPES = {
+    "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "float": "float32",
+    "fp64": "float64", "double": "float64", "long": "int64", "int": "int32", "short": "int16", "char": "int8",
+    "byte": "uint8", "cfloat": "complex64", "cdouble": "complex128", "fp8": "float8_e4m3fn",
+}  # fmt: skip
+_MOST_DIMENSIONS = 64
+_MOST_BYTES = 2**63 - 1
+_SUFFIXES = (".pt", ".npy", ".npz", ".bin", ".safetensors")
+
+
+class PlannedTensor(NamedTuple):
+    """A tensor as a plan states it: ``shapes``, ``dtypes`` and ``generator`` of one input."""
+
+    layout: dict[str, Any]
+    dtype: str
+    fill: Any
+
+
+def dtype_of(word: str) -> DType:
+    """``fp16``, ``float16`` and ``torch.float16`` are one dtype.
+
+    Raises:
+        Misfit: for a word that is none.
+    """
+    name = word.removeprefix("torch.")
+    try:
+        return dtype_called(_OTHER_DTYPES.get(name, name))
+    except UnknownName as error:
+        near = error.suggestion
+        hint = f"did you mean {near}?" if near else f"known dtypes: {', '.join(dtype_names())}"
+        raise Misfit(f"unknown dtype {word!r}", hint=hint) from None
+
+
+def planned(entry: Mapping[str, Any], default: str, locate: Callable[[str], Path]) -> PlannedTensor:
+    """An entry ``tensor``; ``default`` is the dtype of the case, ``locate`` finds the file that a text names.
+
+    Raises:
+        Misfit: for a layout, dtype or fill that it cannot have.
+    """
+    saved = _saved(entry, locate)
+    shape = _shape(entry, saved)
+    kind = _dtype(entry, default, saved)
+    if saved is not None and "stride" not in entry and "preset" not in entry:
+        entry = {**entry, "stride": list(saved.strides)}
+    layout = _layout({**entry, "shape": shape}, kind)
+    return PlannedTensor(layout, kind.name, fill_of(entry, kind, shape))
+
+
+_TO_SAVE = "torch.save(tensor, 'x.pt') writes one"
+
+
+def _saved(entry: Mapping[str, Any], locate: Callable[[str], Path]) -> SavedTensor | None:
+    """What a file says of its tensor, if the entry is filled from a file that says so.
+
+    Raises:
+        Misfit: if there is no such file, or none that can be read.
+    """
+    given = entry.get("init_args")
+    if entry.get("init") != "file" or not (given is None or isinstance(given, dict)):
+        return None
+    stated = given or {}
+    for word in ("path", "key"):
+        if stated.get(word) is not None and not (isinstance(stated[word], str) and stated[word]):
+            message = f"{word} is {shown(stated[word])}, but should be text"
+            raise Misfit(message, path=("init_args", word), hint="init_args: {path: x.pt}")
+    if stated.get("path") is None:
+        raise Misfit("init is file, but init_args has no path", path=("init_args",), hint="init_args: {path: x.pt}")
+    name: str = stated["path"]
+    try:
+        return _in_file(locate(name), name, stated.get("key"))
+    except PathError as error:
+        raise Misfit(str(error), path=("init_args", "path")) from None
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=("init_args", "path"), hint=misfit.hint) from None
+
+
+def _in_file(path: Path, name: str, key: str | None) -> SavedTensor | None:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise Misfit(f"{name} ends in {suffix!r}, but should end in {', '.join(_SUFFIXES)}", hint=_TO_SAVE)
+    if not path.is_file():
+        raise Misfit(f"there is no file {shown(name)}", hint="a relative path starts from the folder of this file")
+    if suffix != ".pt":
+        return None
+    from optest.torch.model_cases.saved_tensors import saved_tensor  # few files of cases need it
+
+    return saved_tensor(path, name, key)
+
+
+def _shape(entry: Mapping[str, Any], saved: SavedTensor | None) -> list[int]:
+    stated: list[int] | None = entry.get("shape")
+    if stated is None and saved is not None:
+        return list(saved.shape)
+    if stated is None and entry.get("init") == "data":
+        return shape_of_data(entry.get("init_args"))
+    if stated is None:
+        raise Misfit("the tensor has no shape", hint="shape: [2, 3]")
+    if saved is not None and stated != list(saved.shape):
+        message = f"shape is {stated}, but the file holds {list(saved.shape)}"
+        raise Misfit(message, path=("shape",), hint="a .pt file says its shape and dtype itself: leave them out")
+    return stated
+
+
+def _dtype(entry: Mapping[str, Any], default: str, saved: SavedTensor | None) -> DType:
+    if saved is not None and "dtype" not in entry:
+        return dtype_of(saved.dtype)
+    try:
+        kind = dtype_of(entry.get("dtype", default))
+    except Misfit as misfit:
+        raise Misfit(misfit.message, path=("dtype",) if "dtype" in entry else (), hint=misfit.hint) from None
+    if saved is not None and kind.name != saved.dtype:
+        message = f"dtype is {entry['dtype']}, but the file holds {saved.dtype}"
+        raise Misfit(message, path=("dtype",), hint="a .pt file says its shape and dtype itself: leave them out")
+    return kind
+
+
+def _layout(entry: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
+    """The shape as a plan has it, with strides and offset where they are not those of a dense tensor."""
+    shape: list[int] = entry["shape"]
+    strides, offset = entry.get("stride"), entry.get("storage_offset", 0)
+    if len(shape) > _MOST_DIMENSIONS:
+        message = f"the tensor has {len(shape)} dimensions, but should have at most {_MOST_DIMENSIONS}"
+        raise Misfit(message, path=("shape",))
+    dense = list(contiguous_strides(tuple(shape)))
+    if entry.get("preset") is not None:
+        if strides is not None or offset:
+            message = "a preset and a stride are stated, but either says how the tensor lies in memory"
+            raise Misfit(message, path=("preset",), hint="keep one of them")
+        strides = strides_of_preset(entry["preset"], entry.get("preset_args") or {}, shape)
+    elif "preset_args" in entry:
+        raise Misfit("preset_args stand without a preset", path=("preset_args",), hint="preset: noncontig_slice")
+    if strides is not None and len(strides) != len(shape):
+        hint = f"a dense tensor has stride: {dense}"
+        raise Misfit(f"stride has {len(strides)} entries, but the shape {len(shape)}", path=("stride",), hint=hint)
+    _require_addressable(shape, strides, offset, dtype)
+    if strides in (None, dense) and not offset:
+        return {"shape": shape}
+    return {"shape": shape, "strides": dense if strides is None else strides, "offset": offset}
+
+
+_SMALLER = "check shape, stride and storage_offset: they count elements, not bytes"
+
+
+def _require_addressable(shape: Sequence[int], strides: Sequence[int] | None, offset: int, dtype: DType) -> None:
+    spec = TensorSpec(
+        dtype=dtype, shape=tuple(shape), strides=None if strides is None else tuple(strides), offset=offset
+    )
+    needed = spec.storage_elements * dtype.itemsize_bytes
+    if needed > _MOST_BYTES or spec.nbytes > _MOST_BYTES:
+        raise Misfit(
+            f"the tensor reaches over {max(needed, spec.nbytes):,} bytes, more than can be addressed", hint=_SMALLER
+        )

@@ -1,0 +1,320 @@
+"""A file of model cases as the data of a plan: same places, so that whatever is said later names the same line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from optest.errors import Problem, nearest
+from optest.plan.dialects import Facts, Translated, slug
+from optest.plan.forms import Misfit, shown
+from optest.plan.misfits import problem_at, problems_of
+from optest.plan.source import Path, Source
+from optest.spec.call_names import is_dotted, misnamed
+from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
+from optest.store import resolve_path
+from optest.torch.model_cases.arguments import keywords, literal, value_of
+from optest.torch.model_cases.conditions import BadCondition, is_true, names_of
+from optest.torch.model_cases.schema import (
+    ERROR_TYPES,
+    MODEL_FILE,
+    InputEntry,
+    conditions_of,
+    is_input,
+    known_keys,
+    marks_of,
+)
+from optest.torch.model_cases.tensors import PlannedTensor, dtype_of, planned
+from optest.torch.model_cases.words import example_at, in_own_words
+
+__all__ = ["translated"]
+
+_TOLERANCES = ("rtol", "atol")
+
+
+def translated(source: Source, facts: Facts, below: Sequence[str] = ()) -> Translated:
+    """Read a file of model cases as the plan that it is; one that is not trusted opens no files but ``below``."""
+    found = dict(source.faults)
+    try:
+        MODEL_FILE.validate_python(source.data)
+    except ValidationError as error:
+        found = {
+            path: problem if path in source.faults else in_own_words(path, problem, known_keys)
+            for path, problem in problems_of(error, source, known_keys).items()
+        }
+    translation = _Translation(source, facts, found, below)
+    return Translated(translation.plan(), found, translation.notes(), translation.places())
+
+
+class _Translation:
+    def __init__(self, source: Source, facts: Facts, found: dict[Path, Problem], below: Sequence[str]) -> None:
+        self._source = source
+        self._facts = facts
+        self._found = found
+        self._broken = {path[:2] for path in found}
+        """Cases, and whatever else stands two steps from the top, of which something is wrong."""
+        self._locate = partial(resolve_path, FilePath(source.file).parent, below=below)
+        self._data = source.data
+        self._model = str(source.data.get("model"))
+        self._defaults_key = "defaults" if "defaults" in source.data else "default"
+        self._defaults = self._read_defaults()
+        self._with_device_layout = 0
+
+    def notes(self) -> tuple[str, ...]:
+        """What the file states and no run can do."""
+        count = self._with_device_layout
+        if not count:
+            return ()
+        of = "1 tensor" if count == 1 else f"{count:,} tensors"
+        return (f"{self._source.file}: device_layout of {of} is not used: torch lays tensors out by shape and stride",)
+
+    def places(self) -> dict[Path, Path]:
+        """Where the seed of a plan, the tolerance and the tags of its defaults are written in this file."""
+        key = self._defaults_key
+        found: dict[Path, Path] = {("defaults", "tags"): ("model",)}
+        for name in _TOLERANCES:
+            if name in self._defaults:
+                found.setdefault(("defaults", "tolerance"), (key, name))
+        if "seed" in self._defaults:
+            found["seed",] = (key, "seed")
+        return found
+
+    def plan(self) -> dict[str, Any]:
+        cases = self._data.get("cases")
+        entries = cases if isinstance(cases, list) else []
+        self._require_unique(entries)
+        plan: dict[str, Any] = {
+            "name": self._model,
+            "cases": [self._case(entry, ("cases", index)) for index, entry in enumerate(entries)],
+        }
+        if "seed" in self._defaults:
+            plan["seed"] = self._defaults["seed"]
+        tolerance = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
+        plan["defaults"] = {"tags": [f"model_{slug(self._model)}"]}
+        if tolerance:
+            plan["defaults"]["tolerance"] = tolerance
+        return plan
+
+    def _read_defaults(self) -> Mapping[str, Any]:
+        if "default" in self._data and "defaults" in self._data:
+            message = "default and defaults are both stated, but one of them would be ignored"
+            self._say(("defaults",), Misfit(message, hint="keep one of them"))
+        key = self._defaults_key
+        stated = self._data.get(key)
+        if not isinstance(stated, dict):
+            return {}
+        if isinstance(stated.get("dtype"), str):
+            self._check_dtype(stated["dtype"], (key, "dtype"))
+        return {name: value for name, value in stated.items() if (key, name) not in self._broken}
+
+    def _check_dtype(self, word: str, path: Path) -> bool:
+        try:
+            dtype_of(word)
+        except Misfit as misfit:
+            self._say(path, misfit)
+            return False
+        return True
+
+    def _require_unique(self, entries: Sequence[Any]) -> None:
+        first: dict[str, int] = {}
+        for index, entry in enumerate(entries):
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not isinstance(name, str):
+                continue
+            if name in first:
+                line = self._source.line_of(("cases", first[name]))
+                message = f"the case is called {name!r}, as the one in line {line}"
+                self._say(("cases", index, "name"), Misfit(message, hint="give each case its own name"))
+            first.setdefault(name, index)
+
+    def _case(self, entry: Any, path: Path) -> dict[str, Any]:
+        """A case of the plan; {} for one that cannot be read."""
+        if path in self._broken or not isinstance(entry, dict):
+            return {}
+        try:
+            return self._read_case(entry, path)
+        except Misfit as misfit:
+            self._say((*path, *misfit.path), misfit)
+            return {}
+
+    def _read_case(self, entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        op = entry["op"]
+        wrong = misnamed(op)
+        if wrong is not None and not is_dotted(op):
+            raise Misfit(wrong[0], path=("op",), hint=wrong[1])
+        word = entry.get("dtype", self._defaults.get("dtype", "float32"))
+        is_dtype = self._check_dtype(word, (*path, "dtype"))
+        tensors = _Tensors(word if is_dtype else "float32", self._locate)
+        arguments = [
+            self._argument(each, tensors, (*path, "inputs", index))
+            for index, each in enumerate(entry.get("inputs") or ())
+        ]
+        named = keywords(
+            entry,
+            lambda value, way: self._argument(value, tensors, (*path, *way)) if is_input(value) else value_of(value),
+        )
+        if path in self._broken:
+            return {}
+        self._with_device_layout += tensors.with_device_layout
+        call = _text(Call(op, tuple(arguments), named))
+        full = (
+            op if op.startswith("torch.") else f"torch.{op}"
+        )  # whoever asks torch refuses the call under its own name
+        case: dict[str, Any] = {"op": full, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
+        case.update(tensors.plan())
+        if "description" in entry:
+            case["description"] = entry["description"].strip()
+        tolerance = {name: entry[name] for name in _TOLERANCES if name in entry}
+        if tolerance:
+            case["tolerance"] = {
+                **{name: self._defaults[name] for name in _TOLERANCES if name in self._defaults},
+                **tolerance,
+            }
+        for name in ("seed", "reference"):
+            if name in entry:
+                case[name] = entry[name]
+        marks = {
+            word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
+        }
+        if marks:
+            case["tags"] = [f"model_{slug(self._model)}", *marks]
+        if "expects_error" in entry:
+            case["expects_error"] = _error(entry["expects_error"])
+            if entry.get("grad"):
+                message = "the call has to be refused, so there is no gradient"
+                raise Misfit(message, path=("grad",), hint="drop grad or expects_error")
+        elif entry.get("grad", self._defaults.get("grad")):
+            case["attributes"]["grad"] = True
+        if entry.get("same_strides", self._defaults.get("same_strides")):
+            case["attributes"]["same_strides"] = True
+        reason = self._why_skipped(entry.get("skip_if"), word)
+        if reason is not None or "skip" in marks:
+            case["skip"] = reason or marks["skip"].get("reason", "mark: skip")
+        if "xfail" in marks:
+            case["xfail"] = {"reason": "mark: xfail", **marks["xfail"]}
+        return case
+
+    def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
+        """The value of one argument; None where it is wrong, which is said."""
+        if len(entry) != 1:
+            stated = " and ".join(entry) or "nothing"
+            message = (
+                f"the input states {stated}, but should state exactly one of {', '.join(InputEntry.__annotations__)}"
+            )
+            self._say(path, Misfit(message, hint="an input is one argument: begin the next one with '- '"))
+            return None
+        (kind, value), *_ = entry.items()
+        try:
+            match kind:
+                case "tensor":
+                    return tensors.add(value)
+                case "tensor_list":
+                    return self._list(value, tensors, (*path, kind))
+                case "value":
+                    return value_of(value)
+                case "py":
+                    return literal(value)
+                case "tuple" | "list":
+                    parts = [self._argument(each, tensors, (*path, kind, index)) for index, each in enumerate(value)]
+                    return tuple(parts) if kind == "tuple" else parts
+            return tensors.add_file(value)
+        except Misfit as misfit:
+            self._say((*path, kind, *misfit.path), misfit)
+            return None
+
+    def _list(self, entries: Sequence[Mapping[str, Any]], tensors: _Tensors, path: Path) -> list[Any]:
+        found = []
+        for index, entry in enumerate(entries):
+            try:
+                found.append(tensors.add(entry))
+            except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
+                self._say((*path, index, *misfit.path), misfit)
+        return found
+
+    def _why_skipped(self, stated: Any, dtype: str) -> str | None:
+        """The reason of the first condition that holds; every one of them is checked."""
+        if stated is None:
+            return None
+        reasons = []
+        names = names_of(self._facts, dtype)
+        for expr, reason, way in conditions_of(stated):
+            try:
+                if is_true(expr, names):
+                    reasons.append(reason or f"skip_if: {expr}")
+            except BadCondition as error:  # noqa: PERF203 - each has its own place
+                raise Misfit(f"skip_if is {shown(expr)}: {error}", path=("skip_if", *way), hint=_CONDITION) from None
+        return reasons[0] if reasons else None
+
+    def _say(self, path: Path, misfit: Misfit) -> None:
+        misfit.hint = misfit.hint or example_at(path)
+        self._found.setdefault(path, problem_at(path, misfit, self._source))
+        self._broken.add(path[:2])
+
+
+_CONDITION = "for example cfg.test_device.type == 'npu' and dtype_str in ('fp16', 'bf16')"
+
+
+def _text(call: Call) -> str:
+    text = call_text(call)
+    if len(text) > MOST_CHARACTERS:
+        message = f"the call has {len(text):,} characters, but should have {MOST_CHARACTERS:,} at most"
+        raise Misfit(message, path=("inputs",), hint="write long lists of numbers as a tensor with init: data")
+    return text
+
+
+class _Tensors:
+    """The tensors of one call, numbered in the order in which it names them."""
+
+    def __init__(self, dtype: str, locate: Callable[[str], FilePath]) -> None:
+        self._dtype = dtype
+        self._locate = locate
+        self._planned: list[PlannedTensor] = []
+        self.with_device_layout = 0
+
+    def add(self, entry: Mapping[str, Any]) -> TensorRef:
+        """Note a tensor.
+
+        Raises:
+            Misfit: for a layout, dtype or fill that it cannot have.
+        """
+        self._planned.append(planned(entry, self._dtype, self._locate))
+        self.with_device_layout += "device_layout" in entry
+        return TensorRef(len(self._planned) - 1)
+
+    def add_file(self, path: str) -> TensorRef:
+        """Note the tensor of a .pt file, which says itself what it is."""
+        if not path.lower().endswith(".pt"):
+            hint = f"tensor: {{shape: [2, 3], dtype: fp16, init: file, init_args: {{path: {path}}}}}"
+            raise Misfit(f"{path} ends in no .pt, so its shape and dtype have to be stated", hint=hint)
+        try:
+            return self.add({"init": "file", "init_args": {"path": path}})
+        except Misfit as misfit:
+            raise Misfit(misfit.message, hint=misfit.hint) from None
+
+    def plan(self) -> dict[str, Any]:
+        """The keys of a case that say what its tensors are."""
+        if not self._planned:
+            return {}
+        names = [f"input{index}" for index in range(len(self._planned))]
+        layouts, dtypes, fills = zip(*self._planned, strict=True)
+        return {
+            "shapes": dict(zip(names, layouts, strict=True)),
+            "dtypes": dict(zip(names, dtypes, strict=True)),
+            "generator": dict(zip(names, fills, strict=True)),
+        }
+
+
+def _error(stated: Mapping[str, str]) -> dict[str, str]:
+    if not stated:
+        hint = "expects_error: {type: RuntimeError, match: view}"
+        raise Misfit("expects_error states neither type nor match", path=("expects_error",), hint=hint)
+    kind = stated.get("type", "Exception")
+    if kind not in ERROR_TYPES:
+        near = nearest(kind, ERROR_TYPES)
+        message = f"the error's type is {kind!r}, but should be one of {', '.join(ERROR_TYPES)}"
+        raise Misfit(message, path=("expects_error", "type"), hint=f"did you mean {near}?" if near else "")
+    return {"type": kind, **({"match": stated["match"]} if "match" in stated else {})}

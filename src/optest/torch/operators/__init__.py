@@ -1,0 +1,37 @@
+"""Which torch function computes which operator, family by family."""
+
+from __future__ import annotations
+
+from optest.torch.operators import (
+    activation,
+    attention,
+    contraction,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    reduction,
+)
+from optest.torch.operators.calls import TorchCall
+
+__all__ = ["TORCH_OPERATORS"]
+
+TORCH_OPERATORS: dict[str, TorchCall] = {
+    name: call
+    for family in (
+        elementwise,
+        activation,
+        reduction,
+        normalization,
+        contraction,
+        pooling,
+        attention,
+        movement,
+        indexing,
+        quantization,
+    )
+    for name, call in family.CALLS.items()
+}
+"""By canonical name."""

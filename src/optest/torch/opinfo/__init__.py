@@ -1,0 +1,1 @@
+"""torch's own samples (OpInfo) as a source of cases."""

@@ -1,0 +1,122 @@
+"""What OpInfo says that an operator has to refuse, as cases that expect the refusal."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from optest.core.border import Border
+from optest.plan.sources import SourceRequest
+from optest.spec import ExpectedError, Fault, Reason
+from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
+from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
+from optest.torch.opinfo.fill import errors_of, tensors_of
+from optest.torch.opinfo.functions import Variant, variants_of
+from optest.torch.opinfo.left_out import why_errors_left_out
+from optest.torch.opinfo.made import Refused, refusal_of
+
+__all__ = ["KIND", "error_entries"]
+
+KIND = "error"
+"""The tag of these cases, in the place of the form in which a sample is asked."""
+
+
+def error_entries(name: str, info: Any, supported: Sequence[str], request: SourceRequest) -> Iterator[dict[str, Any]]:
+    """The error inputs of one operator, ``opinfo::NAME::DTYPE::errorN``; N counts those of all dtypes.
+
+    The dtype is that of the first tensor. A call without a tensor goes with float32, or with the first of ``supported``
+    dtypes, where the operator has no float32. What torch on the CPU accepts, or refuses otherwise, is skipped.
+    """
+    variant = variants_of(info)[0]
+    if (reason := why_errors_left_out(info)) is not None:
+        yield skipped(variant.function, f"opinfo::{name}::errors", _without_tensors(supported), reason, KIND)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecated functions, of which the run tells again
+        try:
+            with Border("OpInfo", Reason.BAD_CASE):
+                errors = errors_of(name, request.seed)
+        except Fault as fault:
+            message = f"its error inputs cannot be made: {fault.message[:300]}"
+            yield skipped(variant.function, f"opinfo::{name}::errors", _without_tensors(supported), message, KIND)
+            return
+        with torch.random.fork_rng(devices=[]), one_thread():
+            for number, error in enumerate(errors):
+                tensors = tensors_of(error.sample_input)
+                dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else _without_tensors(supported)
+                if not request.dtypes or dtype in request.dtypes:
+                    title = f"opinfo::{name}::{dtype}::error{number}"
+                    place = {"op": name, "dtype": dtype, "sample": number, "of": "errors"}
+                    yield _entry(info, variant, error, tensors, title, place, request.device)
+
+
+def _without_tensors(supported: Sequence[str]) -> str:
+    return "float32" if "float32" in supported or not supported else supported[0]
+
+
+def _entry(
+    info: Any,
+    variant: Variant,
+    error: Any,
+    tensors: Sequence[torch.Tensor],
+    title: str,
+    place: dict[str, Any],
+    device: str,
+) -> dict[str, Any]:
+    try:
+        stated = tensor_keys(tensors, place)
+        call = (
+            recorded_call(info.op, error.sample_input, tensors, device, is_refused=True)
+            if variant.is_recorded
+            else sample_call(variant.function, error.sample_input, tensors, device)
+        )
+        text = text_of_call(call)
+        _require_own_memory(tensors)
+        expected = _expected(error, refusal_of(text, tensors))
+    except (Unstatable, Refused) as why:
+        return skipped(variant.function, title, place["dtype"], str(why), KIND)
+    return {
+        "op": call.function,
+        "name": title,
+        "attributes": {"call": text},
+        "tags": ["opinfo", place["dtype"], KIND],
+        "expects_error": expected,
+        **stated,
+    }
+
+
+def _require_own_memory(tensors: Sequence[torch.Tensor]) -> None:
+    """Each tensor of a case has memory of its own, so nothing can be said of what is refused as they share it.
+
+    Raises:
+        Unstatable: if two do.
+    """
+    places = [each.untyped_storage().data_ptr() for each in tensors if each.numel()]
+    if len(set(places)) < len(places):
+        raise Unstatable("two of its tensors share memory")
+
+
+_SLIPS = (AttributeError, ImportError, NameError)
+"""What code raises that meant to do something: a refusal by one of them has to be asked for by its name."""
+
+
+def _expected(error: Any, raised: Exception) -> dict[str, str]:
+    """What the case expects: the type and the regular expression of OpInfo, which torch on the CPU has to fit.
+
+    Raises:
+        Refused: if it does not: OpInfo and torch are at odds, and no device can be right.
+    """
+    kind = error.error_type
+    if kind is Exception and isinstance(raised, _SLIPS):
+        kind = type(raised)
+    wanted = ExpectedError(type=kind.__name__, pattern=error.error_regex)
+    said = f"{type(raised).__name__}: {raised}"
+    if not isinstance(raised, kind) or not wanted.is_said_by(said):
+        text = wanted.wanted_text()
+        raise Refused(
+            f"torch on the CPU says {said[:200]!r}, but OpInfo {wanted.type}{f' with {text}' if text else ''}"
+        )
+    return {"type": wanted.type, **({"pattern": wanted.pattern} if wanted.pattern else {})}
