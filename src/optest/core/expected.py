@@ -33,7 +33,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["BY_BACKEND", "BY_ITSELF", "expected_of_other_inputs", "expected_outputs", "require_refused"]
+__all__ = ["BY_BACKEND", "BY_ITSELF", "expected_of_other_inputs", "expected_outputs", "may_refuse", "require_refused"]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -108,6 +108,19 @@ def require_refused(case: TestCase, inputs: Sequence[Array], interrupted: Callab
     with ErrorStateKept(), Border("the reference", _REFERENCE_FAILED, interrupted):
         function, _ = _hook(hook)
         function([_read_only_copy(each) for each in inputs], dict(case.attributes), case.expects_error)
+
+
+def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
+    """Why an exception is as right as an answer to these inputs, "" where it is not.
+
+    Raises:
+        Fault: REFERENCE_FAILED if the operator fails to say.
+    """
+    hook = case.descriptor.may_refuse
+    if hook is None or case.reference is not None:
+        return ""
+    with ErrorStateKept(), Border("the operator's `may_refuse`", _REFERENCE_FAILED):
+        return str(_asked(hook, case, _with_left_out(case, inputs)))
 
 
 def _without_notes(values: Sequence[Any], device: str | None) -> tuple[list[Any], tuple[Check, ...]]:

@@ -15,11 +15,12 @@ from optest.core.answers import Answer
 from optest.core.border import Border
 from optest.core.diagnosis import diagnosed
 from optest.core.expectations import doubted, fault_verdict, refusal_verdict
+from optest.core.expected import may_refuse
 from optest.core.further_verdicts import verdict_of_further
 from optest.core.operand_readings import judged_by_readings
 from optest.core.phases import RUN, Clock
 from optest.core.worst_operands import with_definition, with_worst_operands
-from optest.spec import Fault, Reason, Status, TestCase, Verdict
+from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Verdict
 
 __all__ = ["verdict_of"]
 
@@ -45,7 +46,7 @@ def verdict_of(
     if case.expects_error is not None:
         return refusal_verdict(case, case.expects_error, inputs, answer.fault)
     if answer.fault is not None:
-        return replace(fault_verdict(answer.fault), checks=answer.checks)
+        return replace(_of_fault(case, inputs, answer.fault, has_reference=bool(expected)), checks=answer.checks)
     if not expected:
         return Verdict(
             status=Status.UNCHECKED,
@@ -72,6 +73,20 @@ def verdict_of(
             return doubted(case, verdict, expected)
     except Fault as fault:
         return fault_verdict(fault)
+
+
+def _of_fault(case: TestCase, inputs: Sequence[Array], fault: Fault, *, has_reference: bool) -> Verdict:
+    """A fault, but for an exception where the operator has no right answer to these inputs."""
+    if fault.reason is not Reason.RAISED or not has_reference:
+        return fault_verdict(fault)
+    try:
+        why = may_refuse(case, inputs)
+    except Fault as of_hook:
+        return fault_verdict(of_hook)
+    if not why:
+        return fault_verdict(fault)
+    verdict = refusal_verdict(case, ExpectedError(), inputs, fault)
+    return replace(verdict, message=f"{verdict.message}; {why}")
 
 
 def _of_values(

@@ -207,7 +207,7 @@ class TerminalReporter:
     def _last_lines(self, summary: RunSummary) -> None:
         missing = summary.total - self._tally.finished
         if self._verbosity >= -1 and self._tally.refused:
-            self._page.line(f"{self._tally.refused} of the passed had to be refused, and were", "dim")
+            self._page.line(f"{self._tally.refused} of the passed were refused, as is right for them", "dim")
         if self._verbosity >= -1 and self._tally.all.not_run[WRONG_DATA]:
             self._page.line(f"{WRONG_DATA}: {self._tally.all.not_run[WRONG_DATA]}", "warn")
         text = self._tally.phrase() + (f", {missing} not run" if missing > 0 else "")

@@ -420,6 +420,8 @@ class OperatorDescriptor:
         alternatives: dotted path or function ``(inputs, attributes, actual outputs) -> one mask or None for each
             output``, True where an element that differs from the reference's is as right: the place of a tied
             maximum, the other side of a rounding step that lies within the bound; or :class:`AsRight`.
+        may_refuse: dotted path or function ``(inputs, attributes) -> text``: why a backend that raises an exception for
+            these values is as right as one that answers; "" where it has to answer.
         samples: dotted path or function ``() -> Samples``: the calls that ``optest check`` makes of the operator;
             ``case_sets`` names the sets that they come in.
         signed_zeros: the sign of a result that is zero is defined, and part of the result: by IEEE 754-2019 §6.3 for
@@ -447,6 +449,7 @@ class OperatorDescriptor:
     rule: Rule | None = None
     domain: Mapping[str, Interval] | str | Domain = field(default_factory=dict)
     alternatives: str | Alternatives | None = None
+    may_refuse: str | Callable[[Sequence[Any], Mapping[str, Any]], str] | None = None
     samples: str | Callable[[], Iterable[Sample]] | None = None
     case_sets: tuple[str, ...] = ()
     signed_zeros: bool = False

@@ -11,16 +11,24 @@ import numpy as np
 from optest.numerics import dtype_of, round_to, ulp, widen
 from optest.operators.arrays import Array, Attributes, Inputs
 from optest.operators.elementwise.operands import meet
-from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, trunc_quotient
+from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, is_undefined, trunc_quotient
 from optest.operators.real_functions import spacious
-from optest.spec import DType, dtype
+from optest.spec import AsRight, DType, dtype
 
-__all__ = ["div_alternatives", "floor_divide_alternatives", "remainder_alternatives", "round_alternatives"]
+__all__ = [
+    "div_alternatives",
+    "floor_divide_alternatives",
+    "fmod_alternatives",
+    "quotient_may_be_refused",
+    "remainder_alternatives",
+    "remainder_may_be_refused",
+    "round_alternatives",
+]
 
 _DIVISION_ULP = 2.5
 """Of a quotient: OpenCL C 3.0 §7.4."""
 
-Masks = tuple[Array | None, ...]
+Masks = tuple[Array | AsRight | None, ...]
 
 
 def _arithmetic(result: DType) -> DType:
@@ -66,9 +74,12 @@ def floor_divide_alternatives(inputs: Inputs, attributes: Attributes, actual: Se
 
 def div_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
     """The whole number on the other side of the step, where the quotient lies within 2.5 ulp of one."""
-    mode, operands = attributes.get("rounding_mode"), _operands(inputs)
-    if mode is None or operands is None:
+    mode = attributes.get("rounding_mode")
+    if mode is None:
         return (None,)
+    operands = _operands(inputs)
+    if operands is None:
+        return _undefined(inputs, overflows=True)
     with np.errstate(all="ignore"):
         nearest, is_near = _step(*operands)
         if mode == "floor":
@@ -82,13 +93,44 @@ def remainder_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequ
     """One divisor more or less, where the quotient lies within 2.5 ulp of a whole number."""
     operands = _operands(inputs)
     if operands is None:
-        return (None,)
+        return _undefined(inputs, overflows=False)
     _, a, b = operands
     with np.errstate(all="ignore"):
         nearest, is_near = _step(*operands)
         left = floor_remainder(a, b)
         other = np.where(floor_quotient(a, b) == nearest, left + b, left - b)
         return (is_near & _holds(actual[0], other),)
+
+
+def fmod_alternatives(inputs: Inputs, _attributes: Attributes, _actual: Sequence[Any]) -> Masks:
+    """Anything where a remainder of integers is undefined."""
+    return (None,) if meet(inputs)[0].is_float else _undefined(inputs, overflows=False)
+
+
+def _undefined(inputs: Inputs, *, overflows: bool) -> Masks:
+    _, a, b = meet(inputs)
+    mask = np.broadcast_to(is_undefined(a, b, overflows=overflows), np.broadcast_shapes(a.shape, b.shape))
+    if not mask.any():
+        return (None,)
+    doubt = "every element is an integer divided by 0, or the smallest one by -1, which has no right answer"
+    return (AsRight(mask, doubt if mask.all() else ""),)
+
+
+def quotient_may_be_refused(inputs: Inputs, attributes: Attributes) -> str:
+    """Why an exception is as right as an answer, "" where it is not."""
+    return "" if attributes.get("rounding_mode", "floor") is None else _why_refused(inputs, overflows=True)
+
+
+def remainder_may_be_refused(inputs: Inputs, _attributes: Attributes) -> str:
+    """See :func:`quotient_may_be_refused`."""
+    return _why_refused(inputs, overflows=False)
+
+
+def _why_refused(inputs: Inputs, *, overflows: bool) -> str:
+    result, a, b = meet(inputs)
+    if result.is_float or not is_undefined(a, b, overflows=overflows).any():
+        return ""
+    return "an integer divided by 0 has no right answer" + (", nor has the smallest one by -1" if overflows else "")
 
 
 def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:

@@ -141,6 +141,7 @@ def div_samples() -> Iterator[Sample]:
         yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int32", "int64", "uint8"))
         yield from _rounded_quotients(attributes)
         yield from _float_divisors(attributes)
+        yield from _undefined_quotients(attributes)
     yield from _float_divisors(None)
     # The inverse of a subnormal is infinity, that of a divisor beyond 2^126 subnormal.
     far = [2.0**-149, 2.0**-130, 3e-39, 1.2e-38, 1.5 * 2.0**126, 3e38]
@@ -154,6 +155,7 @@ def floor_divide_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
 
 
 @with_further_layouts
@@ -161,6 +163,7 @@ def remainder_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
 
 
 @with_further_layouts
@@ -168,6 +171,7 @@ def fmod_samples() -> Iterator[Sample]:
     yield from binary(_NUMBERS)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
 
 
 def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
@@ -211,6 +215,17 @@ def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     """Zeros, infinities and NaN on either side."""
     table = grid(_DIVIDENDS, [0.0, -0.0, *_DIVISORS], attributes)
     yield from variations("zero divisors", [table], dtypes=(*FLOAT_NAMES, "float64"))
+
+
+def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Integers divided by 0, and the smallest one by -1: what comes of them is open, but nothing may crash, and what
+    stands beside them has a right answer."""
+    for name in ("int8", "int32", "int64", "uint8"):
+        low, high = dtype(name).min_int, dtype(name).max_int
+        values = [low, low + 1, 1, 7, high - 1, high]
+        yield from variations("zero divisors", [grid(values, [1, 2, 0, 3], attributes)], dtypes=[name])
+        if low < 0:
+            yield from variations("zero divisors", [grid(values, [1, 2, -1, -3], attributes)], dtypes=[name])
 
 
 @with_further_layouts

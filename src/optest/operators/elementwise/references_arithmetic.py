@@ -83,8 +83,7 @@ def div_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
 def floor_divide_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
     """The quotient rounded downwards, as torch has it where operands are not finite: the floor of what ``fmod`` leaves.
 
-    Raises:
-        Fault: BAD_CASE for an integer that is divided by 0, and for the smallest one divided by -1.
+    What stands where a quotient of integers is undefined, here and below, is judged by nobody: see ``alternatives``.
     """
     return _rounded_quotient(inputs, attributes, "floor")
 
@@ -98,11 +97,7 @@ def _rounded_quotient(inputs: Inputs, attributes: Attributes, mode: str) -> tupl
 
 @quiet
 def remainder_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """What the division downwards leaves, with the sign of the divisor.
-
-    Raises:
-        Fault: BAD_CASE for an integer that is divided by 0.
-    """
+    """What the division downwards leaves, with the sign of the divisor."""
     infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
     _, a, b = meet(inputs)
     return (_with_room(floor_remainder, inputs, a, b),)
@@ -110,11 +105,7 @@ def remainder_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, 
 
 @quiet
 def fmod_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """What the division towards zero leaves, with the sign of the dividend.
-
-    Raises:
-        Fault: BAD_CASE for an integer that is divided by 0.
-    """
+    """What the division towards zero leaves, with the sign of the dividend."""
     infer_number((spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1]))), attributes)
     _, a, b = meet(inputs)
     return (_with_room(trunc_remainder, inputs, a, b),)
