@@ -210,7 +210,7 @@ def first_findings(op: str, faults: Iterable[Fault]) -> dict[str, Verdict]:
 def _shows(fault: Fault, call: Call) -> bool:
     try:
         outputs = outputs_of(fault, call)
-    except (ValueError, IndexError, TypeError):
+    except Exception:
         if Reason.RAISED in fault.reasons:
             return True
         raise
