@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,7 +45,7 @@ _began = pytest.StashKey[float]()
 
 def processor_seconds() -> float:
     """Of this process and of those of its children that have ended."""
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + warm_python.processor_seconds()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,8 +55,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    report: Any = yield
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
     if call.when == "teardown":
         report.user_properties.append(("processor_s", processor_seconds() - item.stash[_began]))
     return report
