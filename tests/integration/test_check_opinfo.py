@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 @pytest.fixture(autouse=True, scope="module")
 def warm() -> Iterator[None]:
-    with warm_python.available():
+    with warm_python.available("torch.testing._internal.common_methods_invocations"):
         yield
 
 

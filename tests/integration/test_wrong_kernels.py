@@ -58,12 +58,9 @@ def test_there_are_enough_of_every_kind() -> None:
 
 
 OPERATORS = sorted({fault.op for fault in FAULTS.values()})
-QUICK = ("add", "any", "gemm", "softmax")
 
 
-@pytest.mark.parametrize(
-    "op", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in OPERATORS]
-)
+@pytest.mark.parametrize("op", OPERATORS)
 def test_every_fault_is_found(op: str) -> None:
     """For its own reason, not because the fault itself does not run."""
     faults = {fault.name: fault for fault in (*tagged(ORDINARY), *tagged(RARE)) if fault.op == op}
@@ -75,7 +72,7 @@ def test_every_fault_is_found(op: str) -> None:
 
 def test_without_a_fault_there_is_no_alarm(tmp_path: Path) -> None:
     """Some operators; see the slow test below for all of them."""
-    outcome, text = asked(WITHOUT_FAULT, tmp_path, op=QUICK)
+    outcome, text = asked(WITHOUT_FAULT, tmp_path, op=("add", "any", "gemm", "softmax"))
     assert outcome.exit_status == 0, text
     assert outcome.summary.by_status == {"passed": len(outcome.results)}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +23,7 @@ PRELOADED = ("torch", "pytest", "pydantic", "yaml", "click", "msgspec", "rich.co
 """No module of optest: those are to be imported in the environment of each program."""
 _servers: list[subprocess.Popen[str]] = []
 _spent: list[float] = []
+_LATE = "late"
 
 
 def processor_seconds() -> float:
@@ -31,14 +32,18 @@ def processor_seconds() -> float:
 
 
 @contextmanager
-def available() -> Iterator[None]:
-    """For a fixture: programs may be run meanwhile; the process they are forked of ends afterwards."""
+def available(*further: str) -> Iterator[None]:
+    """For a fixture: programs may be run meanwhile; the process they are forked of ends afterwards.
+
+    ``further`` are modules that it has imported, too.
+    """
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    _servers.append(subprocess.Popen([sys.executable, __file__, *PRELOADED, *further], env=plain, **pipes))
     try:
         yield
     finally:
-        while _servers:
-            server = _servers.pop()
-            server.communicate()
+        _servers.pop().communicate()
         _spent.clear()
 
 
@@ -50,36 +55,24 @@ def run(
     Raises:
         subprocess.TimeoutExpired: after ``timeout`` seconds; the program and what it started are ended.
     """
-    with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:
-        out, err = Path(folder) / "out", Path(folder) / "err"
-        asked = {"module": module, "words": words, "cwd": str(cwd), "env": dict(env), "out": str(out), "err": str(err)}
-        status = _answer(asked, timeout)
-        return subprocess.CompletedProcess([module, *words], status, out.read_text(), err.read_text())
-
-
-def _answer(asked: Mapping[str, Any], timeout: float) -> int:
-    if not _servers:
-        plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        _servers.append(subprocess.Popen([sys.executable, __file__], env=plain, **pipes))
-    server = _servers[0]
+    server = _servers[-1]
     assert server.stdin is not None
     assert server.stdout is not None
-    server.stdin.write(json.dumps(asked) + "\n")
-    server.stdin.flush()
-    child = int(server.stdout.readline())
-    if not select.select([server.stdout], [], [], timeout)[0]:
-        os.killpg(child, signal.SIGKILL)
-        server.stdout.readline()
-        raise subprocess.TimeoutExpired([asked["module"], *asked["words"]], timeout)
-    status, seconds = server.stdout.readline().split()
-    _spent.append(float(seconds))
-    return int(status)
+    with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        asked = {"module": module, "words": words, "cwd": str(cwd), "env": dict(env), "timeout": timeout}
+        server.stdin.write(json.dumps({**asked, "out": str(out), "err": str(err)}) + "\n")
+        server.stdin.flush()
+        status, seconds = server.stdout.readline().split()
+        _spent.append(float(seconds))
+        if status == _LATE:
+            raise subprocess.TimeoutExpired([module, *words], timeout, out.read_bytes(), err.read_bytes())
+        return subprocess.CompletedProcess([module, *words], int(status), out.read_text(), err.read_text())
 
 
 def _serve() -> None:
-    """For each line of standard input the number of a process, and when it has ended its status and processor time."""
-    for name in PRELOADED:
+    """For each line of standard input start a program; when it has ended, print its status and processor time."""
+    for name in sys.argv[1:]:
         __import__(name)
     own = list(sys.path)
     for line in sys.stdin:
@@ -87,11 +80,22 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _become(asked, own)
-        sys.stdout.write(f"{child}\n")
+        is_late, status, seconds = _end_of(child, asked["timeout"])
+        sys.stdout.write(f"{_LATE if is_late else os.waitstatus_to_exitcode(status)} {seconds}\n")
         sys.stdout.flush()
-        _, status, used = os.wait4(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime}\n")
-        sys.stdout.flush()
+
+
+def _end_of(child: int, timeout: float) -> tuple[bool, int, float]:
+    ends = time.monotonic() + timeout
+    while True:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        if ended:
+            return False, status, used.ru_utime + used.ru_stime
+        if time.monotonic() > ends:
+            os.killpg(child, signal.SIGKILL)
+            _, status, used = os.wait4(child, 0)
+            return True, status, used.ru_utime + used.ru_stime
+        time.sleep(0.01)
 
 
 def _become(asked: Mapping[str, Any], path: Sequence[str]) -> None:

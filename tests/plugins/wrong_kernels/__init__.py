@@ -5,11 +5,13 @@ makes the faults that every operator can have.
 """
 
 from wrong_kernels import (  # noqa: F401  (they fill the registry)
+    activation,
     attention,
     calls_of_width,
     contractions,
     conversions,
     elementwise,
+    extremes,
     forms,
     indexing,
     movement,
