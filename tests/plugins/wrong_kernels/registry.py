@@ -194,6 +194,8 @@ def first_findings(op: str, faults: Iterable[Fault]) -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for case in cases_asked(op):
         asked = [each for each in drivers if each.name not in found and why_not_run(case, drivers[each]) is None]
+        if not asked:
+            continue
         if case.expects_error is not None:
             shown = [each for each in asked if Reason.NOT_REFUSED in each.reasons]
         else:
