@@ -166,7 +166,7 @@ def _stored(output: Array, dtype: Any) -> Array:
     return round_to(array, dtype) if known and array.dtype != np.float16 else array
 
 
-def register() -> None:
+def register_backends() -> None:
     """Register a backend for each fault, by its name, and one without a fault."""
     for name, each in FAULTS.items():
         backend_manager.register(Faulty(name, each))
@@ -178,7 +178,7 @@ def registered() -> Iterator[None]:
     """The backends by their names, and none of them afterwards."""
     tables = (backend_manager._registry._entries, backend_manager._kinds, backend_manager._lazy)
     before = [dict(table) for table in tables]
-    register()
+    register_backends()
     yield
     for table, kept in zip(tables, before, strict=True):
         table.clear()
