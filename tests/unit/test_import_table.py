@@ -14,6 +14,7 @@ ROWS: list[set[str]] = [
     {"errors"},
     {"spec"},
     {"registry", "settings", "numerics", "store", "process", "timing"},
+    {"memory"},
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
