@@ -16,17 +16,17 @@ from optest.backends.arguments import at_their_places
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
-from optest.torch.calls.allowed import names_in
-from optest.torch.calls.answering import answer, call_of, why_no_operator
+from optest.torch.calls.call_script import scripted
 from optest.torch.calls.compiled import require_compiler
-from optest.torch.calls.declared import declared
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.memory import default_limit, why_too_large
-from optest.torch.calls.mixed_dtypes import mixture_told
-from optest.torch.calls.scripted import scripted
-from optest.torch.calls.settings_kept import settings_kept
-from optest.torch.calls.timed import ReadyCall, ready_call
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.device_call import answer, call_of, why_no_operator
+from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.calls.global_state import settings_kept
+from optest.torch.calls.memory_needed import default_limit, why_too_large
+from optest.torch.calls.names import declared
+from optest.torch.calls.refusals import mixture_told
+from optest.torch.calls.timed_call import ReadyCall, ready_call
+from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.recording import Recording, Unwritable
 from optest.torch.tensors import Inexpressible, from_torch, to_torch, torch_dtype

@@ -26,8 +26,8 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.calling import torch_call
-from optest.torch.calls.left_alone import require_left_alone, require_memory_as_on_cpu
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.memory_effects import require_left_alone, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

@@ -15,7 +15,7 @@ from optest.errors import UnknownName
 from optest.spec import Argument, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.device_under_test import UnderTest
 from optest.torch.eager import TorchBackend
 
 ROWS = torch.arange(12.0).reshape(3, 4)

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from optest.torch.calls.declared import declared
+from optest.torch.calls.names import declared
 
 ONE_OF_THEM = "torch.add", "torch.add_", "torch.Tensor.add", "torch.getitem", "torch.ops.aten.view", "torch.truediv"
 NONE_OF_THEM = "torch.zeros", "torch.arange", "torch.ops.vendor.view", "torch.nonsense"

@@ -26,12 +26,10 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.allowed import FELL_BACK
-from optest.torch.calls.answering import answer
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.devices import kept_on_device, require_on_device
-from optest.torch.calls.under_test import UnderTest
-from optest.torch.cases import unused_fallbacks
+from optest.torch.calls.device_call import answer
+from optest.torch.calls.device_under_test import UnderTest, kept_on_device, require_on_device
+from optest.torch.cases import FELL_BACK, unused_fallbacks
 from optest.torch.eager import TorchBackend
 from optest.torch.tensors import to_torch
 

@@ -15,11 +15,11 @@ from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
-from optest.torch.calls import closeness, sampled  # noqa: E402
-from optest.torch.calls.calling import torch_call  # noqa: E402
+from optest.torch.calls import closeness, grid_sample_gradients  # noqa: E402
+from optest.torch.calls.call import torch_call  # noqa: E402
 from optest.torch.calls.expected_gradients import gradients_from_above  # noqa: E402
+from optest.torch.calls.grid_sample_gradients import gradients_of_sampling  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
-from optest.torch.calls.sampled import gradients_of_sampling  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -102,13 +102,13 @@ def by_torch(*given: Any) -> Any:
 
 def without_a_neighbour(*given: Any) -> Any:
     """One of those along every axis left out."""
-    every = sampled._existing
+    every = grid_sample_gradients._existing
 
     def fewer(places: Any, size: int, weights: Any, slopes: Any) -> Any:
         return every([torch.full_like(places[0], -1.0), *places[1:]], size, weights, slopes)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sampled, "_existing", fewer)
+        patched.setattr(grid_sample_gradients, "_existing", fewer)
         return gradients_of_sampling(*given, (True, True))
 
 

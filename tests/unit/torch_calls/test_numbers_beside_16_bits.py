@@ -11,7 +11,7 @@ import torch
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
-from optest.torch.calls.readings import with_narrow_numbers
+from optest.torch.calls.scalar_promotion import with_narrow_numbers
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

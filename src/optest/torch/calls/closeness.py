@@ -26,14 +26,12 @@ import torch
 
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall, torch_call
-from optest.torch.calls.cpu_tensors import WIDE, widened
+from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.expected_gradients import gradients_from_above, has_floating_input, in_float64
-from optest.torch.calls.gradients import Draw
+from optest.torch.calls.gradients import Draw, roundings
 from optest.torch.calls.rounded_steps import RoundedSteps
-from optest.torch.calls.scalars import with_rounded_scalars
-from optest.torch.calls.upstream import roundings
+from optest.torch.calls.scalar_arguments import with_rounded_scalars
+from optest.torch.tensors import WIDE, as_array, widened
 
 __all__ = ["as_close_as_inputs_allow"]
 

@@ -12,13 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
-from optest.torch.calls.compilation import watched
-from optest.torch.calls.compiler_cache import keep_headers_in_cache, load_compiler
+from optest.torch.calls.compiler import Watched, keep_headers_in_cache, load_compiler, refusals_unlogged, watched
+from optest.torch.calls.device_under_test import UnderTest
 from optest.torch.calls.gradients import Differentiated
-from optest.torch.calls.handed_back import Watched
 from optest.torch.calls.refusals import refusal_within
-from optest.torch.calls.tracing_log import refusals_unlogged
-from optest.torch.calls.under_test import UnderTest
 
 __all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 

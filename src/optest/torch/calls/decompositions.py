@@ -18,11 +18,11 @@ import torch
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import ErrorBudget, Fault, Reason
 from optest.spec.calls import Call
-from optest.torch.calls.calling import torch_call
-from optest.torch.calls.eigenvalues import is_rearranged, reach, singularity
-from optest.torch.calls.factors import FACTORS, FactorKind
+from optest.torch.calls.call import torch_call
+from optest.torch.fact_sheet import facts_of
+from optest.torch.facts import FactorKind
 
-__all__ = ["as_right", "budgets"]
+__all__ = ["as_right", "budgets", "is_rearranged", "reach", "singularity"]
 
 
 def budgets(_: Sequence[Any], attributes: Mapping[str, Any]) -> list[ErrorBudget]:
@@ -35,7 +35,7 @@ def budgets(_: Sequence[Any], attributes: Mapping[str, Any]) -> list[ErrorBudget
     if attributes.get("grad"):
         message = f"the gradient of {call.function} depends on signs, phases or an order that nobody prescribes"
         raise Fault(Reason.UNSUPPORTED, message)
-    return [ErrorBudget(0.0)] * FACTORS[call.operator].outputs
+    return [ErrorBudget(0.0)] * _kind_of(call).outputs
 
 
 def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
@@ -45,7 +45,7 @@ def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Seque
         Fault: VALUE if they are no factors of it, which says what is wrong with them.
     """
     call = torch_call(attributes["call"]).call
-    kind = FACTORS[call.operator]
+    kind = _kind_of(call)
     array = np.asarray(inputs[call.tensors()[0]])
     matrix, outputs = widen(array), [widen(np.asarray(each)) for each in actual]
     if len(outputs) != kind.outputs or not all(np.isfinite(each).all() for each in (matrix, *outputs)):
@@ -54,6 +54,13 @@ def as_right(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Seque
     for fault in _FAMILIES[kind.family](_Asked(matrix, outputs, epsilon, kind, call)):
         raise Fault(Reason.VALUE, f"{fault}; rule: {kind.formula}")
     return [np.ones(np.shape(each), np.bool_) for each in actual]
+
+
+def _kind_of(call: Call) -> FactorKind:
+    kind = facts_of(call.function).factors
+    if kind is None:
+        raise LookupError(f"{call.function} is no factorisation")
+    return kind
 
 
 class _Asked(NamedTuple):
@@ -82,13 +89,12 @@ def _svd(asked: _Asked) -> _Faults:
     Not asked for U and V, ``torch.svd`` yields zeros, and what stands below ``torch.linalg.svd`` nothing.
     """
     left, values, right = asked.outputs
-    name = asked.call.operator
-    is_old = name == "svd"
-    if is_old and asked.stated("compute_uv", 2) is False:
+    are_asked = asked.stated("compute_uv", 2) is not False
+    if asked.kind.yields_v and not are_asked:
         if left.any() or right.any():
             yield "U and V are not asked for, but should be zeros"
-    elif name != "_linalg_svd" or asked.stated("compute_uv", 2) is not False:
-        transposed = _adjoint(right) if is_old else right
+    elif are_asked:
+        transposed = _adjoint(right) if asked.kind.yields_v else right
         rank = values.shape[-1]
         yield from _of_product(asked, "U·S·Vᴴ", (left[..., :rank] * values[..., None, :]) @ transposed[..., :rank, :])
         yield from _of_orthogonal(asked, "U", left)
@@ -210,3 +216,53 @@ def _adjoint(matrix: Array) -> Array:
 
 def _shown(values: Array) -> str:
     return ", ".join(f"{each:.6g}" for each in values[:8]) + (" …" if len(values) > 8 else "")
+
+
+# Eigenvalues of any square matrix against those that float64 finds, in whatever order they come.
+#
+# An algorithm that is stable gives the eigenvalues of A + E with a small E. So λ is one if A - λ is singular but for
+# |E|. That each stands for another one of A's is a matching: within κ(V)·|E| of it (Bauer and Fike: Golub and Van Loan,
+# Matrix Computations, 4th edition, theorem 7.2.2) where these discs are apart, (2n - 1) times as far where they are
+# not; or within 4·(|A| + |A + E|)^(1 - 1/n)·|E|^(1/n) (Bhatia, Elsner and Krause, Linear Algebra Appl. 142, 1990),
+# which holds for defective matrices, too.
+
+
+def singularity(matrix: Array, values: Array) -> Array:
+    """The smallest singular value of A - λ for each λ; shaped like ``values``, n for one matrix n x n."""
+    shifted = matrix[..., None, :, :] - values[..., None, None] * np.eye(matrix.shape[-1])
+    return np.asarray(np.linalg.svd(shifted, compute_uv=False)[..., -1])
+
+
+def reach(matrix: Array, values: Array, error: float) -> float:
+    """How far an eigenvalue of one matrix may be from the one of ``values`` that it stands for.
+
+    ``error`` is the spectral norm of E, ``values`` are the eigenvalues that float64 finds.
+    """
+    count = matrix.shape[-1]
+    if not error:
+        return 0.0
+    size = float(np.linalg.norm(matrix, 2))
+    general = 4.0 * (2.0 * size + error) ** (1.0 - 1.0 / count) * error ** (1.0 / count)
+    condition = float(np.linalg.cond(np.linalg.eig(matrix)[1]))
+    near = condition * error
+    gaps = np.abs(values[:, None] - values[None, :])[~np.eye(count, dtype=bool)]
+    if gaps.size and not gaps.min() > 2.0 * near:
+        near *= 2 * count - 1
+    return float(np.fmin(near, general))
+
+
+def is_rearranged(got: Array, wanted: Array, reach: float) -> bool:
+    """Whether each of ``got`` can be given another one of ``wanted`` within ``reach``: a matching of all."""
+    near = np.abs(got[:, None] - wanted[None, :]) <= reach
+    partner = [-1] * len(wanted)
+    return all(_placed(row, near, partner, set()) for row in range(len(got)))
+
+
+def _placed(row: int, near: Array, partner: list[int], tried: set[int]) -> bool:
+    for column in np.flatnonzero(near[row]).tolist():
+        if column not in tried:
+            tried.add(column)
+            if partner[column] < 0 or _placed(partner[column], near, partner, tried):
+                partner[column] = row
+                return True
+    return False

@@ -18,14 +18,11 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import WIDE, on_cpu, widened
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import SPREAD, descriptor_of
-from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names
-from optest.torch.calls.multiples import with_power_of_factors
-from optest.torch.calls.scalars import with_rounded_scalars
-from optest.torch.calls.upstream import upstream_of
+from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names, upstream_of
+from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
+from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
 __all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "has_floating_input", "in_float64"]
 

@@ -17,12 +17,10 @@ from typing import Any
 import torch
 
 from optest.spec import TensorSpec, contiguous_strides, dtype
-from optest.spec.call_names import canonical
 from optest.spec.calls import Call, NotLiteral, TensorRef, call_text, text_of
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.indices import positions_of
-from optest.torch.calls.other_values import takes_ordered_integers
-from optest.torch.capture.values import DECIDED_BY_COUNT
+from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import literal, value_of
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -105,7 +103,7 @@ def _counts(entry: Entry) -> bool:
     if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in _tensors(entry)):
         return True
     is_masked = any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
-    return is_masked and canonical(entry["op"]).operator in DECIDED_BY_COUNT
+    return is_masked and facts_of(entry["op"]).mask_must_fit
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:

@@ -14,9 +14,10 @@ from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
 from optest.torch.calls.binding import CannotBind, bound
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
+from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.fill import array_of
 
 __all__ = ["Refused", "copied", "facts_of_outputs", "refusal_of"]
@@ -29,17 +30,12 @@ class Refused(ValueError):
     """Nothing can be asked of the call: torch on the CPU does not take it, or yields nothing that can be compared."""
 
 
-_NORMWISE = """
-    linalg.pinv _upsample_bilinear2d_aa
-"""
-
-
 def is_normwise(name: str) -> bool:
     """Whether errors of an operator follow the largest element of its result, not each element by itself.
 
     So it is with what comes from a factorisation, and where float32 coordinates decide how inputs are weighed.
     """
-    return name in _NORMWISE.split()
+    return facts_of(f"torch.{name}").is_normwise
 
 
 def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise: bool = False) -> dict[str, Any]:
@@ -116,13 +112,10 @@ def _dtype(tensor: torch.Tensor) -> DType:
     return dtype(name)
 
 
-_POWERS = ("pow", "float_power")
-
-
 def _allowed(call: Call, output: DType) -> tuple[float, float]:
     """What torch.testing allows; eight times as much for complex powers, whose error grows with |y·log x|."""
     rtol, atol = close_tolerance(output) or (0.0, 0.0)
-    is_wide = output.is_complex and call.operator in _POWERS
+    is_wide = output.is_complex and facts_of(call.function).is_power
     return (8 * rtol, atol) if is_wide else (rtol, atol)
 
 

@@ -10,11 +10,11 @@ import torch
 from optest.backends.scripts import Script, ScriptInput
 from optest.numerics import Array
 from optest.spec import TestCase
-from optest.torch.calls.answering import call_of
-from optest.torch.calls.calling import TorchCall
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.device_call import call_of
+from optest.torch.calls.device_under_test import UnderTest
 from optest.torch.calls.expected_gradients import gradients_from_above
 from optest.torch.calls.gradients import changeable, differentiated
-from optest.torch.calls.under_test import UnderTest
 from optest.torch.recording import Recording
 
 __all__ = ["scripted"]

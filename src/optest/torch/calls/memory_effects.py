@@ -1,23 +1,27 @@
-"""What a call does to memory beside its results: inputs that it should leave alone, and results that are an input's."""
+"""What a call does to memory: inputs that it leaves alone or not, whose memory its results are, and their strides."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from optest.numerics import Array
-from optest.spec import Fault, Reason
+from optest.spec import Check, CheckState, Fault, Reason
 from optest.spec.calls import TensorRef
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import on_cpu, to_read
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.overlap import have_common_memory
+from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.cases import STRIDES
+from optest.torch.fact_sheet import facts_of
+from optest.torch.tensors import on_cpu, to_read
 
-__all__ = ["require_left_alone", "require_memory_as_on_cpu"]
+__all__ = ["compare_strides", "have_common_memory", "require_left_alone", "require_memory_as_on_cpu"]
 
-_CPU = torch.device("cpu")
+_CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
 def require_left_alone(
@@ -161,18 +165,8 @@ def _require_kind_of_memory(number: int, found: torch.Tensor, of_cpu: Any) -> No
         )
 
 
-_VIEWS = frozenset(
-    """
-    as_strided broadcast_to chunk detach diagonal dsplit expand expand_as getitem hsplit movedim narrow permute select
-    slice split split_with_sizes squeeze t tensor_split transpose unbind unflatten unfold
-    unsqueeze view view_as vsplit
-    """.split()  # noqa: SIM905 - words as in the other modules
-)
-"""What torch promises to be a view wherever it is one on the CPU; ``reshape`` and ``contiguous`` may copy."""
-
-
 def _promises_views(call: TorchCall) -> bool:
-    return call.call.operator in _VIEWS
+    return facts_of(call.call.function).is_view
 
 
 def _is_copied(returned: Sequence[Any], shared: set[tuple[int, int]]) -> bool:
@@ -197,7 +191,7 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
 
 def _require_contiguous(call: TorchCall, returned: Sequence[Any]) -> None:
     """``contiguous()`` is about strides alone, which no comparison of values sees."""
-    is_asked = call.call.operator == "contiguous" and len(call.call.args) == 1 and not call.call.kwargs
+    is_asked = facts_of(call.call.function).makes_contiguous and len(call.call.args) == 1 and not call.call.kwargs
     if is_asked and isinstance(returned[0], torch.Tensor) and not returned[0].is_contiguous():
         strides = list(returned[0].stride())
         raise Fault(Reason.SHAPE, f"output0 has the strides {strides}, but should be contiguous")
@@ -222,3 +216,86 @@ def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple
 
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage().data_ptr())
+
+
+_MOST_LOOKED_AT = 1 << 20
+
+
+def have_common_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a byte belongs to both; large tensors that lie among each other are taken for such."""
+    first, last, another, last_of_other = *_bytes_from_to(one), *_bytes_from_to(other)
+    if last <= another or last_of_other <= first:
+        return False
+    if one.nbytes + other.nbytes > _MOST_LOOKED_AT:
+        return True
+    return bool(np.isin(_addresses(one), _addresses(other)).any())
+
+
+def _bytes_from_to(tensor: torch.Tensor) -> tuple[int, int]:
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
+
+def _addresses(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    width = tensor.element_size()
+    places: np.ndarray[Any, Any] = tensor.data_ptr() + np.arange(width)
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        places = np.add.outer(places, np.arange(size) * stride * width).ravel()
+    return places
+
+
+# The strides of results: no value depends on them, but the view that a model takes next may, and so does its speed.
+#
+# Torch promises no strides of an operator in general, and a compiler may choose others. So they are told, and a case
+# fails by them only where it is asked to.
+
+_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
+_Strides = list[tuple[tuple[int, ...], tuple[int, ...]] | None]
+"""Of each result its shape, and its strides, 0 where there is one element alone; None where none leads anywhere."""
+
+
+def compare_strides(
+    call: TorchCall, inputs: Sequence[Array], leaves: Sequence[Any], asked: UnderTest, *, must_be_same: bool
+) -> None:
+    """Note the results whose strides are not those of torch on the CPU.
+
+    Torch without values is asked first, which computes nothing; the CPU only where that has others.
+
+    Raises:
+        Fault: SHAPE in place of the note with ``must_be_same``.
+    """
+    found = _strides_of(leaves)
+    if all(each is None for each in found) or found == _without_values(call, inputs):
+        return
+    with torch.no_grad():
+        of_cpu = _strides_of(call.on(on_cpu(inputs), _CPU)())
+    told = [
+        f"output{number} has the strides {list(one[1])}, torch on the CPU gives it {list(other[1])}"
+        for number, (one, other) in enumerate(zip(found, of_cpu, strict=False))
+        if one is not None and other is not None and one[0] == other[0] and one[1] != other[1]
+    ]
+    if told and must_be_same:
+        raise Fault(Reason.SHAPE, "; ".join(told))
+    asked.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in told]
+
+
+def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
+    tensors = [to_read(each) for each in inputs]
+    meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
+    try:
+        with torch.no_grad(), refusals_unlogged():
+            return _strides_of(call.on(meta, _META)())
+    except _HAS_NOT:
+        return None
+
+
+def _strides_of(leaves: Sequence[Any]) -> _Strides:
+    return [
+        (
+            tuple(leaf.shape),
+            tuple(0 if size == 1 else stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True)),
+        )
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel() > 1
+        else None
+        for leaf in leaves
+    ]

@@ -10,26 +10,22 @@ import torch
 from optest.numerics import Array
 from optest.spec import ExpectedError, Fault, Reason, TestCase
 from optest.spec.calls import NotLiteral
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall, torch_call
+from optest.torch.calls.call import TorchCall, torch_call
 from optest.torch.calls.compiled import compiled, differentiated_by
-from optest.torch.calls.cpu_tensors import copied
-from optest.torch.calls.devices import kept_on_device, require_on_device
+from optest.torch.calls.device_under_test import UnderTest, kept_on_device, require_on_device
 from optest.torch.calls.expected_gradients import (
     can_be_differentiated,
     gradients_from_above,
     has_floating_input,
 )
 from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated
-from optest.torch.calls.left_alone import require_left_alone, require_memory_as_on_cpu
-from optest.torch.calls.lint import require_legal_positions
-from optest.torch.calls.masks import require_chosen_elements
+from optest.torch.calls.lint import require_chosen_elements, require_legal_positions
+from optest.torch.calls.memory_effects import compare_strides, require_left_alone, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.calls.once_more import call_once_more, call_with_other_values
-from optest.torch.calls.overlap import why_no_one_result
+from optest.torch.calls.recompiled_calls import call_once_more, call_with_other_values
 from optest.torch.calls.refusals import REFUSALS, in_words_of_eager_torch, refused_on_cpu
-from optest.torch.calls.strides import compare_strides
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.undefined_results import why_no_one_result
+from optest.torch.tensors import as_array, copied
 
 __all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
 

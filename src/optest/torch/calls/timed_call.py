@@ -10,12 +10,12 @@ import torch
 
 from optest.numerics import Array
 from optest.spec import TestCase
-from optest.torch.calls.answering import call_of, outputs_of
-from optest.torch.calls.calling import TorchCall
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.compiled import compiled_function
+from optest.torch.calls.device_call import call_of, outputs_of
+from optest.torch.calls.device_under_test import UnderTest
 from optest.torch.calls.expected_gradients import gradients_from_above
 from optest.torch.calls.gradients import Draw, changeable, differentiated
-from optest.torch.calls.under_test import UnderTest
 
 __all__ = ["ReadyCall", "ready_call"]
 

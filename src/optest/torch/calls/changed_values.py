@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from optest.numerics import Array
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import on_cpu
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.gradients import Draw, changeable, differentiated
+from optest.torch.fact_sheet import takes_ordered_integers
+from optest.torch.tensors import on_cpu
 
 __all__ = ["OtherValues", "are_of_other_values", "is_taken_by_torch", "other_values"]
 
@@ -43,19 +44,6 @@ def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValu
     if takes_ordered_integers(call.call.function):
         return None
     return OtherValues(f"the elements of input{index} in the reverse order", _reverse)
-
-
-_ORDERED = (
-    *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "grouped_mm", "gru", "jagged", "ldl", "linalg_lu"),
-    *("lstm", "lu_solve", "lu_unpack", "nested", "pack_padded", "packed", "rnn", "searchsorted", "segment_reduce"),
-    *("sparse", "tensor_split", "varlen"),
-)
-"""Calls, by a part of their names, of integers that have to stay in their order: offsets, lengths, pivots, edges."""
-
-
-def takes_ordered_integers(function: str) -> bool:
-    """Whether integers that a function of this name takes are legal in their own order alone."""
-    return any(word in function for word in _ORDERED)
 
 
 def _halve(tensor: torch.Tensor) -> None:

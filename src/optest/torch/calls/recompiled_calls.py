@@ -17,15 +17,13 @@ import torch
 
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import copied
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.changed_values import are_of_other_values, is_taken_by_torch, other_values
+from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.calls.global_state import may_draw, random_numbers_kept
 from optest.torch.calls.gradients import Draw, changeable
-from optest.torch.calls.left_alone import require_left_alone
-from optest.torch.calls.other_values import are_of_other_values, is_taken_by_torch, other_values
-from optest.torch.calls.overlap import have_common_memory
-from optest.torch.calls.random_numbers import may_draw, random_numbers_kept
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.memory_effects import have_common_memory, require_left_alone
+from optest.torch.tensors import as_array, copied
 
 __all__ = ["call_once_more", "call_with_other_values"]
 
