@@ -20,11 +20,11 @@ from optest.torch.calls.call_script import scripted
 from optest.torch.calls.compiled import require_compiler
 from optest.torch.calls.descriptors import CATEGORY
 from optest.torch.calls.device_call import answer, call_of, why_no_operator
-from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.global_state import settings_kept
 from optest.torch.calls.memory_needed import default_limit, why_too_large
 from optest.torch.calls.names import declared
-from optest.torch.calls.refusals import mixture_told
+from optest.torch.calls.refusals import REFUSALS, mixture_told
 from optest.torch.calls.timed_call import ReadyCall, ready_call
 from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
@@ -70,7 +70,7 @@ class TorchBackend(BackendDriver):
         self._max_bytes = default_limit()
         self._may_fall_back: frozenset[str] = frozenset()
         self._same_strides = False
-        self._asked: UnderTest | None = None
+        self._asked: DeviceUnderTest | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
@@ -131,9 +131,9 @@ class TorchBackend(BackendDriver):
         with mixture_told(case, inputs), _faults_of_torch(), settings_kept(who):
             return answer(case, inputs, place, self._asked)
 
-    def _under_test(self, case: TestCase) -> UnderTest:
+    def _under_test(self, case: TestCase) -> DeviceUnderTest:
         name = case.descriptor.name
-        return UnderTest(
+        return DeviceUnderTest(
             name, self._device, self._compiler, name in self._may_fall_back, self._synchronize, self._same_strides
         )
 
@@ -234,7 +234,7 @@ class TorchBackend(BackendDriver):
         try:
             with torch.no_grad():
                 return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
-        except (RuntimeError, TypeError, ValueError, IndexError):
+        except REFUSALS:
             return None
 
     def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:

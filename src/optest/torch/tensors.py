@@ -19,7 +19,9 @@ __all__ = [
     "as_array",
     "copied",
     "from_torch",
+    "memory_of",
     "on_cpu",
+    "span_of",
     "to_read",
     "to_torch",
     "torch_dtype",
@@ -115,8 +117,7 @@ class _Memory:
 
 def _rebuilt(tensor: torch.Tensor, device: torch.device, offset: int) -> torch.Tensor:
     """The same view on a storage of its own: ``Tensor.to`` would make it dense."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    length = span if tensor.numel() else 0
+    length = span_of(tensor)
     storage = torch.zeros(offset + length, dtype=tensor.dtype, device=device)
     storage[offset:] = tensor.as_strided((length,), (1,)).to(device)
     return storage.as_strided(tensor.shape, tensor.stride(), offset)
@@ -181,15 +182,20 @@ def wide(tensor: torch.Tensor) -> torch.Tensor:
     kind = WIDE.get(tensor.dtype)
     if kind is None:
         return copied(tensor)
-    return _storage(tensor).to(kind).as_strided(tensor.shape, tensor.stride())
+    return memory_of(tensor).to(kind).as_strided(tensor.shape, tensor.stride())
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """The same values with the same strides in memory of its own."""
-    return _storage(tensor).clone().as_strided(tensor.shape, tensor.stride())
+    return memory_of(tensor).clone().as_strided(tensor.shape, tensor.stride())
 
 
-def _storage(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements from the first to the last in memory, gaps too."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((span if tensor.numel() else 0,), (1,))
+def span_of(tensor: torch.Tensor) -> int:
+    """How many elements lie from the first one to the last one in memory, gaps too."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + reach if tensor.numel() else 0
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All that lies from the first element to the last one, as one row."""
+    return tensor.as_strided((span_of(tensor),), (1,))

@@ -121,15 +121,15 @@ NUMBERS = {"bilinear": LINEAR, "bicubic": CUBIC}
 @pytest.fixture(autouse=True)
 def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What roundings make of a call is the same whatever it is held against, and takes seconds."""
-    moved = closeness._Asked.moved
+    moved = closeness._RoundedCall.moved
 
-    def remembered(asked: Any, time: int, share: float, *, takes_apart: bool) -> Any:
-        key = (call_text(asked.call.call), tuple(asked.units), time, share, takes_apart)
+    def remembered(asked: Any, number: int, share: float, *, takes_apart: bool) -> Any:
+        key = (call_text(asked.call.call), tuple(asked.units), number, share, takes_apart)
         if key not in MOVED:
-            MOVED[key] = moved(asked, time, share, takes_apart=takes_apart)
+            MOVED[key] = moved(asked, number, share, takes_apart=takes_apart)
         return MOVED[key]
 
-    monkeypatch.setattr(closeness._Asked, "moved", remembered)
+    monkeypatch.setattr(closeness._RoundedCall, "moved", remembered)
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ import torch
 from optest.numerics import Array
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.gradients import Draw, changeable, differentiated
+from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.fact_sheet import takes_ordered_integers
-from optest.torch.tensors import on_cpu
+from optest.torch.tensors import memory_of, on_cpu
 
 __all__ = ["OtherValues", "are_of_other_values", "is_taken_by_torch", "other_values"]
 
@@ -48,13 +49,13 @@ def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValu
 
 def _halve(tensor: torch.Tensor) -> None:
     """Elements that share a place are halved once; torch multiplies no numbers of 8 bits."""
-    memory = _memory(tensor)
+    memory = memory_of(tensor)
     memory.copy_(memory.float().mul_(0.5) if memory.element_size() == 1 else memory * 0.5)
 
 
 def _reverse(tensor: torch.Tensor) -> None:
     """Gaps between the elements keep what is there, which need not be legal."""
-    memory = _memory(tensor)
+    memory = memory_of(tensor)
     if memory.dtype in _SIGNED:  # torch has few functions for the others
         memory = memory.view(_SIGNED[memory.dtype])
     places = torch.arange(len(memory), device=tensor.device).as_strided(tensor.shape, tensor.stride()).unique()
@@ -62,11 +63,6 @@ def _reverse(tensor: torch.Tensor) -> None:
 
 
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-
-
-def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((1 + reach,), (1,))
 
 
 def is_taken_by_torch(
@@ -96,16 +92,13 @@ def are_of_other_values(
     try:
         plain = _by_torch(call, inputs, index, None, upstream)
         changed = _by_torch(call, inputs, index, other, upstream)
-    except _HAS_NOT:
+    except NO_KERNEL:
         return False
     return any(
         _differ(plain[number], changed[number]) and _is_nearly(array, plain[number])
         for number, array in results.items()
         if number < min(len(plain), len(changed))
     )
-
-
-_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
 
 def _by_torch(

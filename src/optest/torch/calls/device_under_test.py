@@ -16,11 +16,11 @@ from optest.spec import Check, CheckState, Fault, Reason
 from optest.torch.calls.compiler import Compilation
 from optest.torch.cases import FELL_BACK
 
-__all__ = ["UnderTest", "kept_on_device", "require_on_device"]
+__all__ = ["DeviceUnderTest", "kept_on_device", "require_on_device"]
 
 
 @dataclass(slots=True)
-class UnderTest:
+class DeviceUnderTest:
     """The device and compiler for one call of ``name``; ``may_fall_back`` lets it be answered otherwise."""
 
     name: str
@@ -72,7 +72,7 @@ _SAYS_SO = re.compile(r"\b(fall(s|ing)?|fell)[ -]?back\b.*\bCPU\b", re.IGNORECAS
 
 
 @contextmanager
-def kept_on_device(asked: UnderTest) -> Iterator[None]:
+def kept_on_device(target: DeviceUnderTest) -> Iterator[None]:
     """Listen to the warnings within; those that are about something else are passed on.
 
     Raises:
@@ -90,27 +90,27 @@ def kept_on_device(asked: UnderTest) -> Iterator[None]:
     for each in heard:
         if str(each.message) not in said:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    with asked.allowing():
-        if said and asked.device.type != "cpu":
-            raise Fault(Reason.FALLBACK, f"{asked.device} had the CPU compute: {said[0].strip().splitlines()[0]}")
+    with target.allowing():
+        if said and target.device.type != "cpu":
+            raise Fault(Reason.FALLBACK, f"{target.device} had the CPU compute: {said[0].strip().splitlines()[0]}")
 
 
-def require_on_device(leaf: Any, asked: UnderTest, *, is_for_the_host: bool) -> None:
+def require_on_device(leaf: Any, target: DeviceUnderTest, *, is_for_the_host: bool) -> None:
     """Raise where an output lies elsewhere; ``is_for_the_host`` of a call that itself moves something to the CPU.
 
     Raises:
         Fault: FALLBACK for the CPU, WRONG_DEVICE for another device.
     """
-    if not isinstance(leaf, torch.Tensor) or _place(leaf.device) == _place(asked.device):
+    if not isinstance(leaf, torch.Tensor) or _place(leaf.device) == _place(target.device):
         return
     details = {"device": str(leaf.device)}
     if leaf.device.type != "cpu":
-        message = f"an output is on {leaf.device}, but should be on {asked.device}"
+        message = f"an output is on {leaf.device}, but should be on {target.device}"
         raise Fault(Reason.WRONG_DEVICE, message, details=details)
     if is_for_the_host:
         return
-    with asked.allowing():
-        message = f"an output came back on the CPU, but should be on {asked.device}"
+    with target.allowing():
+        message = f"an output came back on the CPU, but should be on {target.device}"
         raise Fault(Reason.FALLBACK, message, details=details)
 
 

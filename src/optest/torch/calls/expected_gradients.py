@@ -21,6 +21,7 @@ from optest.spec.calls import call_text
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import SPREAD, descriptor_of
 from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names, upstream_of
+from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
 from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
@@ -36,8 +37,6 @@ _LONG_SUM = Rule(
     formula="4·√k·Σ|t| units of the gradient's own dtype, in which it may be added up",
 )
 _CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
-
-_FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
 
 def gradients_from_above(call: TorchCall, inputs: Sequence[Any]) -> Draw:
@@ -67,7 +66,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     else:
         try:
             found = in_float64(with_rounded_scalars(call, inputs), widened(inputs), draw)
-        except _FAILS as error:
+        except NO_KERNEL as error:
             found = _in_own_dtype(call, inputs, draw)
             in_own_dtype = True
             said = str(error).strip().partition("\n")[0]
@@ -114,7 +113,7 @@ def _make(call: TorchCall, dtypes: Mapping[torch.dtype, torch.dtype] | None, *gi
 def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:
     try:
         return differentiated(call, partial(_make, call, None), on_cpu(inputs), draw)
-    except _FAILS as error:
+    except NO_KERNEL as error:
         said = str(error).partition("\n")[0]
         raise Fault(
             Reason.UNSUPPORTED, f"torch on the CPU cannot differentiate {call.call.function}: {said}"

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from optest.torch.calls.call import TorchCall
+from optest.torch.tensors import copied
 
 __all__ = [
     "Differentiated",
@@ -102,11 +103,7 @@ def changeable(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[torch.T
 
 def _of_its_own(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor in memory of its own with the same strides, which a call may change and torch can differentiate."""
-    if tensor.is_contiguous():
-        return tensor.clone()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    storage = tensor.as_strided((span if tensor.numel() else 0,), (1,)).clone()
-    return storage.as_strided(tensor.shape, tensor.stride(), 0)
+    return tensor.clone() if tensor.is_contiguous() else copied(tensor)
 
 
 def _is_floating(tensor: torch.Tensor) -> bool:

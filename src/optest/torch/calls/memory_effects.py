@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from optest.spec.calls import TensorRef
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
-from optest.torch.tensors import on_cpu, to_read
+from optest.torch.tensors import memory_of, on_cpu, span_of, to_read
 
-__all__ = ["compare_strides", "have_common_memory", "require_left_alone", "require_memory_as_on_cpu"]
+__all__ = ["compare_strides", "have_common_memory", "require_left_alone", "require_memory_as_on_cpu", "storage_address"]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
@@ -41,7 +43,7 @@ def require_left_alone(
     """
     for index, (tensor, used) in enumerate(zip(placed, given, strict=True)):
         if index in call.changes:
-            if used is not tensor and not tensor.is_contiguous() and _span(used) == _span(tensor):
+            if used is not tensor and not tensor.is_contiguous() and span_of(used) == span_of(tensor):
                 _require_same_gaps(index, _bytes(tensor), _bytes(used), _is_element(tensor))
             continue
         before = again(index)
@@ -59,20 +61,14 @@ def _require_same_gaps(index: int, was: torch.Tensor, now: torch.Tensor, is_elem
         raise Fault(Reason.OUT_OF_BOUNDS, message, details={"input": index})
 
 
-def _span(tensor: torch.Tensor) -> int:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return 1 + reach if tensor.numel() else 0
-
-
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     """One row of bytes for every element from the first to the last in memory, those between them, too."""
-    span = _span(tensor)
-    return tensor.detach().as_strided((span,), (1,)).view(torch.uint8).reshape(span, tensor.element_size())
+    return memory_of(tensor.detach()).view(torch.uint8).reshape(-1, tensor.element_size())
 
 
 def _is_element(tensor: torch.Tensor) -> torch.Tensor:
-    places = torch.arange(_span(tensor), device=tensor.device).as_strided(tensor.shape, tensor.stride())
-    found = torch.zeros(_span(tensor), dtype=torch.bool, device=tensor.device)
+    places = torch.arange(span_of(tensor), device=tensor.device).as_strided(tensor.shape, tensor.stride())
+    found = torch.zeros(span_of(tensor), dtype=torch.bool, device=tensor.device)
     found[places.reshape(-1)] = True
     return found
 
@@ -90,52 +86,59 @@ def require_memory_as_on_cpu(
     """
     returned = leaves[: len(leaves) - len(call.mutates)]
     _require_contiguous(call, returned)
-    shared = _shared(returned, given)
-    if returned and _is_in_place(call) and isinstance(returned[0], torch.Tensor) and _storage(returned[0]):
-        changed = call.call.args[0].index
-        if _storage(returned[0]) != _storage(given[changed]):
-            raise Fault(
-                Reason.STATE, f"the call changes input{changed}, but returns another tensor than the one it changed"
-            )
-    for index in call.into:
-        if given[index].numel() and all(pair[1] != index for pair in shared):
-            raise Fault(
-                Reason.STATE, f"the call should put a result into input{index} and return that, but returns another"
-            )
-    questionable = {pair for pair in shared if pair[1] not in call.changes}
-    together = _shared_among(returned)
+    found = _Sharing.of(returned, given)
+    _require_changed_tensors(call, returned, given, found)
+    questionable = {pair for pair in found.with_inputs if pair[1] not in call.changes}
     strange = [number for number, each in enumerate(returned) if _is_strange(each)]
-    if (
-        not questionable
-        and not together
-        and not strange
-        and not (_promises_views(call) and _is_copied(returned, shared))
-    ):
+    is_copied = _promises_views(call) and _is_copied(returned, found.with_inputs)
+    if not (questionable or found.with_results or strange or is_copied):
         return
     tensors = on_cpu(inputs) if call.changes else [to_read(array) for array in inputs]
     with torch.no_grad():
         of_cpu = call.on(tensors, _CPU)()[: len(returned)]
     for number in strange:
         _require_kind_of_memory(number, returned[number], of_cpu[number] if number < len(of_cpu) else None)
-    shared_on_cpu = _shared(of_cpu, tensors)
-    for number, index in sorted(questionable - shared_on_cpu):
-        raise Fault(
-            Reason.STATE,
-            f"output{number} is the memory of input{index}, but should have memory of its own: what is written into "
-            "one of them changes both",
-        )
-    for one, other in sorted(together - _shared_among(of_cpu)):
-        raise Fault(
-            Reason.STATE,
-            f"output{one} and output{other} are the same memory, but should have memory of their own: what is written "
-            "into one of them changes both",
-        )
-    for number, index in sorted(shared_on_cpu - shared if _promises_views(call) else ()):
-        raise Fault(
-            Reason.STATE,
-            f"output{number} should be a view of input{index}, but is a copy: what is written into one of them does "
-            "not change the other",
-        )
+    on_the_cpu = _Sharing.of(of_cpu, tensors)
+    for number, index in sorted(questionable - on_the_cpu.with_inputs):
+        raise _has_foreign_memory(f"output{number} is the memory of input{index}", "its")
+    for one, other in sorted(found.with_results - on_the_cpu.with_results):
+        raise _has_foreign_memory(f"output{one} and output{other} are the same memory", "their")
+    for number, index in sorted(on_the_cpu.with_inputs - found.with_inputs if _promises_views(call) else ()):
+        message = f"output{number} should be a view of input{index}, but is a copy: what is written into one of them "
+        raise Fault(Reason.STATE, f"{message}does not change the other")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    """Which results lie in memory that is not theirs alone: pairs of a result and an input, and pairs of results."""
+
+    with_inputs: set[tuple[int, int]]
+    with_results: set[tuple[int, int]]
+
+    @classmethod
+    def of(cls, returned: Sequence[Any], tensors: Sequence[torch.Tensor]) -> _Sharing:
+        return cls(_shared(returned, tensors), _shared_among(returned))
+
+
+def _require_changed_tensors(
+    call: TorchCall, returned: Sequence[Any], given: Sequence[torch.Tensor], found: _Sharing
+) -> None:
+    """A call in place returns the tensor that it changed, and a call with ``out=`` the one that it was given."""
+    first = returned[0] if returned and _is_in_place(call) else None
+    if isinstance(first, torch.Tensor) and storage_address(first):
+        changed = call.call.args[0].index
+        if storage_address(first) != storage_address(given[changed]):
+            message = f"the call changes input{changed}, but returns another tensor than the one it changed"
+            raise Fault(Reason.STATE, message)
+    for index in call.into:
+        if given[index].numel() and all(pair[1] != index for pair in found.with_inputs):
+            message = f"the call should put a result into input{index} and return that, but returns another"
+            raise Fault(Reason.STATE, message)
+
+
+def _has_foreign_memory(what: str, whose: str) -> Fault:
+    message = f"{what}, but should have memory of {whose} own: what is written into one of them changes both"
+    return Fault(Reason.STATE, message)
 
 
 def _is_strange(leaf: Any) -> bool:
@@ -180,7 +183,7 @@ def _shared_among(returned: Sequence[Any]) -> set[tuple[int, int]]:
     first: list[int] = []
     found = set()
     for number, each in enumerate(returned):
-        if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and _storage(each):
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided and each.numel() and storage_address(each):
             owner = next((one for one in first if have_common_memory(returned[one], each)), None)
             if owner is None:
                 first.append(number)
@@ -205,16 +208,20 @@ def _is_in_place(call: TorchCall) -> bool:
 
 def _shared(leaves: Sequence[Any], tensors: Sequence[torch.Tensor]) -> set[tuple[int, int]]:
     """Which results lie in the memory of which inputs; tensors without values lie in none."""
-    owners = {_storage(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
+    owners = {storage_address(tensor): index for index, tensor in enumerate(tensors) if tensor.numel()}
     owners.pop(0, None)
     return {
-        (number, owners[_storage(leaf)])
+        (number, owners[storage_address(leaf)])
         for number, leaf in enumerate(leaves)
-        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel() and _storage(leaf) in owners
+        if isinstance(leaf, torch.Tensor)
+        and leaf.layout is torch.strided
+        and leaf.numel()
+        and storage_address(leaf) in owners
     }
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_address(tensor: torch.Tensor) -> int:
+    """Where its storage begins; 0 of a tensor without memory."""
     return int(tensor.untyped_storage().data_ptr())
 
 
@@ -232,8 +239,7 @@ def have_common_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _bytes_from_to(tensor: torch.Tensor) -> tuple[int, int]:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+    return tensor.data_ptr(), tensor.data_ptr() + span_of(tensor) * tensor.element_size()
 
 
 def _addresses(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
@@ -249,13 +255,12 @@ def _addresses(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 # Torch promises no strides of an operator in general, and a compiler may choose others. So they are told, and a case
 # fails by them only where it is asked to.
 
-_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
 _Strides = list[tuple[tuple[int, ...], tuple[int, ...]] | None]
 """Of each result its shape, and its strides, 0 where there is one element alone; None where none leads anywhere."""
 
 
 def compare_strides(
-    call: TorchCall, inputs: Sequence[Array], leaves: Sequence[Any], asked: UnderTest, *, must_be_same: bool
+    call: TorchCall, inputs: Sequence[Array], leaves: Sequence[Any], target: DeviceUnderTest, *, must_be_same: bool
 ) -> None:
     """Note the results whose strides are not those of torch on the CPU.
 
@@ -276,7 +281,7 @@ def compare_strides(
     ]
     if told and must_be_same:
         raise Fault(Reason.SHAPE, "; ".join(told))
-    asked.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in told]
+    target.notes += [Check(name=STRIDES, state=CheckState.NOTE, detail=each) for each in told]
 
 
 def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None:
@@ -285,7 +290,7 @@ def _without_values(call: TorchCall, inputs: Sequence[Array]) -> _Strides | None
     try:
         with torch.no_grad(), refusals_unlogged():
             return _strides_of(call.on(meta, _META)())
-    except _HAS_NOT:
+    except NO_KERNEL:
         return None
 
 

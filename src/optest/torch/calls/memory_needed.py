@@ -13,6 +13,7 @@ from optest.process import available_bytes
 from optest.spec import RuleClass, TensorSpec, TestCase
 from optest.spec.calls import Call, TensorRef
 from optest.torch.calls.call import torch_call
+from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -25,9 +26,6 @@ _SHARE = 2
 _META = torch.device("meta")
 _COPIES = 3
 """Of an input: as it is drawn, the backend's own, and the reference's."""
-
-_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What torch refuses a call with, or to tell without values what it yields."""
 
 _WIDE_BYTES = 8
 _WITH_GRADIENTS = 3
@@ -90,7 +88,7 @@ def _bytes_of_outputs(text: str, specs: tuple[TensorSpec, ...], wide: int) -> in
     tensors = [torch.empty(spec.shape, dtype=TORCH_DTYPES[spec.dtype.name], device=_META) for spec in specs]
     try:
         leaves = torch_call(text).on(tensors, _META)()
-    except _REFUSALS:
+    except REFUSALS:
         return 0
     outputs = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return sum(prod(leaf.shape) * (2 * leaf.element_size() + wide) for leaf in outputs)

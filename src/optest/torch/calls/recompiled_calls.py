@@ -19,10 +19,10 @@ from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.changed_values import are_of_other_values, is_taken_by_torch, other_values
-from optest.torch.calls.device_under_test import UnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.global_state import may_draw, random_numbers_kept
 from optest.torch.calls.gradients import Draw, changeable
-from optest.torch.calls.memory_effects import have_common_memory, require_left_alone
+from optest.torch.calls.memory_effects import have_common_memory, require_left_alone, storage_address
 from optest.torch.tensors import as_array, copied
 
 __all__ = ["call_once_more", "call_with_other_values"]
@@ -45,9 +45,9 @@ def call_once_more(
     again: Callable[[int], torch.Tensor],
     leaves: Sequence[Any],
     first: Sequence[Array],
-    asked: UnderTest,
+    target: DeviceUnderTest,
 ) -> None:
-    """Call what was compiled a second time; ``asked`` keeps what it yields where that has other bits.
+    """Call what was compiled a second time; ``target`` keeps what it yields where that has other bits.
 
     ``again`` puts an input on the device once more; ``leaves`` and ``first`` are the first answer.
 
@@ -55,18 +55,18 @@ def call_once_more(
         Fault: RAISED if the second call raises, STATE if it writes into the results of the first one or draws random
             numbers, INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
     """
-    if asked.compiled is None:
+    if target.compiled is None:
         return
-    others = _in_other_memory(tensors, again, asked)
+    others = _in_other_memory(tensors, again, target)
     given = changeable(call, others)
-    with random_numbers_kept(f"what {asked.compiler} compiled", unless=partial(may_draw, call, tensors)):
-        other = _called(given, _SECOND, asked)
+    with random_numbers_kept(f"what {target.compiler} compiled", unless=partial(may_draw, call, tensors)):
+        other = _called(given, _SECOND, target)
     _require_left_alone(call, others, given, again, _SECOND)
-    if _REPLAYS not in str(asked.compiler):
-        _require_results_kept(leaves, other, [*tensors, *given], asked)
+    if _REPLAYS not in str(target.compiler):
+        _require_results_kept(leaves, other, [*tensors, *given], target)
     second = [as_array(leaf) for leaf in other]
     if not _are_same(first, second):
-        asked.further.append((_SECOND, second))
+        target.further.append((_SECOND, second))
 
 
 def call_with_other_values(
@@ -75,13 +75,13 @@ def call_with_other_values(
     tensors: Sequence[torch.Tensor],
     again: Callable[[int], torch.Tensor],
     first: Sequence[Array],
-    asked: UnderTest,
+    target: DeviceUnderTest,
     upstream: Draw | None = None,
 ) -> None:
     """Call what was compiled with other values of each input in turn: each of its results has to follow them.
 
     With ``upstream`` its gradients have to, too. Torch on the CPU is asked only where one does not. Nothing is known of
-    inputs that are large, empty or zero. Then it is called with the first values; ``asked`` keeps what it yields where
+    inputs that are large, empty or zero. Then it is called with the first values; ``target`` keeps what it yields where
     that has other bits than ``first``.
 
     Raises:
@@ -89,19 +89,19 @@ def call_with_other_values(
             where the first results are written; RAISED where the call refuses values that torch on the CPU takes;
             INPUT_MUTATED and OUT_OF_BOUNDS where it writes into its inputs.
     """
-    if asked.compiled is None or _bytes_of(tensors) > _MOST_CHANGED_BYTES:
+    if target.compiled is None or _bytes_of(tensors) > _MOST_CHANGED_BYTES:
         return
     kept = [np.array(array) for array in first]  # the calls below might write into the memory of the first results
     for index in dict.fromkeys(call.call.tensors()):
-        _require_followed(index, call, inputs, tensors, again, kept, asked, upstream)
-        _require_results_as_they_were(kept, first, asked)
-    others = _in_other_memory(tensors, again, asked)
+        _require_followed(index, call, inputs, tensors, again, kept, target, upstream)
+        _require_results_as_they_were(kept, first, target)
+    others = _in_other_memory(tensors, again, target)
     given = changeable(call, others)
-    last = [as_array(leaf) for leaf in _called(given, _LAST, asked)]
+    last = [as_array(leaf) for leaf in _called(given, _LAST, target)]
     _require_left_alone(call, others, given, again, _LAST)
-    _require_results_as_they_were(kept, first, asked)
+    _require_results_as_they_were(kept, first, target)
     if not _are_same(kept, last):
-        asked.further.append((_LAST, last))
+        target.further.append((_LAST, last))
 
 
 def _require_followed(
@@ -111,24 +111,24 @@ def _require_followed(
     tensors: Sequence[torch.Tensor],
     again: Callable[[int], torch.Tensor],
     first: Sequence[Array],
-    asked: UnderTest,
+    target: DeviceUnderTest,
     upstream: Draw | None,
 ) -> None:
     other = other_values(call, index, tensors[index])
-    if other is None or asked.compiled is None:
+    if other is None or target.compiled is None:
         return
-    others = _in_other_memory(tensors, again, asked)
+    others = _in_other_memory(tensors, again, target)
     other.put(others[index])
     before = [copied(each) for each in others]
     given = changeable(call, others)
     try:
-        found = [as_array(leaf) for leaf in asked.compiled(given)]
+        found = [as_array(leaf) for leaf in target.compiled(given)]
     except Exception as error:
         if not is_taken_by_torch(call, inputs, index, other, upstream):
             return
         raise Fault(
             Reason.RAISED,
-            f"with {other.how}, what {asked.compiler} compiled raises {_said(error)}; torch does not",
+            f"with {other.how}, what {target.compiler} compiled raises {_said(error)}; torch does not",
             details={"input": index},
         ) from error
     _require_left_alone(call, others, given, lambda number: before[number], f"with {other.how}")
@@ -140,26 +140,26 @@ def _require_followed(
     if unchanged and are_of_other_values(unchanged, call, inputs, index, other, upstream):
         raise Fault(
             Reason.STATE,
-            f"with {other.how}, what {asked.compiler} compiled yields what it yielded before: it kept the values that "
+            f"with {other.how}, what {target.compiler} compiled yields what it yielded before: it kept the values that "
             "it was compiled with",
             details={"input": index},
         )
 
 
-def _require_results_as_they_were(kept: Sequence[Array], first: Sequence[Array], asked: UnderTest) -> None:
-    if _REPLAYS not in str(asked.compiler) and not _are_same(kept, first):
-        message = f"the results of the first call are written by later calls of what {asked.compiler} compiled"
+def _require_results_as_they_were(kept: Sequence[Array], first: Sequence[Array], target: DeviceUnderTest) -> None:
+    if _REPLAYS not in str(target.compiler) and not _are_same(kept, first):
+        message = f"the results of the first call are written by later calls of what {target.compiler} compiled"
         raise Fault(Reason.STATE, message)
 
 
-def _called(given: Sequence[torch.Tensor], how: str, asked: UnderTest) -> list[Any]:
-    if asked.compiled is None:
+def _called(given: Sequence[torch.Tensor], how: str, target: DeviceUnderTest) -> list[Any]:
+    if target.compiled is None:
         return []
     try:
-        found = asked.compiled(given)
-        asked.synchronize()
+        found = target.compiled(given)
+        target.synchronize()
     except Exception as error:
-        raise Fault(Reason.RAISED, f"{how}, what {asked.compiler} compiled raises {_said(error)}") from error
+        raise Fault(Reason.RAISED, f"{how}, what {target.compiler} compiled raises {_said(error)}") from error
     return found
 
 
@@ -186,37 +186,33 @@ def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _in_other_memory(
-    tensors: Sequence[torch.Tensor], again: Callable[[int], torch.Tensor], asked: UnderTest
+    tensors: Sequence[torch.Tensor], again: Callable[[int], torch.Tensor], target: DeviceUnderTest
 ) -> Sequence[torch.Tensor]:
     if _bytes_of(tensors) > _MOST_COPIED_BYTES:
         return tensors
-    if asked.device.type != "cpu":
+    if target.device.type != "cpu":
         return [again(index) for index in range(len(tensors))]
     return [copied(each) for each in tensors]
 
 
 def _require_results_kept(
-    leaves: Sequence[Any], other: Sequence[Any], inputs: Sequence[torch.Tensor], asked: UnderTest
+    leaves: Sequence[Any], other: Sequence[Any], inputs: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> None:
-    owned = {_storage(each) for each in inputs} | {0}
+    owned = {storage_address(each) for each in inputs} | {0}
     for each in other:
-        if not _has_memory(each) or _storage(each) in owned:
+        if not _has_memory(each) or storage_address(each) in owned:
             continue
         for number, kept in enumerate(leaves):
             if _has_memory(kept) and have_common_memory(kept, each):
                 raise Fault(
                     Reason.STATE,
-                    f"output{number} of the first call is written by the second call of what {asked.compiler} "
+                    f"output{number} of the first call is written by the second call of what {target.compiler} "
                     "compiled: both results are the same memory",
                 )
 
 
 def _has_memory(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage().data_ptr())
 
 
 def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:

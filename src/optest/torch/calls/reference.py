@@ -18,7 +18,7 @@ from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.expected_gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
-from optest.torch.calls.refusals import is_a_lack
+from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
 from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
@@ -143,7 +143,7 @@ def _in_float64(
         leaves = in_blocks(call, inputs, [_as_it_is])
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+    except NO_KERNEL as error:
         return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
     if [_shape(leaf) for leaf in leaves] != shapes:
         return None, _narrow(call, inputs, "there its results have other shapes")
@@ -260,7 +260,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     the input on the CPU, and empty where they are not asked for.
     """
     if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
-        with suppress(*_HAS_NOT):
+        with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
@@ -268,16 +268,13 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
         is_known = len(leaves) == 1 or not _is_native(call.call.function)
         if is_known and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+    except NO_KERNEL:
         pass  # the values decide
     return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
 
 
 _QUICKLY_MADE = 1 << 22
 """Elements up to which the call itself takes less than torch does to say what it would yield."""
-
-_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
-"""What torch says where it has no such kernel."""
 
 
 def _is_native(function: str) -> bool:

@@ -22,6 +22,7 @@ from optest.torch.calls.names import NoSuchCallable, NotAnOperator
 from optest.torch.tensors import on_cpu
 
 __all__ = [
+    "NO_KERNEL",
     "REFUSALS",
     "in_words_of_eager_torch",
     "is_a_lack",
@@ -37,6 +38,9 @@ _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
 
 REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What torch refuses arguments with."""
+
+NO_KERNEL = (RuntimeError, TypeError, ValueError)
+"""What torch says where it has no such kernel, or does not differentiate it; NotImplementedError is a RuntimeError."""
 
 _CPU = torch.device("cpu")
 

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.torch.calls.gradients import roundings
 from optest.torch.calls.grid_sample_gradients import gradients_of_sampling
+from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Facts
 
@@ -76,7 +77,7 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
                     self._least = min(least, _LEAST)
                     with self:
                         return parts(*args, **kwargs)
-                except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError):
+                except REFUSALS:
                     self._step = step  # torch takes it apart for compilers alone
                 finally:
                     self._least = least

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from optest.spec.call_names import canonical
+from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
 from optest.torch.capture.places import is_of_initialisation, place_of_call
 from optest.torch.capture.recording import Recorder
@@ -116,7 +117,7 @@ def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: M
     try:
         with without, torch.no_grad():
             function(*given, **named)
-    except (RuntimeError, TypeError, ValueError):
+    except NO_KERNEL:
         return True
     return False
 

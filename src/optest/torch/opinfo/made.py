@@ -17,13 +17,12 @@ from optest.torch.calls.binding import CannotBind, bound
 from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
+from optest.torch.calls.refusals import REFUSALS
 from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.fill import array_of
+from optest.torch.tensors import copied
 
-__all__ = ["Refused", "copied", "facts_of_outputs", "refusal_of"]
-
-_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What torch refuses arguments with."""
+__all__ = ["Refused", "facts_of_outputs", "refusal_of"]
 
 
 class Refused(ValueError):
@@ -50,8 +49,8 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
     call = torch_call(text)
     try:
         with torch.no_grad():
-            leaves = call.on([copied(tensor) for tensor in tensors], torch.device("cpu"))()
-    except _REFUSALS as error:
+            leaves = call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+    except REFUSALS as error:
         first = str(error).strip().partition("\n")[0]
         raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first[:200]}") from None
     if not leaves:
@@ -87,17 +86,10 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
     call = torch_call(text)
     try:
         with torch.no_grad():
-            call.on([copied(tensor) for tensor in tensors], torch.device("cpu"))()
-    except _REFUSALS as error:
+            call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+    except REFUSALS as error:
         return error
     raise Refused("OpInfo says that it is refused, but torch on the CPU takes it")
-
-
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in memory of its own with the same strides, overlap included: some calls change what they are given."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    storage = tensor.detach().as_strided((span if tensor.numel() else 0,), (1,), tensor.storage_offset()).clone()
-    return storage.as_strided(tensor.shape, tensor.stride())
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
