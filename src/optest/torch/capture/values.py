@@ -17,9 +17,8 @@ import torch
 
 from optest.spec import contiguous_strides, dtype_names
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
-from optest.torch.capture.masks import words_of_mask
 from optest.torch.capture.naming import NamedCall, NoCase
-from optest.torch.capture.written_values import shortest, value_text, written
+from optest.torch.capture.written_values import shortest, value_text, words_of_mask, written
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
 

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from optest.spec.calls import Call, Device, NotLiteral, TensorRef, TorchName, text_of
 from optest.torch.calls.refusals import REFUSALS
-from optest.torch.opinfo.functions import name_of
+from optest.torch.opinfo.variants import name_of
 from optest.torch.tensors import copied
 
 __all__ = ["Unstatable", "recorded_call", "sample_call"]

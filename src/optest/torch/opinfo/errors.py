@@ -15,8 +15,8 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
 from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
 from optest.torch.opinfo.fill import errors_of, tensors_of
-from optest.torch.opinfo.functions import Variant, variants_of
-from optest.torch.opinfo.made import Refused, refusal_of
+from optest.torch.opinfo.trial_call import Refused, refusal_of
+from optest.torch.opinfo.variants import Variant, variants_of
 
 __all__ = ["KIND", "error_entries"]
 

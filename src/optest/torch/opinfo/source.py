@@ -18,8 +18,8 @@ from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
 from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
 from optest.torch.opinfo.errors import error_entries
 from optest.torch.opinfo.fill import database, samples_of, tensors_of
-from optest.torch.opinfo.functions import Variant, variants_of
-from optest.torch.opinfo.made import Refused, facts_of_outputs, is_normwise
+from optest.torch.opinfo.trial_call import Refused, facts_of_outputs, is_normwise
+from optest.torch.opinfo.variants import Variant, variants_of
 
 __all__ = ["collect"]
 
