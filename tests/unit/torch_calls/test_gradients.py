@@ -267,12 +267,12 @@ class _AboveOf(TorchBackend):
     def run(self, case: TestCase, inputs: Any) -> Any:
         from optest.torch.calls import device_call
 
-        of_case, above = device_call.gradients_from_above, device_call.call_of(self._of)
-        device_call.gradients_from_above = lambda _, given: of_case(above, given)
+        of_case, above = device_call.upstream_gradients, device_call.call_of(self._of)
+        device_call.upstream_gradients = lambda _, given: of_case(above, given)
         try:
             return self._inner.run(case, inputs)
         finally:
-            device_call.gradients_from_above = of_case
+            device_call.upstream_gradients = of_case
 
 
 def _backward_by(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

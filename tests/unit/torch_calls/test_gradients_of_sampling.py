@@ -17,7 +17,7 @@ from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
 from optest.torch.calls import closeness, grid_sample_gradients  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
-from optest.torch.calls.expected_gradients import gradients_from_above  # noqa: E402
+from optest.torch.calls.expected_gradients import upstream_gradients  # noqa: E402
 from optest.torch.calls.grid_sample_gradients import gradients_of_sampling  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
@@ -91,7 +91,7 @@ class Differentiated(TorchBackend):
     def run(self, case: TestCase, inputs: Any) -> Any:
         right = [np.array(each) for each in super().run(case, inputs)]
         given = list(inputs)
-        above = gradients_from_above(torch_call(case.attributes["call"]), given)(0, torch.from_numpy(right[0]))
+        above = upstream_gradients(torch_call(case.attributes["call"]), given)(0, torch.from_numpy(right[0]))
         found = self._gradients(above, *map(torch.from_numpy, given), *self._how)
         return [*right[:OF_PICTURE], *(each.numpy() for each in found)]
 

@@ -13,7 +13,7 @@ from optest.spec import TestCase
 from optest.torch.calls.call import TorchCall
 from optest.torch.calls.device_call import call_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.expected_gradients import gradients_from_above
+from optest.torch.calls.expected_gradients import upstream_gradients
 from optest.torch.calls.gradients import changeable, differentiated
 from optest.torch.calls.refusals import REFUSALS
 from optest.torch.recording import Recording
@@ -108,7 +108,7 @@ class _Back:
     def of(
         cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
     ) -> _Back:
-        draw = gradients_from_above(call, [each.array for each in inputs])
+        draw = upstream_gradients(call, [each.array for each in inputs])
         above: dict[int, Array] = {}
         dtypes: dict[int, str] = {}
 

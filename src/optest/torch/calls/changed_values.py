@@ -20,7 +20,7 @@ from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.fact_sheet import takes_ordered_integers
 from optest.torch.tensors import memory_of, on_cpu
 
-__all__ = ["OtherValues", "are_of_other_values", "is_taken_by_torch", "other_values"]
+__all__ = ["ChangedValues", "are_of_changed_values", "changed_values", "is_taken_by_torch"]
 
 _CPU = torch.device("cpu")
 
@@ -29,22 +29,22 @@ _FOLLOWS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class OtherValues:
+class ChangedValues:
     """``how`` says which, after "with"; ``put`` writes them into all the memory of a tensor, from its first element."""
 
     how: str
     put: Callable[[torch.Tensor], None]
 
 
-def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValues | None:
+def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> ChangedValues | None:
     """What the input of this number may have in place of its values; None where nobody knows what is legal."""
     if not tensor.numel():
         return None
     if tensor.is_floating_point() or tensor.is_complex():
-        return OtherValues(f"half the values of input{index}", _halve)
+        return ChangedValues(f"half the values of input{index}", _halve)
     if takes_ordered_integers(call.call.function):
         return None
-    return OtherValues(f"the elements of input{index} in the reverse order", _reverse)
+    return ChangedValues(f"the elements of input{index} in the reverse order", _reverse)
 
 
 def _halve(tensor: torch.Tensor) -> None:
@@ -66,7 +66,7 @@ _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: t
 
 
 def is_taken_by_torch(
-    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues, upstream: Draw | None
+    call: TorchCall, inputs: Sequence[Array], index: int, other: ChangedValues, upstream: Draw | None
 ) -> bool:
     """Whether torch on the CPU takes the other values, and differentiates the call where there is ``upstream``."""
     try:
@@ -76,12 +76,12 @@ def is_taken_by_torch(
     return True
 
 
-def are_of_other_values(
+def are_of_changed_values(
     results: Mapping[int, Array],
     call: TorchCall,
     inputs: Sequence[Array],
     index: int,
-    other: OtherValues,
+    other: ChangedValues,
     upstream: Draw | None,
 ) -> bool:
     """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
@@ -102,7 +102,7 @@ def are_of_other_values(
 
 
 def _by_torch(
-    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues | None, upstream: Draw | None
+    call: TorchCall, inputs: Sequence[Array], index: int, other: ChangedValues | None, upstream: Draw | None
 ) -> list[Any]:
     """What torch on the CPU yields, with other values of one input; its gradients stand behind that."""
     tensors = on_cpu(inputs)

@@ -26,7 +26,7 @@ import torch
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
 from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.expected_gradients import gradients_from_above, has_floating_input, in_float64
+from optest.torch.calls.expected_gradients import has_floating_input, in_float64, upstream_gradients
 from optest.torch.calls.gradients import Draw, roundings
 from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.rounded_steps import RoundedSteps
@@ -199,14 +199,14 @@ class _RoundedCall:
 
     def exact(self) -> list[Array]:
         """What the call yields without any rounding."""
-        return self._made(widened(self.inputs), gradients_from_above(self.call, self.inputs))
+        return self._made(widened(self.inputs), upstream_gradients(self.call, self.inputs))
 
     def _made(self, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
         return self.make(with_rounded_scalars(self.call, self.inputs), tensors, draw)
 
     def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
         """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
-        draw = gradients_from_above(self.call, self.inputs)
+        draw = upstream_gradients(self.call, self.inputs)
         tensors = [
             each if not unit else each * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
             for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
@@ -225,7 +225,7 @@ class _RoundedCall:
             each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
             for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
         ]
-        return self._made(tensors, gradients_from_above(self.call, self.inputs))
+        return self._made(tensors, upstream_gradients(self.call, self.inputs))
 
     def near(self, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool) -> list[_Near | None]:
         """What such roundings say of each output; None where there is nothing to say."""

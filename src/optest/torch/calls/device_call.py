@@ -15,14 +15,14 @@ from optest.torch.calls.compiled import compiled, differentiated_by
 from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
 from optest.torch.calls.expected_gradients import (
     can_be_differentiated,
-    gradients_from_above,
     has_floating_input,
+    upstream_gradients,
 )
 from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated
 from optest.torch.calls.lint import require_chosen_elements, require_legal_positions
-from optest.torch.calls.memory_effects import compare_strides, require_left_alone, require_memory_as_on_cpu
+from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.calls.recompiled_calls import call_once_more, call_with_other_values
+from optest.torch.calls.recompiled_calls import call_again, call_with_changed_values
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.torch.calls.undefined_results import why_no_one_result
 from optest.torch.tensors import as_array, copied
@@ -84,11 +84,11 @@ def answer(
             leaves = _asked_to_refuse(call, inputs, tensors, target, case.expects_error)
         elif case.attributes.get("grad"):
             leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
-            require_left_alone(call, tensors, tensors, lambda index: place(index, inputs[index]))
+            require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
         else:
             given = changeable(call, tensors)
             leaves = _results(call, given, target, refuses=False)
-            require_left_alone(call, tensors, given, lambda index: place(index, inputs[index]))
+            require_inputs_unchanged(call, tensors, given, lambda index: place(index, inputs[index]))
             require_memory_as_on_cpu(call, inputs, given, leaves)
             if target.compiler is not None or target.device.type != "cpu":
                 must_be_same = target.same_strides or bool(case.attributes.get("same_strides"))
@@ -101,8 +101,8 @@ def answer(
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
     if target.compiled is not None and case.expects_error is None:
-        call_once_more(call, tensors, lambda index: place(index, inputs[index]), leaves, found, target)
-        call_with_other_values(
+        call_again(call, tensors, lambda index: place(index, inputs[index]), leaves, found, target)
+        call_with_changed_values(
             call, inputs, tensors, lambda index: place(index, inputs[index]), found, target, upstream
         )
     return found
@@ -143,7 +143,7 @@ def _with_gradients_if_any(
     if not has_floating_input(call, inputs):
         return _results(call, changeable(call, tensors), target, refuses=False), None
     try:
-        upstream = gradients_from_above(call, inputs)
+        upstream = upstream_gradients(call, inputs)
         return with_gradients(call, tensors, upstream, target), upstream
     except (*NO_KERNEL, Fault):
         if can_be_differentiated(call, inputs):

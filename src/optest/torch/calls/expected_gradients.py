@@ -25,7 +25,7 @@ from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
 from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
-__all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "has_floating_input", "in_float64"]
+__all__ = ["can_be_differentiated", "expected_gradients", "has_floating_input", "in_float64", "upstream_gradients"]
 
 _CPU = torch.device("cpu")
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -39,7 +39,7 @@ _LONG_SUM = Rule(
 _CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 
-def gradients_from_above(call: TorchCall, inputs: Sequence[Any]) -> Draw:
+def upstream_gradients(call: TorchCall, inputs: Sequence[Any]) -> Draw:
     """What every output gets from above: whole numbers where elements only move, so that their sums are exact."""
     return upstream_of(call_text(call.call), inputs, is_whole=_kind(call) in _MOVED)
 
@@ -59,7 +59,7 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     """
     if not has_floating_input(call, inputs):
         raise Fault(Reason.UNSUPPORTED, f"{call.call.function} is given nothing that it could be differentiated by")
-    draw = gradients_from_above(call, inputs)
+    draw = upstream_gradients(call, inputs)
     notes: list[Any] = []
     if in_own_dtype:
         found = _in_own_dtype(call, inputs, draw)

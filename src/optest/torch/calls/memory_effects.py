@@ -21,12 +21,18 @@ from optest.torch.cases import STRIDES
 from optest.torch.fact_sheet import facts_of
 from optest.torch.tensors import memory_of, on_cpu, span_of, to_read
 
-__all__ = ["compare_strides", "have_common_memory", "require_left_alone", "require_memory_as_on_cpu", "storage_address"]
+__all__ = [
+    "compare_strides",
+    "have_common_memory",
+    "require_inputs_unchanged",
+    "require_memory_as_on_cpu",
+    "storage_address",
+]
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 
 
-def require_left_alone(
+def require_inputs_unchanged(
     call: TorchCall,
     placed: Sequence[torch.Tensor],
     given: Sequence[torch.Tensor],

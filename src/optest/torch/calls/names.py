@@ -14,7 +14,7 @@ from optest.errors import nearest
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
 from optest.torch.fact_sheet import facts_of
 
-__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "declared", "find"]
+__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "declared_operators", "find"]
 
 
 def _setitem(target: Any, key: Any, value: Any) -> None:
@@ -215,7 +215,7 @@ def _listed(home: str) -> list[str]:
 # in-place form are one operator: ``torch.add``, ``torch.Tensor.add``, ``torch.add_`` and ``+``.
 
 
-def declared(names: Iterable[str]) -> tuple[int, list[str]]:
+def declared_operators(names: Iterable[str]) -> tuple[int, list[str]]:
     """The number of torch's operators, and which of these names are not among them (those that make tensors of
     nothing, operators of ``torch.ops`` that are no aten ones)."""
     known = _known()

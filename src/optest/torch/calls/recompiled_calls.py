@@ -18,14 +18,14 @@ import torch
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
-from optest.torch.calls.changed_values import are_of_other_values, is_taken_by_torch, other_values
+from optest.torch.calls.changed_values import are_of_changed_values, changed_values, is_taken_by_torch
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.global_state import may_draw, random_numbers_kept
 from optest.torch.calls.gradients import Draw, changeable
-from optest.torch.calls.memory_effects import have_common_memory, require_left_alone, storage_address
+from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
 from optest.torch.tensors import as_array, copied
 
-__all__ = ["call_once_more", "call_with_other_values"]
+__all__ = ["call_again", "call_with_changed_values"]
 
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
@@ -39,7 +39,7 @@ _REPLAYS = "cudagraphs"
 """Torch's own compilers of this name promise no result beyond the next call."""
 
 
-def call_once_more(
+def call_again(
     call: TorchCall,
     tensors: Sequence[torch.Tensor],
     again: Callable[[int], torch.Tensor],
@@ -61,7 +61,7 @@ def call_once_more(
     given = changeable(call, others)
     with random_numbers_kept(f"what {target.compiler} compiled", unless=partial(may_draw, call, tensors)):
         other = _called(given, _SECOND, target)
-    _require_left_alone(call, others, given, again, _SECOND)
+    _require_inputs_unchanged(call, others, given, again, _SECOND)
     if _REPLAYS not in str(target.compiler):
         _require_results_kept(leaves, other, [*tensors, *given], target)
     second = [as_array(leaf) for leaf in other]
@@ -69,7 +69,7 @@ def call_once_more(
         target.further.append((_SECOND, second))
 
 
-def call_with_other_values(
+def call_with_changed_values(
     call: TorchCall,
     inputs: Sequence[Array],
     tensors: Sequence[torch.Tensor],
@@ -98,7 +98,7 @@ def call_with_other_values(
     others = _in_other_memory(tensors, again, target)
     given = changeable(call, others)
     last = [as_array(leaf) for leaf in _called(given, _LAST, target)]
-    _require_left_alone(call, others, given, again, _LAST)
+    _require_inputs_unchanged(call, others, given, again, _LAST)
     _require_results_as_they_were(kept, first, target)
     if not _are_same(kept, last):
         target.further.append((_LAST, last))
@@ -114,7 +114,7 @@ def _require_followed(
     target: DeviceUnderTest,
     upstream: Draw | None,
 ) -> None:
-    other = other_values(call, index, tensors[index])
+    other = changed_values(call, index, tensors[index])
     if other is None or target.compiled is None:
         return
     others = _in_other_memory(tensors, again, target)
@@ -131,13 +131,13 @@ def _require_followed(
             f"with {other.how}, what {target.compiler} compiled raises {_said(error)}; torch does not",
             details={"input": index},
         ) from error
-    _require_left_alone(call, others, given, lambda number: before[number], f"with {other.how}")
+    _require_inputs_unchanged(call, others, given, lambda number: before[number], f"with {other.how}")
     unchanged = {
         number: one
         for number, (one, two) in enumerate(zip(first, found, strict=False))
         if _is_same(one, two) and not (upstream is not None and one.dtype == np.bool_)  # which gradients there are
     }
-    if unchanged and are_of_other_values(unchanged, call, inputs, index, other, upstream):
+    if unchanged and are_of_changed_values(unchanged, call, inputs, index, other, upstream):
         raise Fault(
             Reason.STATE,
             f"with {other.how}, what {target.compiler} compiled yields what it yielded before: it kept the values that "
@@ -167,7 +167,7 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
 
 
-def _require_left_alone(
+def _require_inputs_unchanged(
     call: TorchCall,
     placed: Sequence[torch.Tensor],
     given: Sequence[torch.Tensor],
@@ -176,7 +176,7 @@ def _require_left_alone(
 ) -> None:
     """Look at the inputs of another call than the first one."""
     try:
-        require_left_alone(call, placed, given, again)
+        require_inputs_unchanged(call, placed, given, again)
     except Fault as fault:
         raise Fault(fault.reason, f"{how}: {fault.message}", details=fault.details) from None
 

@@ -26,7 +26,7 @@ __all__ = [
     "REFUSALS",
     "in_words_of_eager_torch",
     "is_a_lack",
-    "mixture_told",
+    "mixed_dtypes_refused",
     "refusal_within",
     "refused",
     "refused_on_cpu",
@@ -149,7 +149,7 @@ def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Excepti
 
 
 @contextmanager
-def mixture_told(case: TestCase, inputs: Sequence[Array]) -> Iterator[None]:
+def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[None]:
     """While inside, a device that refuses dtypes which torch on the CPU does not take together, either, is right.
 
     Raises:

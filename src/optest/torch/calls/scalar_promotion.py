@@ -24,12 +24,12 @@ from optest.torch.calls.call import torch_call
 from optest.torch.calls.reference import expected
 from optest.torch.fact_sheet import facts_of
 
-__all__ = ["as_with_narrow_numbers", "with_narrow_numbers"]
+__all__ = ["right_by_other_promotion", "with_scalars_of_16_bits"]
 
 Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
 
-def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
+def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
     """The call and its inputs with numbers rounded to the dtype of its tensors, among them tensors without dimensions.
 
     None where that dtype is none of 16 bits, or rounding changes nothing.
@@ -76,7 +76,7 @@ def _rounded(value: Any, kind: DType) -> Any:
     return float(widen(round_to(np.asarray(value), kind))) if type(value) is float else value
 
 
-def as_with_narrow_numbers(
+def right_by_other_promotion(
     inputs: Sequence[Any], text: str, actual: Sequence[Any], ulps: float, known: Known | None
 ) -> list[Any]:
     """One mask for each result: all of it, if it is right with the numbers rounded to 16 bits, else None.
@@ -85,7 +85,7 @@ def as_with_narrow_numbers(
     ones are right. A result that is right now by the one reading and now by the other is none.
     """
     nothing: list[Any] = [None] * len(actual)
-    narrow = with_narrow_numbers(text, inputs)
+    narrow = with_scalars_of_16_bits(text, inputs)
     if narrow is None:
         narrow, known = _with_reciprocal(text, inputs), None
     if narrow is None:

@@ -14,7 +14,7 @@ from optest.torch.calls.call import TorchCall
 from optest.torch.calls.compiled import compiled_function
 from optest.torch.calls.device_call import call_of, outputs_of
 from optest.torch.calls.device_under_test import DeviceUnderTest
-from optest.torch.calls.expected_gradients import gradients_from_above
+from optest.torch.calls.expected_gradients import upstream_gradients
 from optest.torch.calls.gradients import Draw, changeable, differentiated
 
 __all__ = ["ReadyCall", "ready_call"]
@@ -61,7 +61,7 @@ def _ways(
 ) -> tuple[Callable[[], object], Callable[[], list[Any]]]:
     """The call as it is timed, and as it is judged."""
     if case.attributes.get("grad"):
-        above = _remembered(gradients_from_above(call, inputs))
+        above = _remembered(upstream_gradients(call, inputs))
 
         def make(*given: torch.Tensor) -> list[Any]:
             return call.on(changeable(call, given), target.device)()

@@ -19,7 +19,7 @@ from optest.torch.fact_sheet import facts_of
 from optest.torch.facts import Collisions
 from optest.torch.tensors import as_array, on_cpu
 
-__all__ = ["any_of_several", "has_overlap", "left_open", "why_no_one_result"]
+__all__ = ["conversions_out_of_range", "has_overlap", "one_of_collided_writes", "why_no_one_result"]
 
 _MOST_LOOKED_AT = 1 << 20
 
@@ -75,7 +75,7 @@ def has_overlap(spec: TensorSpec) -> bool:
 # Numbers that become integers of a dtype that does not hold them: torch leaves open which, and its kernels differ.
 
 
-def left_open(inputs: Sequence[Any], text: str, results: Sequence[Any]) -> list[AsRight | None]:
+def conversions_out_of_range(inputs: Sequence[Any], text: str, results: Sequence[Any]) -> list[AsRight | None]:
     """True where the first tensor of the call has no number that its result could hold; None for other results."""
     tensors = parse_call(text).tensors()
     if not tensors:
@@ -98,7 +98,7 @@ def _beyond(given: Array, result: Array) -> AsRight | None:
 _CPU = torch.device("cpu")
 
 
-def any_of_several(inputs: Sequence[Any], text: str, known: Collisions, results: Sequence[Any]) -> list[Any]:
+def one_of_collided_writes(inputs: Sequence[Any], text: str, known: Collisions, results: Sequence[Any]) -> list[Any]:
     """True where several values were to be written and one of them stands there; None where no two meet."""
     with suppress(IndexError, KeyError, RuntimeError, TypeError, ValueError):
         places, values = _written(known.way, _arguments(torch_call(text), on_cpu(inputs), known.arguments))
