@@ -102,9 +102,7 @@ def _answered(
     """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
     keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
-    counters = torch._dynamo.utils.counters
-    counters.clear()
-    who = f"torch.compile, {target.compiler}"
+    torch._dynamo.utils.counters.clear()
     target.compiled = None
     with _watching(target):
         compiler = Watched(str(target.compiler))
@@ -112,31 +110,12 @@ def _answered(
         try:
             answer = ask(function, tensors)
         except Exception as error:
-            if not target.compilation.was_begun:
-                _require_switched_on(who, target, error)
-                return ask(call, tensors)
-            refusal = refusal_within(error) if refuses else None
-            if refusal is not None:
-                raise refusal from None
-            if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
+            if not _may_eager_torch_answer(error, target, refuses=refuses):
                 raise
-            if target.may_fall_back:
-                target.fallbacks.append(f"{who}: {_said(error)}")
-                return ask(call, tensors)
-            raise Fault(Reason.COMPILE, f"{who}: {_said(error)}", details=_details(error)) from error
-    has_graph = bool(counters["stats"]["unique_graphs"])
-    if not has_graph and not refuses:
-        if not _computes(call, tensors):
-            raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
-        with target.allowing():
-            raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
-    if compiler.handed_back and not refuses:
-        with target.allowing():
-            raise Fault(
-                Reason.FALLBACK,
-                f"{who}: it handed back the graph that it got, so eager torch answered (--compile-backend eager asks "
-                "for that)",
-            )
+            return ask(call, tensors)
+    has_graph = bool(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    if not refuses:
+        _require_compiled(call, tensors, compiler, target, has_graph=has_graph)
     is_grad_enabled = torch.is_grad_enabled()
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
@@ -147,10 +126,56 @@ def _answered(
     return answer
 
 
-def _require_switched_on(who: str, target: DeviceUnderTest, error: Exception) -> None:
+def _who(target: DeviceUnderTest) -> str:
+    return f"torch.compile, {target.compiler}"
+
+
+def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuses: bool) -> bool:
+    """Whether eager torch may answer after an error of the compiled call; False where the error is the call's own.
+
+    Raises:
+        Fault: COMPILE if it cannot be compiled, FALLBACK if nothing was, and neither is allowed.
+    """
+    if not target.compilation.was_begun:
+        _require_switched_on(target, error)
+        return True
+    refusal = refusal_within(error) if refuses else None
+    if refusal is not None:
+        raise refusal from None
+    if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
+        return False
+    if not target.may_fall_back:
+        raise Fault(Reason.COMPILE, f"{_who(target)}: {_said(error)}", details=_details(error)) from error
+    target.fallbacks.append(f"{_who(target)}: {_said(error)}")
+    return True
+
+
+def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
     with target.allowing():
-        message = f"{who}: nothing was compiled, since torch.compile is switched off here"
+        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
         raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
+
+
+def _require_compiled(
+    call: Call, tensors: Sequence[torch.Tensor], compiler: Watched, target: DeviceUnderTest, *, has_graph: bool
+) -> None:
+    """Raise where the call came back without an error, but eager torch answered.
+
+    Raises:
+        Fault: UNSUPPORTED if there is nothing to compile, FALLBACK if nothing was compiled though there is.
+    """
+    if not has_graph:
+        if not _computes(call, tensors):
+            raise Fault(Reason.UNSUPPORTED, f"{_who(target)}: the call computes nothing that can be compiled")
+        with target.allowing():
+            raise Fault(Reason.FALLBACK, f"{_who(target)}: no graph was made, so eager torch answered")
+    if compiler.handed_back:
+        with target.allowing():
+            raise Fault(
+                Reason.FALLBACK,
+                f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
+                "(--compile-backend eager asks for that)",
+            )
 
 
 class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types

@@ -22,7 +22,7 @@ from optest.torch.calls.gradients import Differentiated, Draw, changeable, diffe
 from optest.torch.calls.lint import require_chosen_elements, require_legal_positions
 from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.calls.recompiled_calls import call_again, call_with_changed_values
+from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
 from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
 from optest.torch.calls.undefined_results import why_no_one_result
 from optest.torch.tensors import as_array, copied
@@ -100,10 +100,18 @@ def answer(
         found = [as_array(leaf) for leaf in leaves]
     except KeyError as error:
         raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
-    if target.compiled is not None and case.expects_error is None:
-        call_again(call, tensors, lambda index: place(index, inputs[index]), leaves, found, target)
-        call_with_changed_values(
-            call, inputs, tensors, lambda index: place(index, inputs[index]), found, target, upstream
+    if case.expects_error is None:
+        require_later_calls_right(
+            FirstCall(
+                call=call,
+                inputs=inputs,
+                tensors=tensors,
+                again=lambda index: place(index, inputs[index]),
+                leaves=leaves,
+                results=found,
+                target=target,
+                upstream=upstream,
+            )
         )
     return found
 

@@ -9,6 +9,7 @@ call may change its inputs, or the results of the first one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,14 +19,14 @@ import torch
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 from optest.torch.calls.call import TorchCall
-from optest.torch.calls.changed_values import are_of_changed_values, changed_values, is_taken_by_torch
+from optest.torch.calls.changed_values import ChangedValues, are_of_changed_values, changed_values, is_taken_by_torch
 from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.global_state import may_draw, random_numbers_kept
 from optest.torch.calls.gradients import Draw, changeable
 from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
 from optest.torch.tensors import as_array, copied
 
-__all__ = ["call_again", "call_with_changed_values"]
+__all__ = ["FirstCall", "require_later_calls_right"]
 
 _SECOND = "called a second time with the same values"
 _LAST = "called again with the first values, after calls with other ones"
@@ -39,116 +40,130 @@ _REPLAYS = "cudagraphs"
 """Torch's own compilers of this name promise no result beyond the next call."""
 
 
-def call_again(
-    call: TorchCall,
-    tensors: Sequence[torch.Tensor],
-    again: Callable[[int], torch.Tensor],
-    leaves: Sequence[Any],
-    first: Sequence[Array],
-    target: DeviceUnderTest,
-) -> None:
-    """Call what was compiled a second time; ``target`` keeps what it yields where that has other bits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstCall:
+    """A call of what was compiled, and what it yielded: ``leaves`` on the device, ``results`` as arrays."""
 
-    ``again`` puts an input on the device once more; ``leaves`` and ``first`` are the first answer.
+    call: TorchCall
+    inputs: Sequence[Array]
+    tensors: Sequence[torch.Tensor]
+    """The inputs on the device."""
 
-    Raises:
-        Fault: RAISED if the second call raises, STATE if it writes into the results of the first one or draws random
-            numbers, INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
-    """
-    if target.compiled is None:
-        return
-    others = _in_other_memory(tensors, again, target)
-    given = changeable(call, others)
-    with random_numbers_kept(f"what {target.compiler} compiled", unless=partial(may_draw, call, tensors)):
-        other = _called(given, _SECOND, target)
-    _require_inputs_unchanged(call, others, given, again, _SECOND)
-    if _REPLAYS not in str(target.compiler):
-        _require_results_kept(leaves, other, [*tensors, *given], target)
-    second = [as_array(leaf) for leaf in other]
-    if not _are_same(first, second):
-        target.further.append((_SECOND, second))
+    again: Callable[[int], torch.Tensor]
+    """Puts an input on the device once more."""
+
+    leaves: Sequence[Any]
+    results: Sequence[Array]
+    target: DeviceUnderTest
+    upstream: Draw | None = None
+    """What its gradients got from above; None where none were asked for."""
 
 
-def call_with_changed_values(
-    call: TorchCall,
-    inputs: Sequence[Array],
-    tensors: Sequence[torch.Tensor],
-    again: Callable[[int], torch.Tensor],
-    first: Sequence[Array],
-    target: DeviceUnderTest,
-    upstream: Draw | None = None,
-) -> None:
-    """Call what was compiled with other values of each input in turn: each of its results has to follow them.
+def require_later_calls_right(first: FirstCall) -> None:
+    """Call what was compiled again, with the same values, with other ones of each input in turn, and with the first.
 
-    With ``upstream`` its gradients have to, too. Torch on the CPU is asked only where one does not. Nothing is known of
-    inputs that are large, empty or zero. Then it is called with the first values; ``target`` keeps what it yields where
-    that has other bits than ``first``.
+    The target keeps what a call with the first values yields where that has other bits than the first results.
 
     Raises:
-        Fault: STATE where results are those of other values, since a compiler kept the ones that it first saw, and
-            where the first results are written; RAISED where the call refuses values that torch on the CPU takes;
-            INPUT_MUTATED and OUT_OF_BOUNDS where it writes into its inputs.
+        Fault: RAISED if a later call raises where torch on the CPU does not, STATE if it writes into the results of the
+            first one, draws random numbers or yields results of other values, since a compiler kept the ones that it
+            first saw; INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
     """
-    if target.compiled is None or _bytes_of(tensors) > _MOST_CHANGED_BYTES:
+    if first.target.compiled is None:
         return
-    kept = [np.array(array) for array in first]  # the calls below might write into the memory of the first results
-    for index in dict.fromkeys(call.call.tensors()):
-        _require_followed(index, call, inputs, tensors, again, kept, target, upstream)
-        _require_results_as_they_were(kept, first, target)
-    others = _in_other_memory(tensors, again, target)
-    given = changeable(call, others)
-    last = [as_array(leaf) for leaf in _called(given, _LAST, target)]
-    _require_inputs_unchanged(call, others, given, again, _LAST)
-    _require_results_as_they_were(kept, first, target)
-    if not _are_same(kept, last):
-        target.further.append((_LAST, last))
+    _call_with_the_same_values(first)
+    if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
+        _call_with_changed_values(first)
 
 
-def _require_followed(
-    index: int,
-    call: TorchCall,
-    inputs: Sequence[Array],
-    tensors: Sequence[torch.Tensor],
-    again: Callable[[int], torch.Tensor],
-    first: Sequence[Array],
-    target: DeviceUnderTest,
-    upstream: Draw | None,
-) -> None:
-    other = changed_values(call, index, tensors[index])
-    if other is None or target.compiled is None:
+def _call_with_the_same_values(first: FirstCall) -> None:
+    others = _in_other_memory(first)
+    given = changeable(first.call, others)
+    who = f"what {first.target.compiler} compiled"
+    with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
+        leaves = _called(given, _SECOND, first.target)
+    _require_inputs_unchanged(first, others, given, first.again, _SECOND)
+    if not _is_replayed(first):
+        _require_results_kept(first, leaves, [*first.tensors, *given])
+    _keep_if_different(first, first.results, leaves, _SECOND)
+
+
+def _call_with_changed_values(first: FirstCall) -> None:
+    """Each result has to follow the values of each input, and each gradient too, where there are some.
+
+    Torch on the CPU is asked only where one does not. Nothing is known of inputs that are empty or zero.
+    """
+    kept = [np.array(array) for array in first.results]  # calls below might write into the memory of the first results
+    for index in dict.fromkeys(first.call.call.tensors()):
+        _require_followed(index, first, kept)
+        _require_results_as_they_were(first, kept)
+    others = _in_other_memory(first)
+    given = changeable(first.call, others)
+    leaves = _called(given, _LAST, first.target)
+    _require_inputs_unchanged(first, others, given, first.again, _LAST)
+    _require_results_as_they_were(first, kept)
+    _keep_if_different(first, kept, leaves, _LAST)
+
+
+def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:
+    """Call with other values of one input; nothing is asked where nobody knows which are legal."""
+    changed = changed_values(first.call, index, first.tensors[index])
+    if changed is None:
         return
-    others = _in_other_memory(tensors, again, target)
-    other.put(others[index])
+    others = _in_other_memory(first)
+    changed.put(others[index])
     before = [copied(each) for each in others]
-    given = changeable(call, others)
-    try:
-        found = [as_array(leaf) for leaf in target.compiled(given)]
-    except Exception as error:
-        if not is_taken_by_torch(call, inputs, index, other, upstream):
-            return
-        raise Fault(
-            Reason.RAISED,
-            f"with {other.how}, what {target.compiler} compiled raises {_said(error)}; torch does not",
-            details={"input": index},
-        ) from error
-    _require_inputs_unchanged(call, others, given, lambda number: before[number], f"with {other.how}")
+    given = changeable(first.call, others)
+    found = _called_with_changed(given, index, changed, first)
+    if found is None:
+        return
+    _require_inputs_unchanged(first, others, given, lambda number: before[number], f"with {changed.how}")
     unchanged = {
         number: one
-        for number, (one, two) in enumerate(zip(first, found, strict=False))
-        if _is_same(one, two) and not (upstream is not None and one.dtype == np.bool_)  # which gradients there are
+        for number, (one, two) in enumerate(zip(kept, found, strict=False))
+        if _is_same(one, two)
+        and not (first.upstream is not None and one.dtype == np.bool_)  # which gradients there are
     }
-    if unchanged and are_of_changed_values(unchanged, call, inputs, index, other, upstream):
+    if unchanged and are_of_changed_values(unchanged, first.call, first.inputs, index, changed, first.upstream):
         raise Fault(
             Reason.STATE,
-            f"with {other.how}, what {target.compiler} compiled yields what it yielded before: it kept the values that "
-            "it was compiled with",
+            f"with {changed.how}, what {first.target.compiler} compiled yields what it yielded before: it kept the "
+            "values that it was compiled with",
             details={"input": index},
         )
 
 
-def _require_results_as_they_were(kept: Sequence[Array], first: Sequence[Array], target: DeviceUnderTest) -> None:
-    if _REPLAYS not in str(target.compiler) and not _are_same(kept, first):
-        message = f"the results of the first call are written by later calls of what {target.compiler} compiled"
+def _called_with_changed(
+    given: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
+) -> list[Array] | None:
+    """What the call yields; None where it refuses values that torch on the CPU refuses, too."""
+    if first.target.compiled is None:
+        return None
+    try:
+        return [as_array(leaf) for leaf in first.target.compiled(given)]
+    except Exception as error:
+        if not is_taken_by_torch(first.call, first.inputs, index, changed, first.upstream):
+            return None
+        raise Fault(
+            Reason.RAISED,
+            f"with {changed.how}, what {first.target.compiler} compiled raises {_said(error)}; torch does not",
+            details={"input": index},
+        ) from error
+
+
+def _keep_if_different(first: FirstCall, wanted: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
+    found = [as_array(leaf) for leaf in leaves]
+    if not _are_same(wanted, found):
+        first.target.further.append((how, found))
+
+
+def _is_replayed(first: FirstCall) -> bool:
+    return _REPLAYS in str(first.target.compiler)
+
+
+def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> None:
+    if not _is_replayed(first) and not _are_same(kept, first.results):
+        message = f"the results of the first call are written by later calls of what {first.target.compiler} compiled"
         raise Fault(Reason.STATE, message)
 
 
@@ -168,7 +183,7 @@ def _said(error: Exception) -> str:
 
 
 def _require_inputs_unchanged(
-    call: TorchCall,
+    first: FirstCall,
     placed: Sequence[torch.Tensor],
     given: Sequence[torch.Tensor],
     again: Callable[[int], torch.Tensor],
@@ -176,7 +191,7 @@ def _require_inputs_unchanged(
 ) -> None:
     """Look at the inputs of another call than the first one."""
     try:
-        require_inputs_unchanged(call, placed, given, again)
+        require_inputs_unchanged(first.call, placed, given, again)
     except Fault as fault:
         raise Fault(fault.reason, f"{how}: {fault.message}", details=fault.details) from None
 
@@ -185,28 +200,24 @@ def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
     return sum(each.untyped_storage().nbytes() for each in tensors)
 
 
-def _in_other_memory(
-    tensors: Sequence[torch.Tensor], again: Callable[[int], torch.Tensor], target: DeviceUnderTest
-) -> Sequence[torch.Tensor]:
-    if _bytes_of(tensors) > _MOST_COPIED_BYTES:
-        return tensors
-    if target.device.type != "cpu":
-        return [again(index) for index in range(len(tensors))]
-    return [copied(each) for each in tensors]
+def _in_other_memory(first: FirstCall) -> Sequence[torch.Tensor]:
+    if _bytes_of(first.tensors) > _MOST_COPIED_BYTES:
+        return first.tensors
+    if first.target.device.type != "cpu":
+        return [first.again(index) for index in range(len(first.tensors))]
+    return [copied(each) for each in first.tensors]
 
 
-def _require_results_kept(
-    leaves: Sequence[Any], other: Sequence[Any], inputs: Sequence[torch.Tensor], target: DeviceUnderTest
-) -> None:
+def _require_results_kept(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
     owned = {storage_address(each) for each in inputs} | {0}
-    for each in other:
+    for each in leaves:
         if not _has_memory(each) or storage_address(each) in owned:
             continue
-        for number, kept in enumerate(leaves):
+        for number, kept in enumerate(first.leaves):
             if _has_memory(kept) and have_common_memory(kept, each):
                 raise Fault(
                     Reason.STATE,
-                    f"output{number} of the first call is written by the second call of what {target.compiler} "
+                    f"output{number} of the first call is written by the second call of what {first.target.compiler} "
                     "compiled: both results are the same memory",
                 )
 
