@@ -6,7 +6,7 @@ import pytest
 from torch_kit import by, case, tensor, verdict
 
 from optest.spec import Reason
-from optest.torch.calls.answering import why_no_operator
+from optest.torch.calls.device_call import why_no_operator
 
 pytestmark = pytest.mark.torch
 

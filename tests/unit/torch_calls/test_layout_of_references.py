@@ -8,7 +8,7 @@ import pytest
 from torch_kit import by, case, tensor, verdict
 
 from optest.spec import ExpectedError, Reason, Status, TensorSpec, dtype
-from optest.torch.calls.overlap import has_overlap
+from optest.torch.calls.undefined_results import has_overlap
 
 pytestmark = pytest.mark.torch
 

@@ -8,8 +8,8 @@ import pytest
 from torch_kit import case, tensor
 
 from optest.process import available_bytes
-from optest.torch.calls import memory
-from optest.torch.calls.memory import why_too_large
+from optest.torch.calls import memory_needed
+from optest.torch.calls.memory_needed import why_too_large
 
 pytestmark = pytest.mark.torch
 
@@ -30,8 +30,8 @@ def test_a_limit_is_told_in_its_own_unit(shape: tuple[int, ...], most: int, said
 
 def test_the_limit_follows_the_memory_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, limit in ((None, 2 << 30), (3 << 30, 2 << 30), (24 << 30, 12 << 30)):
-        monkeypatch.setattr(memory, "available_bytes", lambda available=available: available)
-        assert memory.default_limit() == limit
+        monkeypatch.setattr(memory_needed, "available_bytes", lambda available=available: available)
+        assert memory_needed.default_limit() == limit
 
 
 def test_what_is_left_is_some_of_what_the_machine_has() -> None:

@@ -11,7 +11,7 @@ import torch
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
-from optest.torch.calls.readings import with_narrow_numbers
+from optest.torch.calls.scalar_promotion import with_scalars_of_16_bits
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -99,18 +99,18 @@ def test_now_the_one_reading_and_now_the_other_fails(text: str, kind: str) -> No
     ],
 )
 def test_where_there_is_another_reading(text: str, of: Any, narrow: str | None) -> None:
-    found = with_narrow_numbers(text, [np.ones(3, of)])
+    found = with_scalars_of_16_bits(text, [np.ones(3, of)])
     assert (found and found[0]) == narrow
 
 
 def test_tensors_without_dimensions_are_numbers_too() -> None:
     x, number = np.ones(3, np.float16), np.asarray(0.3, np.float32)
-    found = with_narrow_numbers("torch.add(input0, input1)", [x, number])
+    found = with_scalars_of_16_bits("torch.add(input0, input1)", [x, number])
     assert found is not None
     assert found[1][0] is x
     assert (found[1][1].dtype, float(found[1][1])) == (np.float32, 0.300048828125)
-    assert with_narrow_numbers("torch.add(input0, input1)", [x, x]) is None
-    assert with_narrow_numbers("torch.add(input0, input1)", [x, np.ones(3, np.float32)]) is None
+    assert with_scalars_of_16_bits("torch.add(input0, input1)", [x, x]) is None
+    assert with_scalars_of_16_bits("torch.add(input0, input1)", [x, np.ones(3, np.float32)]) is None
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from optest.spec import TensorSpec, dtype
-from optest.torch.calls.calling import torch_call
-from optest.torch.calls.output_bounds import elements_at_most
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.memory_needed import elements_at_most
 
 KNOWN = {
     "torch.add(input0, input1)": [(3, 1), (1, 5)],

@@ -10,8 +10,7 @@ from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.core.results import result_of
 from optest.spec import CheckState, Reason, Status, Verdict
-from optest.torch.calls.allowed import STRIDES
-from optest.torch.cases import other_strides
+from optest.torch.cases import STRIDES, other_strides
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

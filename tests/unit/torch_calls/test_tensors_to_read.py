@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from optest.torch.calls.cpu_tensors import on_cpu, widened
-from optest.torch.tensors import to_read, to_torch
+from optest.torch.tensors import on_cpu, to_read, to_torch, widened
 
 DTYPES = [np.float16, np.float32, np.complex64, np.int64, np.bool_, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 
 pytestmark = pytest.mark.torch

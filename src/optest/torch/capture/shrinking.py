@@ -17,12 +17,11 @@ from typing import Any
 import torch
 
 from optest.spec import TensorSpec, contiguous_strides, dtype
-from optest.spec.call_names import canonical
-from optest.spec.calls import Call, NotLiteral, TensorRef, call_text, text_of
-from optest.torch.calls.calling import torch_call
+from optest.spec.calls import Call, TensorRef, call_text, text_of
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.indices import positions_of
-from optest.torch.calls.other_values import takes_ordered_integers
-from optest.torch.capture.values import DECIDED_BY_COUNT
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import literal, value_of
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -36,7 +35,6 @@ _KEEPS = 16
 """A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
-_NO_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AssertionError, NotLiteral)
 
 Entry = Mapping[str, Any]
 Shapes = list[tuple[int, ...]]
@@ -105,7 +103,7 @@ def _counts(entry: Entry) -> bool:
     if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in _tensors(entry)):
         return True
     is_masked = any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
-    return is_masked and canonical(entry["op"]).operator in DECIDED_BY_COUNT
+    return is_masked and facts_of(entry["op"]).mask_must_fit
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
@@ -171,7 +169,7 @@ def _yields(entry: Entry) -> Shapes | None:
         ]
         with torch.no_grad():
             leaves = torch_call(text).on(made, _META)()
-    except _NO_META:
+    except REFUSALS:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -197,7 +195,7 @@ def _is_refused(entry: Entry) -> bool:
             torch_call(text).on([_filled(each) for each in tensors], _CPU)()
     except NotImplementedError:
         return False
-    except _NO_META as error:
+    except REFUSALS as error:
         return "not implemented" not in str(error)
     return False
 
@@ -359,7 +357,7 @@ def _keep_positions_within(entry: Entry) -> None:
     tensors: list[dict[str, Any]] = []
     try:
         text = call_text(_call(entry, tensors))
-    except _NO_META:
+    except REFUSALS:
         return
     specs = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])) for each in tensors]
     for positions in positions_of(text, specs):

@@ -10,12 +10,12 @@ import torch
 
 from optest.numerics import Array
 from optest.spec import TestCase
-from optest.torch.calls.answering import call_of, outputs_of
-from optest.torch.calls.calling import TorchCall
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.compiled import compiled_function
-from optest.torch.calls.expected_gradients import gradients_from_above
+from optest.torch.calls.device_call import call_of, outputs_of
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.expected_gradients import upstream_gradients
 from optest.torch.calls.gradients import Draw, changeable, differentiated
-from optest.torch.calls.under_test import UnderTest
 
 __all__ = ["ReadyCall", "ready_call"]
 
@@ -29,7 +29,9 @@ class ReadyCall:
     what: str
 
 
-def ready_call(case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest) -> ReadyCall:
+def ready_call(
+    case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
+) -> ReadyCall:
     """Compile the call, if a compiler is asked, and call it once.
 
     A call in place goes on with what it made of its inputs, as nothing else would be the call alone.
@@ -44,40 +46,40 @@ def ready_call(case: TestCase, inputs: Sequence[Array], tensors: Sequence[torch.
         for index, values in before.items():
             tensors[index].copy_(values)
 
-    make, outputs = _ways(case, call, inputs, tensors, asked)
+    make, outputs = _ways(case, call, inputs, tensors, target)
     restored()
 
     def once_more() -> list[Any]:
         restored()
         return outputs()
 
-    return ReadyCall(call=make, outputs=once_more, what=_what(case, asked))
+    return ReadyCall(call=make, outputs=once_more, what=_what(case, target))
 
 
 def _ways(
-    case: TestCase, call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], asked: UnderTest
+    case: TestCase, call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
 ) -> tuple[Callable[[], object], Callable[[], list[Any]]]:
     """The call as it is timed, and as it is judged."""
     if case.attributes.get("grad"):
-        above = _remembered(gradients_from_above(call, inputs))
+        above = _remembered(upstream_gradients(call, inputs))
 
         def make(*given: torch.Tensor) -> list[Any]:
-            return call.on(changeable(call, given), asked.device)()
+            return call.on(changeable(call, given), target.device)()
 
         back = make
-        if asked.compiler is not None:
+        if target.compiler is not None:
             back = compiled_function(
-                make, tensors, asked, lambda function: differentiated(call, function, tensors, above)
+                make, tensors, target, lambda function: differentiated(call, function, tensors, above)
             )
         return (
             lambda: differentiated(call, back, tensors, above),
-            lambda: outputs_of(differentiated(call, back, tensors, above), tensors, asked),
+            lambda: outputs_of(differentiated(call, back, tensors, above), tensors, target),
         )
-    if asked.compiler is None:
-        ready = call.on(tensors, asked.device)
+    if target.compiler is None:
+        ready = call.on(tensors, target.device)
         return ready, ready
     function = compiled_function(
-        lambda *given: call.on(given, asked.device)(), tensors, asked, lambda function: function(*tensors)
+        lambda *given: call.on(given, target.device)(), tensors, target, lambda function: function(*tensors)
     )
     return (lambda: function(*tensors)), (lambda: list(function(*tensors)))
 
@@ -94,10 +96,10 @@ def _remembered(draw: Draw) -> Draw:
     return again
 
 
-def _what(case: TestCase, asked: UnderTest) -> str:
+def _what(case: TestCase, target: DeviceUnderTest) -> str:
     """Empty for the plain call, which the backend's name says."""
-    way = "" if asked.compiler is None else f" compiled by {asked.compiler}"
-    if asked.fallbacks:
-        way = f" eager, since {asked.compiler} fell back"
+    way = "" if target.compiler is None else f" compiled by {target.compiler}"
+    if target.fallbacks:
+        way = f" eager, since {target.compiler} fell back"
     gradients = " with gradients" if case.attributes.get("grad") else ""
-    return f"torch:{asked.device}{way}{gradients}" if way or gradients else ""
+    return f"torch:{target.device}{way}{gradients}" if way or gradients else ""

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 
 from optest.numerics import Array
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import on_cpu
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.gradients import Draw, changeable, differentiated
+from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.fact_sheet import takes_ordered_integers
+from optest.torch.tensors import memory_of, on_cpu
 
-__all__ = ["OtherValues", "are_of_other_values", "is_taken_by_torch", "other_values"]
+__all__ = ["ChangedValues", "are_of_changed_values", "changed_values", "is_taken_by_torch"]
 
 _CPU = torch.device("cpu")
 
@@ -27,46 +29,33 @@ _FOLLOWS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class OtherValues:
+class ChangedValues:
     """``how`` says which, after "with"; ``put`` writes them into all the memory of a tensor, from its first element."""
 
     how: str
     put: Callable[[torch.Tensor], None]
 
 
-def other_values(call: TorchCall, index: int, tensor: torch.Tensor) -> OtherValues | None:
+def changed_values(call: TorchCall, index: int, tensor: torch.Tensor) -> ChangedValues | None:
     """What the input of this number may have in place of its values; None where nobody knows what is legal."""
     if not tensor.numel():
         return None
     if tensor.is_floating_point() or tensor.is_complex():
-        return OtherValues(f"half the values of input{index}", _halve)
+        return ChangedValues(f"half the values of input{index}", _halve)
     if takes_ordered_integers(call.call.function):
         return None
-    return OtherValues(f"the elements of input{index} in the reverse order", _reverse)
-
-
-_ORDERED = (
-    *("bucketize", "csc", "csr", "ctc_loss", "embedding_bag", "grouped_mm", "gru", "jagged", "ldl", "linalg_lu"),
-    *("lstm", "lu_solve", "lu_unpack", "nested", "pack_padded", "packed", "rnn", "searchsorted", "segment_reduce"),
-    *("sparse", "tensor_split", "varlen"),
-)
-"""Calls, by a part of their names, of integers that have to stay in their order: offsets, lengths, pivots, edges."""
-
-
-def takes_ordered_integers(function: str) -> bool:
-    """Whether integers that a function of this name takes are legal in their own order alone."""
-    return any(word in function for word in _ORDERED)
+    return ChangedValues(f"the elements of input{index} in the reverse order", _reverse)
 
 
 def _halve(tensor: torch.Tensor) -> None:
     """Elements that share a place are halved once; torch multiplies no numbers of 8 bits."""
-    memory = _memory(tensor)
+    memory = memory_of(tensor)
     memory.copy_(memory.float().mul_(0.5) if memory.element_size() == 1 else memory * 0.5)
 
 
 def _reverse(tensor: torch.Tensor) -> None:
     """Gaps between the elements keep what is there, which need not be legal."""
-    memory = _memory(tensor)
+    memory = memory_of(tensor)
     if memory.dtype in _SIGNED:  # torch has few functions for the others
         memory = memory.view(_SIGNED[memory.dtype])
     places = torch.arange(len(memory), device=tensor.device).as_strided(tensor.shape, tensor.stride()).unique()
@@ -76,13 +65,8 @@ def _reverse(tensor: torch.Tensor) -> None:
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
-def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((1 + reach,), (1,))
-
-
 def is_taken_by_torch(
-    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues, upstream: Draw | None
+    call: TorchCall, inputs: Sequence[Array], index: int, other: ChangedValues, upstream: Draw | None
 ) -> bool:
     """Whether torch on the CPU takes the other values, and differentiates the call where there is ``upstream``."""
     try:
@@ -92,12 +76,12 @@ def is_taken_by_torch(
     return True
 
 
-def are_of_other_values(
+def are_of_changed_values(
     results: Mapping[int, Array],
     call: TorchCall,
     inputs: Sequence[Array],
     index: int,
-    other: OtherValues,
+    other: ChangedValues,
     upstream: Draw | None,
 ) -> bool:
     """Whether results that did not follow the values of an input are those that torch on the CPU has for other ones.
@@ -108,7 +92,7 @@ def are_of_other_values(
     try:
         plain = _by_torch(call, inputs, index, None, upstream)
         changed = _by_torch(call, inputs, index, other, upstream)
-    except _HAS_NOT:
+    except NO_KERNEL:
         return False
     return any(
         _differ(plain[number], changed[number]) and _is_nearly(array, plain[number])
@@ -117,11 +101,8 @@ def are_of_other_values(
     )
 
 
-_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
-
-
 def _by_torch(
-    call: TorchCall, inputs: Sequence[Array], index: int, other: OtherValues | None, upstream: Draw | None
+    call: TorchCall, inputs: Sequence[Array], index: int, other: ChangedValues | None, upstream: Draw | None
 ) -> list[Any]:
     """What torch on the CPU yields, with other values of one input; its gradients stand behind that."""
     tensors = on_cpu(inputs)

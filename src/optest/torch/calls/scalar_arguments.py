@@ -1,4 +1,6 @@
-"""Python numbers as operands: torch rounds them to the dtype that it computes in, which is part of what it promises.
+"""Python numbers among the arguments of a call: operands, and the factors ``alpha`` and ``beta``.
+
+Torch rounds an operand to the dtype that it computes in, which is part of what it promises.
 
 ``x * 1.702`` with x of float32 is x times the float32 that is nearest to 1.702, and for 16-bit x, too, torch computes
 in float32. A reference in float64 that took 1.702 itself would find the right answer wrong by more than a rounding.
@@ -8,24 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from optest.numerics import dtype_of
 from optest.spec.calls import Call
-from optest.torch.calls.calling import TorchCall
+from optest.torch.calls.call import TorchCall
+from optest.torch.fact_sheet import facts_of
 
-__all__ = ["with_rounded_scalars"]
-
-_ARITHMETIC = ("add", "addcdiv", "addcmul", "div", "floor_divide", "fmod", "lerp", "mul", "pow", "remainder", "sub")
+__all__ = ["with_power_of_factors", "with_rounded_scalars"]
 
 
 def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
     """The call with numbers in float32, if that is what its tensors make torch compute in."""
     if not any(isinstance(value, (float, complex)) for value in call.call.values()):
         return call
-    if call.call.operator not in _ARITHMETIC or not _computes_in_float32(inputs):
+    if not facts_of(call.call.function).scalars or not _computes_in_float32(inputs):
         return call
     args, kwargs = call.call.mapped(_rounded)
     return dataclasses.replace(call, call=Call(call.call.function, tuple(args), kwargs))
@@ -47,3 +49,21 @@ def _rounded(value: Any) -> Any:
     with np.errstate(over="ignore"):
         rounded = float(np.float32(value))
     return rounded if np.isfinite(rounded) else value
+
+
+# Sums that have multiples in them, ``torch.addmm(c, a, b, beta=2, alpha=-0.5)``: β·c + α·a·b.
+#
+# What a contraction says of itself on magnitudes, squares and ones holds for its factors, too: they are in every term.
+
+_FACTORS = ("alpha", "beta")
+
+
+def with_power_of_factors(call: TorchCall, power: int) -> TorchCall:
+    """The call with ``|factor| ** power`` in the place of each factor; 0 counts terms."""
+    if not any(name in call.call.kwargs for name in _FACTORS):
+        return call
+    kwargs: dict[str, Any] = {
+        name: abs(value) ** power if name in _FACTORS and isinstance(value, (int, float, complex)) else value
+        for name, value in call.call.kwargs.items()
+    }
+    return replace(call, call=replace(call.call, kwargs=kwargs))

@@ -10,11 +10,12 @@ import torch
 from optest.backends.scripts import Script, ScriptInput
 from optest.numerics import Array
 from optest.spec import TestCase
-from optest.torch.calls.answering import call_of
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.expected_gradients import gradients_from_above
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.device_call import call_of
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.expected_gradients import upstream_gradients
 from optest.torch.calls.gradients import changeable, differentiated
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.refusals import REFUSALS
 from optest.torch.recording import Recording
 
 __all__ = ["scripted"]
@@ -28,7 +29,7 @@ def scripted(
     case: TestCase,
     inputs: Sequence[ScriptInput],
     tensors: Sequence[torch.Tensor],
-    asked: UnderTest,
+    target: DeviceUnderTest,
     loaded: Callable[[ScriptInput], str],
 ) -> Script:
     """The script of a case that asks for a compiler, for gradients, or for both.
@@ -41,11 +42,11 @@ def scripted(
         Fault: UNSUPPORTED where torch gives no gradient.
     """
     call = call_of(case)
-    back = _Back.of(call, inputs, tensors, asked) if case.attributes.get("grad") else None
+    back = _Back.of(call, inputs, tensors, target) if case.attributes.get("grad") else None
     names = [each.name for each in inputs]
-    recording = Recording(dict(zip(names, tensors, strict=True)), asked.device)
-    body, results = _recorded(recording, call, tensors, asked, copies=back is not None)
-    module = "" if asked.compiler is None else _module_of(asked.compiler)
+    recording = Recording(dict(zip(names, tensors, strict=True)), target.device)
+    body, results = _recorded(recording, call, tensors, target, copies=back is not None)
+    module = "" if target.compiler is None else _module_of(target.compiler)
     lines = [
         *(
             f"{loaded(each)}{'.requires_grad_()' if back and place in back.wanted else ''}"
@@ -55,8 +56,8 @@ def scripted(
         *body,
         *(
             []
-            if asked.compiler is None
-            else [f'call = torch.compile(call, backend="{asked.compiler}", fullgraph=True)']
+            if target.compiler is None
+            else [f'call = torch.compile(call, backend="{target.compiler}", fullgraph=True)']
         ),
         f"outputs = call({', '.join(names)})",
         *(back.lines(names) if back else ()),
@@ -72,17 +73,17 @@ def scripted(
 
 
 def _recorded(
-    recording: Recording, call: TorchCall, tensors: Sequence[torch.Tensor], asked: UnderTest, *, copies: bool
+    recording: Recording, call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, copies: bool
 ) -> tuple[list[str], list[str]]:
     """The lines of the function, and an expression for each of its results; none if the call raises."""
 
     def make() -> list[Any]:
-        return call.on(changeable(call, tensors) if copies else tensors, asked.device)()
+        return call.on(changeable(call, tensors) if copies else tensors, target.device)()
 
     try:
         with torch.no_grad():
             results = recording.record(make)
-    except (RuntimeError, TypeError, ValueError, IndexError):
+    except REFUSALS:
         lines, expressions = recording.lines(None)
     else:
         lines, expressions = recording.lines(results)
@@ -105,9 +106,9 @@ class _Back:
 
     @classmethod
     def of(
-        cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], asked: UnderTest
+        cls, call: TorchCall, inputs: Sequence[ScriptInput], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
     ) -> _Back:
-        draw = gradients_from_above(call, [each.array for each in inputs])
+        draw = upstream_gradients(call, [each.array for each in inputs])
         above: dict[int, Array] = {}
         dtypes: dict[int, str] = {}
 
@@ -117,7 +118,7 @@ class _Back:
             above[number], dtypes[number] = values.numpy(), str(output.dtype)
             return values.to(device=output.device, dtype=output.dtype)
 
-        found = differentiated(call, lambda *given: call.on(changeable(call, given), asked.device)(), tensors, kept)
+        found = differentiated(call, lambda *given: call.on(changeable(call, given), target.device)(), tensors, kept)
         return cls(above, found.gradients, dtypes)
 
     @property

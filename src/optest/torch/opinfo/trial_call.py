@@ -14,24 +14,19 @@ from optest.operators import operators
 from optest.spec import DType, Fault, OperatorDescriptor, RuleClass, UnfitArguments, dtype, dtype_names
 from optest.spec.calls import Call
 from optest.torch.calls.binding import CannotBind, bound
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import Alternatives, CatalogueAlternatives, CatalogueTerms
 from optest.torch.calls.reference import expected
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.fill import array_of
+from optest.torch.tensors import copied
 
-__all__ = ["Refused", "copied", "facts_of_outputs", "refusal_of"]
-
-_REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What torch refuses arguments with."""
+__all__ = ["Refused", "facts_of_outputs", "refusal_of"]
 
 
 class Refused(ValueError):
     """Nothing can be asked of the call: torch on the CPU does not take it, or yields nothing that can be compared."""
-
-
-_NORMWISE = """
-    linalg.pinv _upsample_bilinear2d_aa
-"""
 
 
 def is_normwise(name: str) -> bool:
@@ -39,7 +34,7 @@ def is_normwise(name: str) -> bool:
 
     So it is with what comes from a factorisation, and where float32 coordinates decide how inputs are weighed.
     """
-    return name in _NORMWISE.split()
+    return facts_of(f"torch.{name}").is_normwise
 
 
 def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise: bool = False) -> dict[str, Any]:
@@ -54,8 +49,8 @@ def facts_of_outputs(text: str, tensors: Sequence[torch.Tensor], *, is_normwise:
     call = torch_call(text)
     try:
         with torch.no_grad():
-            leaves = call.on([copied(tensor) for tensor in tensors], torch.device("cpu"))()
-    except _REFUSALS as error:
+            leaves = call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+    except REFUSALS as error:
         first = str(error).strip().partition("\n")[0]
         raise Refused(f"torch on the CPU refuses it, {type(error).__name__}: {first[:200]}") from None
     if not leaves:
@@ -91,17 +86,10 @@ def refusal_of(text: str, tensors: Sequence[torch.Tensor]) -> Exception:
     call = torch_call(text)
     try:
         with torch.no_grad():
-            call.on([copied(tensor) for tensor in tensors], torch.device("cpu"))()
-    except _REFUSALS as error:
+            call.on([copied(tensor.detach()) for tensor in tensors], torch.device("cpu"))()
+    except REFUSALS as error:
         return error
     raise Refused("OpInfo says that it is refused, but torch on the CPU takes it")
-
-
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in memory of its own with the same strides, overlap included: some calls change what they are given."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    storage = tensor.detach().as_strided((span if tensor.numel() else 0,), (1,), tensor.storage_offset()).clone()
-    return storage.as_strided(tensor.shape, tensor.stride())
 
 
 def _dtype(tensor: torch.Tensor) -> DType:
@@ -116,13 +104,10 @@ def _dtype(tensor: torch.Tensor) -> DType:
     return dtype(name)
 
 
-_POWERS = ("pow", "float_power")
-
-
 def _allowed(call: Call, output: DType) -> tuple[float, float]:
     """What torch.testing allows; eight times as much for complex powers, whose error grows with |y·log x|."""
     rtol, atol = close_tolerance(output) or (0.0, 0.0)
-    is_wide = output.is_complex and call.operator in _POWERS
+    is_wide = output.is_complex and facts_of(call.function).is_power
     return (8 * rtol, atol) if is_wide else (rtol, atol)
 
 

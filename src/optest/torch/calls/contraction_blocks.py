@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from optest.spec.calls import TensorRef
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import WIDE, to_read
+from optest.torch.calls.call import TorchCall
+from optest.torch.fact_sheet import facts_of
+from optest.torch.tensors import WIDE, to_read
 
 __all__ = ["in_blocks"]
 
@@ -24,6 +25,9 @@ _LARGE = 1 << 21
 
 _BLOCK = 1 << 21
 """Elements of the operands of one block: 16 MiB in float64."""
+
+_WITH_BIAS = 3
+"""Operands of a linear layer, whose second one is transposed."""
 
 Shown = Callable[[torch.Tensor], torch.Tensor]
 """What is made of every operand in float64 before the call; it may write into it."""
@@ -50,7 +54,7 @@ def in_blocks(call: TorchCall, inputs: Sequence[Any], shown: Sequence[Shown]) ->
     operands = _operands(call)
     if operands is None or any(tensors[index].dim() == 0 for index in operands):
         return None
-    cut = _cut(call.call.operator, operands, tensors)
+    cut = _cut(operands, tensors, is_linear=facts_of(call.call.function).operands_in_blocks == _WITH_BIAS)
     if cut is None:
         return None
     uncut = [None if index in cut.of_operand else each for index, each in enumerate(tensors)]
@@ -108,11 +112,11 @@ def _steps(cut: _Cut, tensors: Sequence[torch.Tensor]) -> Iterator[tuple[int, in
         yield start, min(step, size - start)
 
 
-def _cut(name: str, operands: list[int], tensors: Sequence[torch.Tensor]) -> _Cut | None:
+def _cut(operands: list[int], tensors: Sequence[torch.Tensor], *, is_linear: bool) -> _Cut | None:
     """Where to cut: through what is common to both operands, else through the larger one."""
     first, second, *rest = operands
     left, right = tensors[first], tensors[second]
-    if name == "linear":
+    if is_linear:
         if right.dim() == 2 and right.numel() >= left.numel():
             return _Cut(-1, {second: 0, **dict.fromkeys(rest, 0)})
         return _Cut(0, {first: 0}) if left.dim() > 1 and right.dim() == 2 else None
@@ -125,11 +129,9 @@ def _cut(name: str, operands: list[int], tensors: Sequence[torch.Tensor]) -> _Cu
 
 def _operands(call: TorchCall) -> list[int] | None:
     """The inputs of a plain product in order, all different; None if the call says anything else."""
-    spelled = call.call.spelled
-    name = "" if spelled.is_reflected else spelled.operator
-    most = {"linear": 3, "matmul": 2, "mm": 2, "bmm": 2}.get(name, 0)
+    most = 0 if call.call.spelled.is_reflected else facts_of(call.call.function).operands_in_blocks
     stated = dict(call.call.kwargs)
-    given = [*call.call.args, *([stated.pop("bias")] if name == "linear" and "bias" in stated else [])]
+    given = [*call.call.args, *([stated.pop("bias")] if most == _WITH_BIAS and "bias" in stated else [])]
     found = [each.index for each in given if isinstance(each, TensorRef)]
     plain = not stated and not call.changes and len(found) == len([each for each in given if each is not None])
     return found if plain and 2 <= len(found) <= most and len(set(found)) == len(found) else None

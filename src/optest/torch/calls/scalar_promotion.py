@@ -20,18 +20,16 @@ import numpy as np
 from optest.numerics import Array, dtype_of, round_to, ulp, widen
 from optest.spec import DType, Fault, Unrounded, dtype
 from optest.spec.calls import Call, TensorRef, call_text
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.reference import expected
+from optest.torch.fact_sheet import facts_of
 
-__all__ = ["as_with_narrow_numbers", "with_narrow_numbers"]
-
-_ROUND_NUMBERS = ("add", "fmod", "pow", "remainder", "sub")
-"""Functions of which torch's CPU kernels round a number that stands beside 16-bit tensors."""
+__all__ = ["right_by_other_promotion", "with_scalars_of_16_bits"]
 
 Known = Callable[[Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[Any]]
 
 
-def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
+def with_scalars_of_16_bits(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
     """The call and its inputs with numbers rounded to the dtype of its tensors, among them tensors without dimensions.
 
     None where that dtype is none of 16 bits, or rounding changes nothing.
@@ -39,7 +37,7 @@ def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any
     call = torch_call(text).call
     entries = [dtype_of(array.dtype) for array in inputs]
     kinds = {entry.name for entry, array in zip(entries, inputs, strict=True) if entry.is_inexact and array.ndim}
-    if call.operator not in _ROUND_NUMBERS or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
+    if facts_of(call.function).scalars != "operands" or len(kinds) != 1 or not kinds <= {"float16", "bfloat16"}:
         return None
     kind = dtype(kinds.pop())
     args, kwargs = call.mapped(lambda value: _rounded(value, kind))
@@ -55,7 +53,7 @@ def with_narrow_numbers(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any
 def _with_reciprocal(text: str, inputs: Sequence[Any]) -> tuple[str, list[Any]] | None:
     """A quotient that the divisor was asked for, as the product with its reciprocal; None for any other call."""
     call = torch_call(text).call
-    if call.operator != "div" or call.kwargs or len(call.args) != 2:
+    if not facts_of(call.function).may_multiply_by_reciprocal or call.kwargs or len(call.args) != 2:
         return None
     divisor, dividend = call.args if call.spelled.is_reflected else call.args[::-1]
     if not isinstance(divisor, TensorRef) or not (call.spelled.is_reflected or isinstance(dividend, (int, float))):
@@ -78,7 +76,7 @@ def _rounded(value: Any, kind: DType) -> Any:
     return float(widen(round_to(np.asarray(value), kind))) if type(value) is float else value
 
 
-def as_with_narrow_numbers(
+def right_by_other_promotion(
     inputs: Sequence[Any], text: str, actual: Sequence[Any], ulps: float, known: Known | None
 ) -> list[Any]:
     """One mask for each result: all of it, if it is right with the numbers rounded to 16 bits, else None.
@@ -87,7 +85,7 @@ def as_with_narrow_numbers(
     ones are right. A result that is right now by the one reading and now by the other is none.
     """
     nothing: list[Any] = [None] * len(actual)
-    narrow = with_narrow_numbers(text, inputs)
+    narrow = with_scalars_of_16_bits(text, inputs)
     if narrow is None:
         narrow, known = _with_reciprocal(text, inputs), None
     if narrow is None:
