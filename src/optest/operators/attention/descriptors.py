@@ -65,7 +65,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         ),
         rule=Rule(
             kind=RuleClass.COMPOSED,
-            source="docs/operators.md#scaled_dot_product_attention",
+            source="docs/operators/attention.md#scaled_dot_product_attention",
             formula="Σp·ε·|v| + |y|·Σp·ε + 4√S·(Σp|v| + |y|) + 8|y|",
         ),
         description="softmax(scale · query @ keyᵀ + attn_mask) @ value. A bool mask is true where a key is seen; a "

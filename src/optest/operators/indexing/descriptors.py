@@ -190,7 +190,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         generator={"fill": "randn", "std": 2.0},
         rule=Rule(
             kind=RuleClass.EXACT,
-            source="the definition; softmax: docs/operators.md#softmax",
+            source="the definition; softmax: docs/operators/normalization.md#softmax",
             formula="or any with as large a logit; the next one too where the sum of probabilities lies within its "
             "error of the limit",
         ),

@@ -68,7 +68,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         samples=_SAMPLES + "prod_samples",
         case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="optest.operators.reduction.inference:factors",
-        rule=Rule(kind=RuleClass.COMPOSED, source="docs/operators.md#prod", formula="(n − 1)·|y|"),
+        rule=Rule(kind=RuleClass.COMPOSED, source="docs/operators/reduction.md#prod", formula="(n − 1)·|y|"),
         description="Product over dimensions; integers and bool multiply in int64 and wrap there.",
     ),
     OperatorDescriptor(
@@ -146,7 +146,7 @@ _COMPOSED: tuple[OperatorDescriptor, ...] = (
         case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=Rule(
             kind=RuleClass.COMPOSED,
-            source="docs/operators.md#var",
+            source="docs/operators/reduction.md#var",
             formula="y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)",
         ),
         description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
@@ -176,7 +176,7 @@ _COMPOSED: tuple[OperatorDescriptor, ...] = (
         case_sets=_COMPOSED_SETS,
         rule=Rule(
             kind=RuleClass.COMPOSED,
-            source="docs/operators.md#norm",
+            source="docs/operators/reduction.md#norm",
             formula="y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else",
         ),
         description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
@@ -196,7 +196,7 @@ _COMPOSED: tuple[OperatorDescriptor, ...] = (
         case_sets=_COMPOSED_SETS,
         rule=Rule(
             kind=RuleClass.COMPOSED,
-            source="docs/operators.md#logsumexp",
+            source="docs/operators/reduction.md#logsumexp",
             formula="Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|",
         ),
         # Above 88.7 an exp without the shift by the maximum overflows in float32.
