@@ -1,7 +1,7 @@
 """The words in which operator modules describe their operators; hooks are short names that become import paths.
 
 An operator module (``operators/FAMILY/NAME.py``) holds what needs no NumPy: descriptors, inference, samples. Its twin
-``NAME_reference.py`` holds what does: references, error terms, alternatives.
+(``NAME_reference.py``) holds what does: references, error terms, alternatives.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
 _WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse")
 
 
-def in_module(module: str, *descriptors: OperatorDescriptor) -> tuple[OperatorDescriptor, ...]:
+def in_module(module: str, *descriptors: OperatorDescriptor, twin: str = "") -> tuple[OperatorDescriptor, ...]:
     """The descriptors of the operator module of this name, with what follows from name and place filled in.
 
-    The category is the folder's name. Hooks are functions of the module or, if they need NumPy, of its twin: those left
-    out are ``infer_NAME``, ``NAME_samples`` and ``NAME_reference``. ``"helpers:infer_same"`` is of a module beside it,
-    and a path that begins with ``optest.`` is what it says. A composed rule has its source on the operator's page.
+    The category is the folder's name. Hooks are functions of the module or, if they need NumPy, of its ``twin``, which
+    several small modules may share: those left out are ``infer_NAME``, ``NAME_samples`` and ``NAME_reference``.
+    ``"helpers:infer_same"`` is of a module beside it. A composed rule has its source on the operator's page.
     """
-    return tuple(_placed(module, each) for each in descriptors)
+    package, _, own = module.rpartition(".")
+    return tuple(_placed(package, own, twin or f"{own}_reference", each) for each in descriptors)
 
 
-def _placed(module: str, stated: OperatorDescriptor) -> OperatorDescriptor:
-    package, _, _ = module.rpartition(".")
+def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) -> OperatorDescriptor:
     family = package.rpartition(".")[2]
     hooks = {
         "infer": f"infer_{stated.name}",
@@ -41,7 +41,7 @@ def _placed(module: str, stated: OperatorDescriptor) -> OperatorDescriptor:
         **{name: hook for name in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(stated, name), str)},
     }
     changes: dict[str, Any] = {
-        name: _path(hook, package, f"{module}_reference" if name in _WITH_NUMPY else module)
+        name: f"{package}.{hook}" if ":" in hook else f"{package}.{twin if name in _WITH_NUMPY else module}:{hook}"
         for name, hook in hooks.items()
     }
     if stated.category == "custom":
@@ -49,12 +49,6 @@ def _placed(module: str, stated: OperatorDescriptor) -> OperatorDescriptor:
     if stated.rule is not None and not stated.rule.source:
         changes["rule"] = replace(stated.rule, source=f"docs/operators/{family}.md#{stated.name}")
     return replace(stated, **changes)
-
-
-def _path(hook: str, package: str, module: str) -> str:
-    if hook.startswith("optest."):
-        return hook
-    return f"{package}.{hook}" if ":" in hook else f"{module}:{hook}"
 
 
 def attribute(

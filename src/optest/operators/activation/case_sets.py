@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from optest.operators.samples import (
+    EVERY_FLOAT,
     MILLION,
     call,
     of_a_million,
@@ -15,7 +16,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, NUMBERS
 from optest.spec import Sample
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "swiglu_samples",
 ]
 
-_EVERY_FLOAT = ("float32", "float16", "bfloat16", "float64")
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
 _NEAR_ZERO = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)] + [0.0, -0.0]
 
@@ -49,7 +49,7 @@ def _of_one(
     yield from standard(calls, variants, sized=lambda n: call(input=(n,)))
     yield from variations("sizes", [call(input=(37, 1))], dtypes=("float32",))
     near = call(input=(len(_NEAR_ZERO),), generator={"input": {"fill": "data", "values": _NEAR_ZERO}})
-    yield from variations("range", [near, *(_line(*ends) for ends in lines)], dtypes=_EVERY_FLOAT)
+    yield from variations("range", [near, *(_line(*ends) for ends in lines)], dtypes=EVERY_FLOAT)
     yield from variations("range", [_line(*ends) for ends in (*_FAR, *far)], dtypes=("float32", "bfloat16", "float64"))
     yield from variations("range", [_line(*ends) for ends in _FAR_IN_FLOAT16], dtypes=("float16",))
     ends = ["nan", -0.0, 0.0, "nan"]  # in a vector, and in what is left behind the last
@@ -70,7 +70,7 @@ def _with(attributes: Sequence[dict[str, Any]], *lines: tuple[float, float]) -> 
     yield from of_every_value(attributes[0])
     calls = [call(each, input=(4, 37)) for each in attributes]
     calls += [_line(*ends, each) for each in attributes for ends in lines]
-    yield from variations("attributes", calls, dtypes=_EVERY_FLOAT)
+    yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [_line(*ends, each) for each in attributes for ends in _FAR])
     far = [_line(*ends, each) for each in attributes for ends in _FAR_IN_FLOAT16]
     yield from variations("attributes", far, dtypes=("float16",))
@@ -86,7 +86,7 @@ def gelu_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def relu_samples() -> Iterator[Sample]:
-    yield from _of_one((*FLOATS, *INTEGERS), (-9.0, 9.0), (-6e4, 6e4))
+    yield from _of_one(NUMBERS, (-9.0, 9.0), (-6e4, 6e4))
     special = call(input=(4, 37), generator="special")
     yield from variations("special", [special], dtypes=[name for (name,) in INTEGERS])
     yield from refused([call(input=(4, 37), dtypes=["bool"])])
@@ -101,7 +101,7 @@ def leaky_relu_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def sigmoid_samples() -> Iterator[Sample]:
-    yield from _of_one((*FLOATS, *INTEGERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
+    yield from _of_one((*NUMBERS, *BOOL), (-18.0, 18.0), (-1.0, 1.0))
 
 
 @with_further_layouts
@@ -134,11 +134,11 @@ def swiglu_samples() -> Iterator[Sample]:
     # One at a time: whether 0·∞ is asked for depends on where silu(gate) underflows.
     fills = [{"gate": "special", "up": "randn"}, {"gate": "randn", "up": "special"}]
     special = [call(gate=(4, 37), up=(4, 37), generator=each) for each in fills]
-    yield from variations("special", special, dtypes=_EVERY_FLOAT)
+    yield from variations("special", special, dtypes=EVERY_FLOAT)
     split = [call(gate=(4, 74)), call(gate=(3, 5, 14)), call(gate=(2,)), call(gate=(3, 0)), call(gate=(16, 2048))]
-    yield from variations("attributes", split, dtypes=_EVERY_FLOAT)
+    yield from variations("attributes", split, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [call(gate=(65_537, 4))], dtypes=("float32",))  # a block for each row
     wide = {"fill": "arange", "start": -18.0, "step": 36.0 / 1020}
     sweep = call(gate=(3, 1021), up=(3, 1021), generator={"gate": wide, "up": "randn"})
-    yield from variations("range", [sweep], dtypes=_EVERY_FLOAT)
+    yield from variations("range", [sweep], dtypes=EVERY_FLOAT)
     yield from refused([call(gate=(4, 37), up=(4, 38)), call(gate=(4, 37))])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from optest.operators.variants import (
     BOOL,
     FLOATS,
-    INTEGERS,
     MEASURED,
+    NUMBERS,
     OPENCL,
 )
 from optest.spec import Attribute, Interval, OperatorDescriptor, Rule, RuleClass
@@ -59,7 +59,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         category="activation",
         signature="input -> out",
         aliases=("Relu",),
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=NUMBERS,
         infer=_INFER + "relu",
         reference=_REFERENCE + "relu_reference",
         rule=Rule(kind=RuleClass.EXACT, source="a choice between input and 0; nothing is computed"),
@@ -95,7 +95,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         category="activation",
         signature="input -> out",
         aliases=("Sigmoid",),
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        dtype_variants=(*NUMBERS, *BOOL),
         infer=_INFER + "float",
         reference=_REFERENCE + "sigmoid_reference",
         terms=_TERMS + "sigmoid_terms",

@@ -7,6 +7,7 @@ from typing import Any
 
 from optest.operators.samples import (
     LARGE_SIZE,
+    MAIN_FLOATS,
     call,
     in_every_layout,
     integer_exact,
@@ -21,7 +22,6 @@ from optest.spec import Sample, Tier
 
 __all__ = ["attention_samples", "rope_samples"]
 
-_FLOATS = ("float32", "float16", "bfloat16")
 _SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}
 _POSITIVE = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
 _LARGE = {"query": {"fill": "uniform", "low": 4.0, "high": 8.0}, "key": {"fill": "uniform", "low": 4.0, "high": 8.0}}
@@ -66,16 +66,16 @@ def attention_samples() -> Iterator[Sample]:
         _ask((1, 2, 19, 16), (1, 2, 19, 16), is_causal=True, generator=_LARGE),
         _ask((1, 4, 17, 24), (1, 4, 33, 24), generator=_SPREAD),  # roundings of scores grow with them
     ]
-    yield from variations("large scores", large, dtypes=_FLOATS)
+    yield from variations("large scores", large, dtypes=MAIN_FLOATS)
     # Values of one sign do not average out, so that an error of the sum of weights shows.
     yield from variations(
-        "long", [_ask((1, 4, 9, 16), (1, 4, 129, 16), (1, 4, 129, 32), generator=_POSITIVE)], dtypes=_FLOATS
+        "long", [_ask((1, 4, 9, 16), (1, 4, 129, 16), (1, 4, 129, 32), generator=_POSITIVE)], dtypes=MAIN_FLOATS
     )
     yield from _special()
-    yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=_FLOATS)
+    yield from variations("long", [_ask((1, 1, 3, 8), (1, 1, 4096, 8))], dtypes=MAIN_FLOATS)
     # The last key has by far the largest score: a block's own maximum is none of the row.
     rising = {"query": "ones", "key": {"fill": "arange", "start": -200.0, "step": 0.5}}
-    yield from variations("long", [_ask((1, 1, 3, 1), (1, 1, 801, 1), generator=rising, scale=1.0)], dtypes=_FLOATS)
+    yield from variations("long", [_ask((1, 1, 3, 1), (1, 1, 801, 1), generator=rising, scale=1.0)], dtypes=MAIN_FLOATS)
     yield from refused(
         [
             _ask((1, 2, 5, 8), (1, 2, 7, 9)),
@@ -90,7 +90,7 @@ def attention_samples() -> Iterator[Sample]:
         _ask((1, 8, 512, 64), (1, 8, 512, 64), is_causal=True),
         _ask((1, 8, 1, 128), (1, 2, 2048, 128), enable_gqa=True),
     ]
-    yield from variations("long", model, dtypes=_FLOATS, tier=Tier.FULL)
+    yield from variations("long", model, dtypes=MAIN_FLOATS, tier=Tier.FULL)
     alone = _ask((1, 2, 1, 16), (1, 2, 9, 16), is_causal=True)  # counted from the first: it sees one key
     together = {"shape": [2, 3, 9, 16], "strides": [432, 16, 48, 1]}  # heads of one place lie side by side
     packed = _ask((2, 3, 9, 16), (2, 3, 9, 16))
@@ -98,16 +98,16 @@ def attention_samples() -> Iterator[Sample]:
     yield from variations("attributes", [alone, packed], dtypes=("float32", "float16"))
     below = {"query": {"fill": "full", "value": 8.0}, "key": {"fill": "uniform", "low": -40.0, "high": -30.0}}
     lowest = _ask((1, 2, 5, 8), (1, 2, 7, 8), scale=1.0, generator=below)  # a maximum that begins at 0 stays there
-    yield from variations("large scores", [lowest], dtypes=_FLOATS)
+    yield from variations("large scores", [lowest], dtypes=MAIN_FLOATS)
 
 
 def _special() -> Iterator[Sample]:
     """Special values anywhere in value, which every query reads; in query and key one at a place."""
     anywhere = {"value": {"fill": "special", "rate": 0.02}}
-    yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=anywhere)], dtypes=_FLOATS)
+    yield from variations("special", [_ask((1, 2, 9, 8), (1, 2, 6, 8), generator=anywhere)], dtypes=MAIN_FLOATS)
     for value in ("nan", "inf"):
         placed = {"value": {"fill": "data", "values": [[[[1.0, 2.0], [0.25, -1.0], [value, 1.0], [0.5, -1.0]]]]}}
-        yield from variations("special", [_ask((1, 1, 4, 2), (1, 1, 4, 2), generator=placed)], dtypes=_FLOATS)
+        yield from variations("special", [_ask((1, 1, 4, 2), (1, 1, 4, 2), generator=placed)], dtypes=MAIN_FLOATS)
     # The weight of an unseen key is 0, and 0 times NaN is NaN.
     unseen = {
         "value": {"fill": "data", "values": [[[[1.0, 2.0], [0.25, -1.0], ["nan", 1.0], [0.5, -1.0]]]]},
@@ -158,7 +158,7 @@ def _masks() -> Iterator[Sample]:
     for dtype in ("float32", "float16", "bfloat16", "float64"):
         yield from variations("masks", ({**each, "dtypes": [dtype, dtype, dtype, "bool"]} for each in calls))
     scaled = _ask((2, 3, 9, 16), (2, 3, 17, 16), attn_mask=(9, 17), scale=0.7)
-    yield from variations("masks", [scaled], dtypes=_FLOATS)
+    yield from variations("masks", [scaled], dtypes=MAIN_FLOATS)
     wider = ((1, 2, 9, 16), (1, 2, 17, 16), (1, 2, 17, 32))
     others = [
         _ask((1, 6, 5, 16), (1, 2, 9, 16), attn_mask=(5, 9), enable_gqa=True),
@@ -166,13 +166,13 @@ def _masks() -> Iterator[Sample]:
         _ask(*wider, attn_mask=(9, 17)),
     ]
     yield from variations("masks", ({**each, "dtypes": [*["float32"] * 3, "bool"]} for each in (scaled, *others)))
-    yield from variations("masks", [_ask(*wider, is_causal=True)], dtypes=_FLOATS)
+    yield from variations("masks", [_ask(*wider, is_causal=True)], dtypes=MAIN_FLOATS)
     nothing = [[True, False, True, True], [False, False, False, False], [False, False, False, True]]
     seen = {"attn_mask": {"fill": "data", "values": nothing}}
     below = [[0.0 if each else "-inf" for each in row] for row in nothing]
     unseen = {"attn_mask": {"fill": "data", "values": below}}
     small = {"query": (1, 2, 3, 8), "key": (1, 2, 4, 8), "attn_mask": (3, 4)}
-    for dtype in _FLOATS:
+    for dtype in MAIN_FLOATS:
         yield from variations(
             "masks",
             [
@@ -184,7 +184,7 @@ def _masks() -> Iterator[Sample]:
 
 def _outweighed() -> Iterator[Sample]:
     """Scores of unseen keys far above those of seen ones: a mask that adds a finite number lets them through."""
-    for size, dtypes in ((1e5, ("float32", "bfloat16")), (200.0, _FLOATS)):
+    for size, dtypes in ((1e5, ("float32", "bfloat16")), (200.0, MAIN_FLOATS)):
         rows = {"query": [[size]] * 3, "key": [[-size], [0.0], [size]], "value": [[1.0], [2.0], [3.0]]}
         fills: dict[str, Any] = {name: {"fill": "data", "values": [[value]]} for name, value in rows.items()}
         same = ((1, 1, 3, 1),) * 3
@@ -223,7 +223,7 @@ def rope_samples() -> Iterator[Sample]:
     large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
     large.append(call(input=(5, 5, 8), cos=(5, 4), sin=(5, 4)))  # as many heads as places
     yield from variations("sizes", large, dtypes=("float32",))
-    yield from variations("attributes", _rope_attributes(), dtypes=_FLOATS)
+    yield from variations("attributes", _rope_attributes(), dtypes=MAIN_FLOATS)
     yield from variations("positions", _rope_positions())
     placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
     yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])

@@ -19,7 +19,7 @@ from optest.operators.samples import (
     with_special_rows,
     zero_mean,
 )
-from optest.operators.variants import FLOAT8, FLOATS, INTEGERS
+from optest.operators.variants import FLOAT8, INTEGERS, NUMBERS
 from optest.spec import Sample, Tier
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
     "zeros_times_special",
 ]
 
-_DTYPES = (*FLOATS, *INTEGERS, *FLOAT8)
+_DTYPES = (*NUMBERS, *FLOAT8)
 _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
 _NAN = {"fill": "full", "value": "nan"}
 
@@ -367,7 +367,7 @@ def einsum_samples() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        (*FLOATS, *INTEGERS),
+        NUMBERS,
         sized=lambda n: ask("ij,kj->ik", (3, n), (5, n)),
         sizes=(0, 1, 15, 16, 17, 129, 1025),
         special=False,

@@ -12,6 +12,7 @@ from optest.operators.contraction.case_sets import (
     zeros_times_special,
 )
 from optest.operators.samples import (
+    MAIN_FLOATS,
     Call,
     call,
     integer_exact,
@@ -22,13 +23,11 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.variants import FLOATS, INTEGERS
+from optest.operators.variants import NUMBERS
 from optest.spec import Sample, Tier
 
 __all__ = ["conv1d_samples", "conv2d_samples", "conv3d_samples"]
 
-_DTYPES = (*FLOATS, *INTEGERS)
-_FLOATS = ("float32", "float16", "bfloat16")
 
 
 @with_further_layouts
@@ -41,7 +40,7 @@ def conv1d_samples() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        _DTYPES,
+        NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
         sizes=(1, 2, 7, 15, 16, 17, 31, 33, 65, 129, 1025),
         special=False,
@@ -105,7 +104,7 @@ def conv2d_samples() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        _DTYPES,
+        NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, 5, n), weight=(3, 2, 3, 3), bias=(3,)),
         sizes=(1, 2, 7, 15, 16, 17, 33, 65, 129),
         special=False,
@@ -144,7 +143,7 @@ def conv2d_samples() -> Iterator[Sample]:
         ]
     )
     resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
-    yield from variations("long", [resnet], dtypes=_FLOATS, tier=Tier.FULL)
+    yield from variations("long", [resnet], dtypes=MAIN_FLOATS, tier=Tier.FULL)
     yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
     yield from variations("attributes", _kernels_of_their_own(), dtypes=("float32", "float16"))
 
@@ -172,7 +171,7 @@ def conv3d_samples() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        _DTYPES,
+        NUMBERS,
         sized=lambda n: call({"padding": 1}, input=(1, 2, 3, 4, n), weight=(3, 2, 2, 3, 3), bias=(3,)),
         sizes=(1, 2, 7, 16, 17, 33, 65),
         special=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.operators.contraction.descriptors_convolution import CONVOLUTIONS
 from optest.operators.contraction.variants import OUT_DTYPE, accumulating
-from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, SUMS
+from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -27,7 +27,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         signature="input, other -> out",
         aliases=("MatMul",),
         attributes=(OUT_DTYPE,),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8),
+        dtype_variants=(*NUMBERS, *FLOAT8),
         infer=_INFER + "infer_matmul",
         reference=_REFERENCE + "matmul_reference",
         terms=_TERMS + "matmul_terms",
@@ -43,7 +43,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
         category="contraction",
         signature="input, mat2 -> out",
         attributes=(OUT_DTYPE,),
-        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8),
+        dtype_variants=(*NUMBERS, *FLOAT8),
         infer=_INFER + "infer_bmm",
         reference=_REFERENCE + "bmm_reference",
         terms=_TERMS + "bmm_terms",
@@ -110,7 +110,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
                 description="Labels of the operands, '->' and those of the output, as torch.einsum reads them.",
             ),
         ),
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=NUMBERS,
         infer=_INFER + "infer_einsum",
         reference=_EINSUM + "einsum_reference",
         terms=_EINSUM + "einsum_terms",

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optest.numerics import dtype_of, round_to, ulp, widen
+from optest import numerics
+from optest.numerics import dtype_of, round_to, ulp
 from optest.operators.arrays import Array, Attributes, Inputs
 from optest.operators.elementwise.operands import meet
 from optest.operators.elementwise.quotients import floor_quotient, floor_remainder, is_undefined, trunc_quotient
@@ -65,7 +66,7 @@ def _operands(inputs: Inputs) -> tuple[DType, Array, Array] | None:
 def _holds(actual: Any, other: Array) -> Array:
     """Where the output is ``other`` in its dtype."""
     got = np.asarray(actual)
-    return np.asarray(widen(got) == widen(round_to(other.astype(np.float64), dtype_of(got.dtype))))
+    return np.asarray(numerics.widen(got) == numerics.widen(round_to(other.astype(np.float64), dtype_of(got.dtype))))
 
 
 def floor_divide_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Any]) -> Masks:
@@ -145,7 +146,7 @@ def round_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[
 
 
 def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
-    wide, out = spacious(widen(array), array), dtype_of(array.dtype)
+    wide, out = spacious(numerics.widen(array), array), dtype_of(array.dtype)
     ten = wide.dtype.type(10) ** abs(decimals)
     with np.errstate(all="ignore"):
         scaled = wide * ten if decimals > 0 else wide / ten
@@ -157,4 +158,4 @@ def _other_decimal(array: Array, decimals: int, actual: Any) -> Array:
         value = (other / ten if decimals > 0 else other * ten).astype(np.float64)
         size = np.abs(value)
         lost = _DIVISION_ULP * ulp(size, _arithmetic(out)) + 0.5 * ulp(size, out)
-        return np.asarray(is_near & (np.abs(widen(np.asarray(actual)) - value) <= lost))
+        return np.asarray(is_near & (np.abs(numerics.widen(np.asarray(actual)) - value) <= lost))

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from optest.operators.samples import MILLION, call, of_a_million, refused, standard, variations
+from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, variations
 from optest.spec import Sample
 
-__all__ = ["FLOAT_NAMES", "binary", "grid", "line", "unary"]
+__all__ = ["binary", "grid", "line", "unary"]
 
-FLOAT_NAMES = ("float32", "float16", "bfloat16")
 
 _LONG = 1500
 """More than a block of a thousand, with so much behind it that some of it is not 0."""
@@ -122,7 +121,7 @@ def binary(
             wide = {"fill": "full", "value": value}
             alike = [{**pair(left, right), "generator": wide} for left, right in (((), (3,)), ((3,), ()))]
             yield from variations("broadcast", alike, dtypes=(dtype,))
-    floats = [name for name in (*FLOAT_NAMES, "float64") if (name,) in variants]
+    floats = [name for name in (*MAIN_FLOATS, "float64") if (name,) in variants]
     if special and floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
     yield from refused([pair(*shapes) for shapes in _UNFIT])

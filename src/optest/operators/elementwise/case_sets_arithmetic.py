@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid
+from optest.operators.elementwise.case_sets import binary, grid
 from optest.operators.samples import (
     LARGE_SIZE,
+    MAIN_FLOATS,
     MILLION,
     call,
     in_layouts_at_once,
@@ -16,7 +17,12 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, UNSIGNED
+from optest.operators.variants import (
+    EVERYTHING,
+    INTEGERS,
+    NUMBERS_AND_MIXED,
+    UNSIGNED,
+)
 from optest.spec import Sample, dtype
 
 __all__ = [
@@ -30,8 +36,6 @@ __all__ = [
     "sub_samples",
 ]
 
-_NUMBERS = (*FLOATS, *INTEGERS, *MIXED_NUMBERS)
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 
 _DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-inf", "nan")
 _DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
@@ -83,7 +87,7 @@ def _ends_of_range() -> Iterator[Sample]:
 
 @with_further_layouts
 def add_samples() -> Iterator[Sample]:
-    yield from binary((*_EVERYTHING, *UNSIGNED))
+    yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _scaled()
     yield from _unsigned()
     yield from _wrapping()
@@ -96,7 +100,7 @@ def add_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def sub_samples() -> Iterator[Sample]:
-    yield from binary((*_NUMBERS, *UNSIGNED))
+    yield from binary((*NUMBERS_AND_MIXED, *UNSIGNED))
     yield from _scaled()
     yield from _unsigned()
     yield from _wrapping()
@@ -111,22 +115,22 @@ def _pair(attributes: dict[str, Any] | None = None, **stated: Any) -> dict[str, 
 
 def _scaled() -> Iterator[Sample]:
     factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
-    yield from variations("attributes", [_pair(each) for each in factors], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from variations("attributes", [_pair(each) for each in factors], dtypes=(*MAIN_FLOATS, "float64"))
     whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
     yield from variations("attributes", [_pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
     natural = [_pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
     yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
-    yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=FLOAT_NAMES)
+    yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=MAIN_FLOATS)
     scalars = [call({"alpha": -2.0}, input=left, other=right) for left, right in (((4, 37), ()), ((), (4, 37)))]
     yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
-    yield from variations("cancellation", [close], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
     yield from refused([_pair({"alpha": 0.5}, dtypes=["int32"])])
 
 
 @with_further_layouts
 def mul_samples() -> Iterator[Sample]:
-    yield from binary((*_EVERYTHING, *UNSIGNED))
+    yield from binary((*EVERYTHING, *UNSIGNED))
     yield from _unsigned()
     yield from _wrapping()
     yield from _ties(_FACTORS_OF_TIES)
@@ -135,7 +139,7 @@ def mul_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def div_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING)
+    yield from binary(EVERYTHING)
     for mode in ("trunc", "floor"):
         attributes = {"rounding_mode": mode}
         yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int32", "int64", "uint8"))
@@ -152,7 +156,7 @@ def div_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def floor_divide_samples() -> Iterator[Sample]:
-    yield from binary(_NUMBERS)
+    yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
     yield from _undefined_quotients(None)
@@ -160,7 +164,7 @@ def floor_divide_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def remainder_samples() -> Iterator[Sample]:
-    yield from binary(_NUMBERS)
+    yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
     yield from _undefined_quotients(None)
@@ -168,7 +172,7 @@ def remainder_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def fmod_samples() -> Iterator[Sample]:
-    yield from binary(_NUMBERS)
+    yield from binary(NUMBERS_AND_MIXED)
     yield from _rounded_quotients(None)
     yield from _float_divisors(None)
     yield from _undefined_quotients(None)
@@ -182,7 +186,7 @@ def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     large = grid(
         [67.5, -67.5, 822.0, -1024.0, 3018.0], [0.357421875, -0.3056640625, 0.4365234375, -0.72265625], attributes
     )
-    yield from variations("steps", [*calls, tenths, large], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from variations("steps", [*calls, tenths, large], dtypes=(*MAIN_FLOATS, "float64"))
     beyond_float32 = grid([123456789012.25, -98765432109.5, 1e15], [0.3, -7.0, 1.7], attributes)
     yield from variations("steps", [beyond_float32], dtypes=("float64",))
     yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
@@ -214,7 +218,7 @@ def _fill(low: int, high: int) -> dict[str, Any]:
 def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
     """Zeros, infinities and NaN on either side."""
     table = grid(_DIVIDENDS, [0.0, -0.0, *_DIVISORS], attributes)
-    yield from variations("zero divisors", [table], dtypes=(*FLOAT_NAMES, "float64"))
+    yield from variations("zero divisors", [table], dtypes=(*MAIN_FLOATS, "float64"))
 
 
 def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
@@ -230,10 +234,10 @@ def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
 
 @with_further_layouts
 def pow_samples() -> Iterator[Sample]:
-    yield from binary(_NUMBERS, second="exponent")
+    yield from binary(NUMBERS_AND_MIXED, second="exponent")
     whole = [float(k) for k in range(-4, 6)]
     bases = [-3.0, -2.5, -1.5, -1.0, -0.75, -0.5, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0]
-    floats = (*FLOAT_NAMES, "float64")
+    floats = (*MAIN_FLOATS, "float64")
     yield from variations("negative bases", [grid(bases, whole, second="exponent")], dtypes=floats)
     specials = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, "inf", "-inf", "nan"]
     exponents = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, "inf", "-inf", "nan"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
-from optest.operators.samples import call, variations, with_further_layouts
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
+from optest.operators.elementwise.case_sets import binary, grid, unary
+from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
+from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import Sample
 
 __all__ = [
@@ -18,8 +18,6 @@ __all__ = [
     "order_samples",
 ]
 
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
-_FLOATS = (*FLOAT_NAMES, "float64")
 _TRUTHS = [0.0, -0.0, 1.0, -1.0, 0.25, 2.0, 256.0, "inf", "-inf", "nan"]
 _WIDE_TRUTHS = (
     ("int64", [0, 1, 256, 65536, 2**31, 2**32, 2**40]),
@@ -35,28 +33,28 @@ _FEW = {"fill": "randint", "low": -1, "high": 2}
 
 @with_further_layouts
 def equality_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING, generator=_FEW)
+    yield from binary(EVERYTHING, generator=_FEW)
     yield from _ties()
     yield from _neighbours()
 
 
 @with_further_layouts
 def order_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING)
+    yield from binary(EVERYTHING)
     yield from _ties()
     yield from _neighbours()
 
 
 def _ties() -> Iterator[Sample]:
     few = call(input=(16, 37), other=(16, 37), generator=_FEW)
-    yield from variations("ties", [few], dtypes=(*_FLOATS, "int8", "int32", "int64", "uint8"))
+    yield from variations("ties", [few], dtypes=(*EVERY_FLOAT, "int8", "int32", "int64", "uint8"))
     table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
-    yield from variations("ties", [grid(table, table)], dtypes=_FLOATS)
+    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
     alike = {
         "input": {"fill": "data", "values": [*table, 2.0, 3.0]},
         "other": {"fill": "data", "values": [-0.0, 0.0, *table[2:], 3.0, 2.0]},
     }
-    yield from variations("ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=_FLOATS)  # nothing broadcasts
+    yield from variations("ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=EVERY_FLOAT)  # nothing broadcasts
 
 
 def _neighbours() -> Iterator[Sample]:
@@ -101,8 +99,8 @@ def _neighbours_of_two_types() -> Iterator[Sample]:
 
 @with_further_layouts
 def logic_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING, generator=_FEW)
-    yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=_FLOATS)
+    yield from binary(EVERYTHING, generator=_FEW)
+    yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=EVERY_FLOAT)
     whole = [0, 1, 2, 4, 16, 64]
     yield from variations("truth", [grid(whole, whole)], dtypes=("uint8", "int8", "int32", "int64"))
     for name, wide in _WIDE_TRUTHS:
@@ -111,9 +109,9 @@ def logic_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def logical_not_samples() -> Iterator[Sample]:
-    yield from unary((*FLOATS, *INTEGERS, *BOOL), generator=_FEW)
+    yield from unary((*NUMBERS, *BOOL), generator=_FEW)
     table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
-    yield from variations("truth", [table], dtypes=_FLOATS)
+    yield from variations("truth", [table], dtypes=EVERY_FLOAT)
     for name, wide in _WIDE_TRUTHS:
         table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
         yield from variations("truth", [table], dtypes=(name,))

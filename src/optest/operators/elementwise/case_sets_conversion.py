@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.elementwise.case_sets import FLOAT_NAMES
-from optest.operators.samples import LARGE_SIZE, SIZES, call, in_every_layout, variations, with_further_layouts
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    SIZES,
+    call,
+    in_every_layout,
+    variations,
+    with_further_layouts,
+)
 from optest.operators.variants import REAL
 from optest.spec import DType, Sample, Tier, dtype
 
@@ -41,8 +48,8 @@ def cast_samples() -> Iterator[Sample]:
     for source in _EVERY:
         yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
     for small in _FLOAT8:
-        yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *FLOAT_NAMES[1:]))
-        yield from (_cast("dtypes", small, to, input=(4, 37)) for to in FLOAT_NAMES)
+        yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *MAIN_FLOATS[1:]))
+        yield from (_cast("dtypes", small, to, input=(4, 37)) for to in MAIN_FLOATS)
     for parts in (
         ("complex64", "complex128"),
         ("complex128", "complex64"),

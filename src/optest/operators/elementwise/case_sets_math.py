@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from optest.operators.elementwise.case_sets import FLOAT_NAMES, line, unary
+from optest.operators.elementwise.case_sets import line, unary
 from optest.operators.samples import (
+    EVERY_FLOAT,
     MILLION,
     call,
     of_a_million,
@@ -15,7 +16,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.operators.variants import BOOL, INTEGERS, NUMBERS
 from optest.spec import Sample, dtype
 
 __all__ = [
@@ -39,8 +40,6 @@ __all__ = [
     "trunc_samples",
 ]
 
-_NUMBERS = (*FLOATS, *INTEGERS)
-_FLOATS = (*FLOAT_NAMES, "float64")
 
 Samples = Callable[[], Iterator[Sample]]
 
@@ -59,9 +58,9 @@ def _real(*lines: tuple[float, float], far: tuple[float, float], beyond: tuple[f
     tiny = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)]
 
     def samples() -> Iterator[Sample]:
-        yield from unary((*_NUMBERS, *BOOL))
+        yield from unary((*NUMBERS, *BOOL))
         calls = [line(*ends, 1021) for ends in lines]
-        yield from variations("range", [*calls, _table(tiny)], dtypes=_FLOATS)
+        yield from variations("range", [*calls, _table(tiny)], dtypes=EVERY_FLOAT)
         wide = [line(*ends, 1021) for ends in (far, beyond) if ends is not None]
         yield from variations("range", wide, dtypes=("float32", "bfloat16", "float64"))
         if beyond is not None:
@@ -91,7 +90,7 @@ _LARGE = [
 
 def _steps() -> Iterator[Sample]:
     """Whole numbers and halves of both signs, right beside them, and beyond the range of integers."""
-    yield from variations("ties", [_table(_HALVES), line(-31.75, 32.0, 256)], dtypes=_FLOATS)
+    yield from variations("ties", [_table(_HALVES), line(-31.75, 32.0, 256)], dtypes=EVERY_FLOAT)
     beside = [
         sign * (whole + part) for whole in (1.0, 1.5, 2.5) for part in (2.0**-20, -(2.0**-20)) for sign in (1, -1)
     ]
@@ -101,7 +100,7 @@ def _steps() -> Iterator[Sample]:
 
 def _stepping() -> Samples:
     def samples() -> Iterator[Sample]:
-        yield from unary(_NUMBERS)
+        yield from unary(NUMBERS)
         yield from _steps()
         yield from of_every_value()
 
@@ -115,7 +114,7 @@ trunc_samples = _stepping()
 
 @with_further_layouts
 def round_samples() -> Iterator[Sample]:
-    yield from unary(_NUMBERS)
+    yield from unary(NUMBERS)
     yield from _steps()
     yield from of_every_value()
     for decimals in (1, 2, 3, -1, -2):
@@ -124,7 +123,7 @@ def round_samples() -> Iterator[Sample]:
             call({"decimals": decimals}, input=(4, 37)),
             line(-30.25 / ten, 33.5 / ten, 256, {"decimals": decimals}),
         ]
-        yield from variations("attributes", calls, dtypes=_FLOATS)
+        yield from variations("attributes", calls, dtypes=EVERY_FLOAT)
     yield from variations("attributes", [_table([-2.5, -1.25, 0.125, 0.375, 2.675, 15.0], {"decimals": 2})])
     yield from variations("attributes", [_table([-25.0, -15.0, 5.0, 15.0, 25.0, 149.0], {"decimals": -1})])
 
@@ -141,7 +140,7 @@ def abs_samples() -> Iterator[Sample]:
 
 
 def _sign_bit() -> Iterator[Sample]:
-    yield from unary(_NUMBERS)
+    yield from unary(NUMBERS)
     yield from of_a_million(call(input=MILLION), dtype="float32")
     for (name,) in INTEGERS:
         ends = [dtype(name).min_int, dtype(name).min_int + 1, 0, 1, dtype(name).max_int]
@@ -152,7 +151,7 @@ def _sign_bit() -> Iterator[Sample]:
 
 @with_further_layouts
 def sign_samples() -> Iterator[Sample]:
-    yield from unary((*_NUMBERS, *BOOL))
+    yield from unary((*NUMBERS, *BOOL))
     yield from of_every_value()
     yield from variations("special", [call(input=(4, 37), generator="special")], dtypes=[each for (each,) in INTEGERS])
-    yield from variations("ties", [_table([0.0, -0.0, 2.0**-14, -(2.0**-14), "inf", "-inf", "nan"])], dtypes=_FLOATS)
+    yield from variations("ties", [_table([0.0, -0.0, 2.0**-14, -(2.0**-14), "inf", "-inf", "nan"])], dtypes=EVERY_FLOAT)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.elementwise.case_sets import FLOAT_NAMES, binary, grid, unary
+from optest.operators.elementwise.case_sets import binary, grid, unary
 from optest.operators.samples import (
+    EVERY_FLOAT,
     LARGE_SIZE,
+    MAIN_FLOATS,
     MILLION,
     SIZES,
     call,
@@ -16,22 +18,20 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
+from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Sample, Tier, dtype
 
 __all__ = ["clip_samples", "extremum_samples", "where_samples"]
 
-_FLOATS = (*FLOAT_NAMES, "float64")
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 
 _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
 
 
 @with_further_layouts
 def extremum_samples() -> Iterator[Sample]:
-    yield from binary(_EVERYTHING)
+    yield from binary(EVERYTHING)
     table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
-    yield from variations("ties", [grid(table, table)], dtypes=_FLOATS)
+    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
     shape = call(input=(4, 37), other=(4, 37), generator="special")
     yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
 
@@ -42,8 +42,8 @@ def where_samples() -> Iterator[Sample]:
     yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
     calls = [plain, _where((3, 5, 7), (3, 5, 7), (3, 5, 7)), _where((), (), ())]
     calls.append(_where(*[(2, 1, 3, 2, 2, 3)] * 3))
-    yield from (_typed("ordinary", each, name) for name in FLOAT_NAMES for each in calls)
-    for variant in _EVERYTHING:
+    yield from (_typed("ordinary", each, name) for name in MAIN_FLOATS for each in calls)
+    for variant in EVERYTHING:
         yield _typed("dtypes", plain, *variant)
     yield from in_every_layout([plain])
     yield from in_every_layout([{**plain, "dtypes": ["bool", "float16", "float16"]}], names=("input", "other"))
@@ -51,7 +51,7 @@ def where_samples() -> Iterator[Sample]:
         yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
     yield _typed("sizes", _where(*[(LARGE_SIZE,)] * 3), "float32")
     yield from (_typed("sizes", _where(*[(4_099,)] * 3), name) for name in ("float16", "int64", "bool"))
-    for name in (*_FLOATS, "int8", "int64"):
+    for name in (*EVERY_FLOAT, "int8", "int64"):
         yield _typed("special", {**plain, "generator": "special"}, name)
     shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
         ((4, 1), (37,), (4, 37)),
@@ -103,10 +103,10 @@ def clip_samples() -> Iterator[Sample]:
         {"min": -0.3, "max": 1e-3},
         {"max": -1.0},
     )
-    yield from variations("attributes", [call(each, input=(4, 37)) for each in bounds], dtypes=_FLOATS)
+    yield from variations("attributes", [call(each, input=(4, 37)) for each in bounds], dtypes=EVERY_FLOAT)
     open_ended = ({"min": -0.5}, {"max": 0.5}, {"min": 1.0, "max": -1.0})
     special = [call(each, input=(4, 37), generator="special") for each in open_ended]
-    yield from variations("special", special, dtypes=FLOAT_NAMES)
+    yield from variations("special", special, dtypes=MAIN_FLOATS)
     whole = ({"min": -5.0, "max": 7.0}, {"min": -5.0}, {"max": 7.0}, {"min": 3.0, "max": -3.0})
     yield from variations(
         "attributes", [call(each, input=(4, 37)) for each in whole], dtypes=("int32", "int64", "int8")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED, MIXED_NUMBERS, OPENCL, UNSIGNED
+from optest.operators.variants import (
+    EVERYTHING,
+    NUMBERS_AND_MIXED,
+    OPENCL,
+    UNSIGNED,
+)
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["ARITHMETIC"]
@@ -17,8 +22,6 @@ _ALTERNATIVES = _FAMILY + "alternatives:"
 
 _CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
 _COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "broadcast", "refused")
-_NUMBERS = (*FLOATS, *INTEGERS, *MIXED_NUMBERS)
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 _ALPHA = Attribute(name="alpha", type="float", default=1.0, description="Factor of other.")
 _SCALED = Rule(kind=RuleClass.ULP, ulp=0.5, source=_CORRECT, formula="alpha ≠ 1: 2·|alpha·other| more")
 
@@ -29,7 +32,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         signature="input, other -> out",
         aliases=("elementwise_add", "Add"),
         attributes=(_ALPHA,),
-        dtype_variants=(*_EVERYTHING, *UNSIGNED),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
         infer=_INFER + "add",
         reference=_REFERENCE + "add_reference",
         terms=_TERMS + "add_terms",
@@ -45,7 +48,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         signature="input, other -> out",
         aliases=("subtract", "elementwise_sub", "Sub"),
         attributes=(_ALPHA,),
-        dtype_variants=(*_NUMBERS, *UNSIGNED),
+        dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
         infer=_INFER + "sub",
         reference=_REFERENCE + "sub_reference",
         terms=_TERMS + "sub_terms",
@@ -60,7 +63,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         category="elementwise",
         signature="input, other -> out",
         aliases=("multiply", "elementwise_mul", "Mul"),
-        dtype_variants=(*_EVERYTHING, *UNSIGNED),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
         infer=_INFER + "binary",
         reference=_REFERENCE + "mul_reference",
         terms=_TERMS + "mul_terms",
@@ -84,7 +87,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
                 description="None divides truly, trunc rounds the quotient towards zero, floor downwards.",
             ),
         ),
-        dtype_variants=_EVERYTHING,
+        dtype_variants=EVERYTHING,
         infer=_INFER + "div",
         reference=_REFERENCE + "div_reference",
         alternatives=_ALTERNATIVES + "div_alternatives",
@@ -100,7 +103,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="floor_divide",
         category="elementwise",
         signature="input, other -> out",
-        dtype_variants=_NUMBERS,
+        dtype_variants=NUMBERS_AND_MIXED,
         infer=_INFER + "number",
         reference=_REFERENCE + "floor_divide_reference",
         alternatives=_ALTERNATIVES + "floor_divide_alternatives",
@@ -116,7 +119,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="remainder",
         category="elementwise",
         signature="input, other -> out",
-        dtype_variants=_NUMBERS,
+        dtype_variants=NUMBERS_AND_MIXED,
         infer=_INFER + "number",
         reference=_REFERENCE + "remainder_reference",
         alternatives=_ALTERNATIVES + "remainder_alternatives",
@@ -137,7 +140,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         name="fmod",
         category="elementwise",
         signature="input, other -> out",
-        dtype_variants=_NUMBERS,
+        dtype_variants=NUMBERS_AND_MIXED,
         infer=_INFER + "number",
         reference=_REFERENCE + "fmod_reference",
         alternatives=_ALTERNATIVES + "fmod_alternatives",
@@ -154,7 +157,7 @@ ARITHMETIC: tuple[OperatorDescriptor, ...] = (
         category="elementwise",
         signature="input, exponent -> out",
         aliases=("elementwise_pow",),
-        dtype_variants=_NUMBERS,
+        dtype_variants=NUMBERS_AND_MIXED,
         infer=_INFER + "number",
         reference=_REFERENCE + "pow_reference",
         rule=Rule(kind=RuleClass.ULP, ulp=16.0, cpu_ulp=2.0, source=OPENCL),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MIXED
+from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["COMPARISON"]
@@ -12,7 +12,6 @@ _INFER = _FAMILY + "inference:infer_"
 _REFERENCE = _FAMILY + "references_comparison:"
 _SAMPLES = _FAMILY + "case_sets_comparison:"
 
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 _BITS = (
     *INTEGERS,
     *BOOL,
@@ -33,7 +32,7 @@ def _comparison(name: str, aliases: tuple[str, ...], description: str) -> Operat
         category="comparison",
         signature="input, other -> out",
         aliases=aliases,
-        dtype_variants=_EVERYTHING,
+        dtype_variants=EVERYTHING,
         infer=_INFER + "comparison",
         reference=f"{_REFERENCE}{name}_reference",
         rule=Rule(kind=RuleClass.EXACT, source="comparison: IEEE 754-2019 §5.11"),
@@ -51,7 +50,7 @@ def _logic(name: str, aliases: tuple[str, ...], description: str) -> OperatorDes
         category="logic",
         signature="input -> out" if unary else "input, other -> out",
         aliases=aliases,
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL) if unary else _EVERYTHING,
+        dtype_variants=(*NUMBERS, *BOOL) if unary else EVERYTHING,
         infer=_INFER + ("logical_not" if unary else "comparison"),
         reference=f"{_REFERENCE}{name}_reference",
         rule=Rule(kind=RuleClass.EXACT, source="truth: whatever is not 0 is true, NaN too"),

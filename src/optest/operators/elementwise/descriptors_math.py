@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, OPENCL
+from optest.operators.variants import BOOL, FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
 from optest.spec import Attribute, Interval, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["MATH"]
@@ -42,7 +42,7 @@ def _real(
         category="elementwise",
         signature="input -> out",
         aliases=aliases,
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        dtype_variants=(*NUMBERS, *BOOL),
         infer=_INFER + "float",
         reference=f"{_REFERENCE}{name}_reference",
         terms=f"{_TERMS}{name}_terms" if more else None,
@@ -156,7 +156,7 @@ MATH: tuple[OperatorDescriptor, ...] = (
                 description="Decimal places to round to; negative ones count tens, hundreds, ….",
             ),
         ),
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=NUMBERS,
         infer=_INFER + "round",
         reference=_REFERENCE + "round_reference",
         terms=_TERMS + "round_terms",

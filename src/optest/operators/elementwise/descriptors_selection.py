@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import BOOL, EVERY, FLOATS, INTEGERS, MIXED
+from optest.operators.variants import EVERY, EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Attribute, Interval, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["SELECTION"]
@@ -12,7 +12,6 @@ _INFER = _FAMILY + "inference:infer_"
 _REFERENCE = _FAMILY + "references_selection:"
 _SAMPLES = _FAMILY + "case_sets_selection:"
 
-_EVERYTHING = (*FLOATS, *INTEGERS, *BOOL, *MIXED)
 _COMMON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "special", "refused")
 _CHOICE = Rule(kind=RuleClass.EXACT, source="a choice between operands; nothing is computed")
 
@@ -23,7 +22,7 @@ def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
         category="elementwise",
         signature="input, other -> out",
         aliases=(alias,),
-        dtype_variants=_EVERYTHING,
+        dtype_variants=EVERYTHING,
         infer=_INFER + "binary",
         reference=f"{_REFERENCE}{name}_reference",
         rule=_CHOICE,
@@ -45,7 +44,7 @@ SELECTION: tuple[OperatorDescriptor, ...] = (
         category="elementwise",
         signature="condition, input, other -> out",
         aliases=("Where",),
-        dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in _EVERYTHING),
+        dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in EVERYTHING),
         infer=_INFER + "where",
         reference=_REFERENCE + "where_reference",
         rule=Rule(kind=RuleClass.MOVEMENT, source="elements are chosen and move; only mixed dtypes convert"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from optest.numerics import dtype_of, widen
+from optest import numerics
+from optest.numerics import dtype_of
 from optest.operators.arrays import Array, Inputs, converted, spec_of
 from optest.operators.shapes import promote_tensors
 from optest.spec import DType
@@ -19,6 +20,6 @@ def meet(inputs: Inputs) -> tuple[DType, Array, Array]:
     """
     left, right = np.asarray(inputs[0]), np.asarray(inputs[1])
     if left.dtype == right.dtype:
-        return dtype_of(left.dtype), widen(left), widen(right)
+        return dtype_of(left.dtype), numerics.widen(left), numerics.widen(right)
     result = promote_tensors((spec_of(left), spec_of(right)))
     return result, converted(left, result), converted(right, result)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.indexing.descriptors import INDEXED, SCATTERED, SORTED, TOPK
+from optest.operators.indexing.descriptors import INDEXED, SCATTERED, SORTED
 from optest.operators.samples import (
     CALM_SIZES,
+    MAIN_FLOATS,
     SIZES,
     Call,
     call,
@@ -21,6 +22,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
+from optest.operators.variants import NUMBERS
 from optest.spec import Sample, Tier, dtype
 
 __all__ = [
@@ -32,7 +34,6 @@ __all__ = [
     "topk_samples",
 ]
 
-_FLOATS = ("float32", "float16", "bfloat16")
 _TIES = {"fill": "randint", "low": -2, "high": 3}
 """Five values, so that almost every element has equals."""
 _BEYOND_16_BITS = 70001
@@ -69,11 +70,11 @@ def _indexed(
 ) -> Iterator[Sample]:
     """The case sets that no operator with an index goes without; ``fills`` are those of ``special``."""
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
-    yield from variations("ordinary", _of(source, _FLOATS, calls))
+    yield from variations("ordinary", _of(source, MAIN_FLOATS, calls))
     yield from in_every_dtype(calls[:1], variants)
     yield from in_every_layout(calls[:1])
     yield from variations("sizes", _of(source, ("float32", "float16"), map(sized, SIZES)))
-    yield from variations("special", _of(source, _FLOATS, _filled(calls[:2], **fills)))
+    yield from variations("special", _of(source, MAIN_FLOATS, _filled(calls[:2], **fills)))
     for each in in_layouts_at_once(calls[:1]):
         yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
 
@@ -216,19 +217,19 @@ def scatter_add_samples() -> Iterator[Sample]:
         fills,
     )
     each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
-    yield from variations("ordinary", _of("input", _FLOATS, [each_once]))
+    yield from variations("ordinary", _of("input", MAIN_FLOATS, [each_once]))
     yield from variations("attributes", _scatter_attributes())
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", _index_patterns(patterns, 53))
     far = call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,), src=(64,))
     yield from variations("indices", [far])
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
-    yield from variations("long", _of("input", _FLOATS, [crowded]))
+    yield from variations("long", _of("input", MAIN_FLOATS, [crowded]))
     one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
     yield from variations("indices", _of("input", ("float32", "int32"), _filled([one_place], index=_full(1))))
     exact = {"input": "integer-exact", "src": "integer-exact"}
-    yield from variations("integer-exact", _of("input", _FLOATS, _filled([*calls, one_place], **exact)))
-    yield from variations("zero-mean", _of("input", _FLOATS, _filled([calls[0]], input="randn", src="randn")))
+    yield from variations("integer-exact", _of("input", MAIN_FLOATS, _filled([*calls, one_place], **exact)))
+    yield from variations("zero-mean", _of("input", MAIN_FLOATS, _filled([calls[0]], input="randn", src="randn")))
     wrong = [
         call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
@@ -301,7 +302,7 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 9}, input=(2, 3, 65)),
         call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
     ]
-    yield from standard(calls, TOPK, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
+    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
     yield from variations("attributes", _topk_attributes(), dtypes=("float32", "int32"))
     tied = [
         call({"k": k, "largest": largest}, input=(5, 33), generator=_TIES)
@@ -311,7 +312,7 @@ def topk_samples() -> Iterator[Sample]:
     yield from variations("ties", tied, dtypes=("float32", "float16", "int8"))
     yield from variations("ties", [call({"k": 7}, input=(3, 40), generator="zeros")])
     every = call({"k": 37}, input=(4, 37), generator=_MOSTLY_SPECIAL)
-    yield from variations("special", [every, {**every, "attributes": {"k": 20, "largest": False}}], dtypes=_FLOATS)
+    yield from variations("special", [every, {**every, "attributes": {"k": 20, "largest": False}}], dtypes=MAIN_FLOATS)
     unordered = [
         call({"k": 6, "sorted": False}, input=(4, 37)),
         call({"k": 6, "sorted": False, "largest": False}, input=(4, 37)),
@@ -332,12 +333,12 @@ def topk_samples() -> Iterator[Sample]:
         yield from _ends_of_integers(attributes)
         yield from _negative_nan(attributes)
     yield from variations("sizes", [call({"k": 2}, input=(_BEYOND_16_BITS, 3))])
-    yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=_FLOATS[1:])
+    yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
     yield from variations("sizes", [call({"k": 1100}, input=(2, 1500))], dtypes=("float32", "int32"))
     tied = [call({"k": k}, input=(40,), generator=_TIES) for k in (7, 33)]
     yield from variations("ties", tied, dtypes=("float32", "int32"))
     large = call({"k": 100}, input=(2, 65537))
-    yield from variations("sizes", [large], dtypes=_FLOATS, tier=Tier.FULL)
+    yield from variations("sizes", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
 
 
 def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:
@@ -351,7 +352,7 @@ def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:
 def _negative_nan(attributes: dict[str, Any]) -> Iterator[Sample]:
     """What 0/0 and infinity less infinity give on x86: keys made of bits take it for the least number of all."""
     rows = [[1.0, "-nan", -2.0, "inf", "-inf", 0.5], ["nan", "-nan", 3.0, -1.0, 2.0, 0.25]]
-    yield from variations("special", [call(attributes, input=(2, 6), generator=_data(rows))], dtypes=_FLOATS)
+    yield from variations("special", [call(attributes, input=(2, 6), generator=_data(rows))], dtypes=MAIN_FLOATS)
 
 
 def _topk_attributes() -> Iterator[dict[str, Any]]:
@@ -399,7 +400,7 @@ def sort_samples() -> Iterator[Sample]:
     for descending in (False, True):
         attributes = {"descending": descending, "stable": True}
         signed_zeros = call(attributes, input=(3, 33), generator=_MOSTLY_SPECIAL)
-        yield from variations("stable", [signed_zeros], dtypes=_FLOATS)
+        yield from variations("stable", [signed_zeros], dtypes=MAIN_FLOATS)
         yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
     yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
@@ -411,10 +412,10 @@ def sort_samples() -> Iterator[Sample]:
         fill = {"fill": "data", "values": [[1, top, 0, top - 1, 2 * top - 1, top + 1]]}
         yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
     yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
-    yield from variations("sizes", [call(input=(2, 16_411))], dtypes=_FLOATS[1:])
+    yield from variations("sizes", [call(input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
     yield from _sorted_vectors()
     large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
-    yield from variations("stable", [large], dtypes=_FLOATS, tier=Tier.FULL)
+    yield from variations("stable", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
 
 
 def _sorted_vectors() -> Iterator[Sample]:
@@ -422,7 +423,7 @@ def _sorted_vectors() -> Iterator[Sample]:
     for descending in (False, True):
         attributes = {"descending": descending, "stable": True}
         special = call(attributes, input=(37,), generator={"fill": "special", "rate": 0.5})
-        yield from variations("stable", [special], dtypes=_FLOATS)
+        yield from variations("stable", [special], dtypes=MAIN_FLOATS)
         yield from variations("stable", [call(attributes, input=(300,), generator=_TIES)], dtypes=("float32", "int32"))
     wide = {"fill": "randint", "low": -(2**30), "high": 2**30}
     yield from variations("sizes", [call(input=(40_001,), generator=wide)], dtypes=("int32", "int64"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from optest.operators.samples import (
     LARGE_SIZE,
+    MAIN_FLOATS,
     SIZES,
     call,
     of_every_size,
@@ -20,7 +21,6 @@ from optest.spec import Sample
 
 __all__ = ["random_sample_samples"]
 
-_HALVES = ("float32", "float16", "bfloat16")
 _VALUES = (0.0, 0.125, 0.5, 0.8125, 0.9375, 1.0)
 """All attributes are numbers that C's float holds."""
 _PLACES = {
@@ -54,19 +54,19 @@ def random_sample_samples() -> Iterator[Sample]:
     yield from variations("attributes", [_last_of(size, name) for name, size in _PLACES.items()], dtypes=("float32",))
     few = {"fill": "randint", "low": -2, "high": 3}
     tied = [{**_drawn(33, value, top_k=12), "generator": few} for value in _VALUES]
-    yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=_HALVES)
-    yield from variations("special", _masked(), dtypes=_HALVES)
+    yield from variations("ties", [*tied, {**_drawn(9, 0.5), "generator": "zeros"}], dtypes=MAIN_FLOATS)
+    yield from variations("special", _masked(), dtypes=MAIN_FLOATS)
     for row in ([1.0, "nan", 2.0, 0.5], [1.0, 3.0, "inf", 0.5, 2.0], ["-inf", "nan", "inf", 1.0]):
         stated = {**_drawn(len(row), 0.5), "generator": {"fill": "data", "values": row}}
-        yield from variations("special", [stated], dtypes=_HALVES)
+        yield from variations("special", [stated], dtypes=MAIN_FLOATS)
     # A number that 16 bits make 1: the last of many that hardly count is drawn then.
     falling = {**_drawn(129, 1.0 - 2.0**-13), "generator": {"fill": "arange", "step": -0.25}}
-    yield from variations("special", [falling], dtypes=_HALVES)
+    yield from variations("special", [falling], dtypes=MAIN_FLOATS)
     close = [1.0, 1.0 + 2.0**-52, 1.0 - 2.0**-53, 0.5]  # one number in float32
     beside = {**_drawn(4, 0.0), "generator": {"fill": "data", "values": close}}
     yield from variations("special", [beside], dtypes=("float64",))
     yield from variations(
-        "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=_HALVES
+        "special", [{**_drawn(65, 0.875), "generator": {"fill": "randn", "std": 60.0}}], dtypes=MAIN_FLOATS
     )
     wrong = [
         call({"random_value": 0.5}, logits=()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from optest.operators.variants import BOOL, DIM, EVERY, FLOATS, INTEGERS, SUMS
+from optest.operators.variants import BOOL, DIM, EVERY, FLOATS, NUMBERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS", "INDEXED", "SCATTERED", "SORTED", "TOPK"]
@@ -20,9 +20,8 @@ _TERMS = "optest.operators.indexing.error_terms:"
 _MOVED = Rule(kind=RuleClass.MOVEMENT, source="elements move and never change; indices are exact")
 _INDEXED_DIM = Attribute(name="dim", type="int", aliases=("axis",), description="Dimension that is indexed.")
 INDEXED = tuple((name, index) for index in ("int64", "int32") for (name,) in EVERY)
-SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*FLOATS, *INTEGERS, *BOOL))
-TOPK = (*FLOATS, *INTEGERS)
-SORTED = (*TOPK, *BOOL, ("uint16",), ("uint32",), ("uint64",))
+SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*NUMBERS, *BOOL))
+SORTED = (*NUMBERS, *BOOL, ("uint16",), ("uint32",), ("uint64",))
 
 DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
     OperatorDescriptor(
@@ -127,7 +126,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             Attribute(name="largest", type="bool", default=True, description="The largest, or else the smallest."),
             Attribute(name="sorted", type="bool", default=True, description="In order of size, or else in any order."),
         ),
-        dtype_variants=TOPK,
+        dtype_variants=NUMBERS,
         infer=_INFER + "topk",
         reference=_ORDERING + "topk_reference",
         alternatives=_ORDERING + "topk_alternatives",

@@ -14,7 +14,7 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.variants import FLOATS, INTEGERS
+from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import Sample, Tier
 
 __all__ = ["adaptive_avg_pool2d_samples", "avg_pool2d_samples", "max_pool2d_samples"]
@@ -32,7 +32,7 @@ def max_pool2d_samples() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        (*FLOATS, *INTEGERS),
+        NUMBERS,
         sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
         sizes=_SIZES,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.operators.variants import FLOATS, INTEGERS, SUMS
+from optest.operators.variants import FLOATS, NUMBERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -51,7 +51,7 @@ DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
             ),
             _CEIL,
         ),
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=NUMBERS,
         infer=_INFER + "infer_max_pool2d",
         reference=_REFERENCE + "max_pool2d_reference",
         samples=_SAMPLES + "max_pool2d_samples",

@@ -8,6 +8,7 @@ from typing import Any
 from optest.operators.quantization.descriptors import DEQUANTIZED, QUANTIZED
 from optest.operators.quantization.inference import INTEGERS
 from optest.operators.samples import (
+    MAIN_FLOATS,
     SIZES,
     call,
     in_every_layout,
@@ -20,7 +21,6 @@ from optest.spec import Sample, Tier
 
 __all__ = ["dequantize_samples", "quantize_samples"]
 
-_FLOATS = ("float32", "float16", "bfloat16")
 
 
 def _full(value: float) -> Mapping[str, Any]:
@@ -35,7 +35,7 @@ def _uniform(reach: float) -> Mapping[str, Any]:
 def quantize_samples() -> Iterator[Sample]:
     whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
     yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
-    for source in _FLOATS:
+    for source in MAIN_FLOATS:
         for zero_point in ("int8", "uint8"):
             names = (source, "float32", zero_point)
             yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
@@ -112,7 +112,7 @@ def _quantize_attributes() -> Iterator[dict[str, Any]]:
 
 def _ties() -> Iterator[dict[str, Any]]:
     """Quotients that are multiples of a half, with even and odd zero points: added before, they would move the tie."""
-    for source in _FLOATS:
+    for source in MAIN_FLOATS:
         for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
             fills = {
                 "input": {"fill": "arange", "start": -30, "step": 0.25},
@@ -204,7 +204,7 @@ def _dequantize_attributes() -> Iterator[dict[str, Any]]:
     names = ("int8", "float32", "int8")
     for axis in (0, 1, 2, -1, -2, -3):
         yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
-    for result in _FLOATS:
+    for result in MAIN_FLOATS:
         yield call({"dtype": result}, dtypes=names, input=(5, 37), scale=(37,), zero_point=(37,))
         yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
     yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))

@@ -7,6 +7,7 @@ from typing import Any
 
 from optest.operators.samples import (
     LARGE_SIZE,
+    MAIN_FLOATS,
     MILLION,
     call,
     in_every_dtype,
@@ -19,7 +20,7 @@ from optest.operators.samples import (
     with_special_values,
     zero_mean,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.operators.variants import BOOL, FLOATS, NUMBERS
 from optest.spec import Sample, Tier, dtype
 
 __all__ = [
@@ -37,7 +38,6 @@ __all__ = [
     "var_samples",
 ]
 
-_HALVES = ("float32", "float16", "bfloat16")
 _SEVERAL = ([0, 1], [-1, 0], [2, 1], [0, 1, 2])
 DIMS_OF_THREE = (0, 1, -1, -2, -3, [0, 1], [-1, 0], [2, 1], [0, 1, 2], None)
 
@@ -96,7 +96,7 @@ def _rows_with_specials() -> list[list[Any]]:
 
 
 def _specials(attributes: Mapping[str, Any]) -> Iterator[Sample]:
-    yield from variations("special", [data(_rows_with_specials(), {**attributes, "dim": 1})], dtypes=_HALVES)
+    yield from variations("special", [data(_rows_with_specials(), {**attributes, "dim": 1})], dtypes=MAIN_FLOATS)
     columns = [list(column) for column in zip(*_rows_with_specials(), strict=True)]
     yield from variations("special", [data(columns, {**attributes, "dim": 0})], dtypes=("float32",))
     sprinkled = [call({**attributes, "dim": 1}, input=(16, 37)), call({**attributes, "dim": 0}, input=(9, 35))]
@@ -107,7 +107,7 @@ def _long(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterator[S
     """Rows of which every length is beyond a tile, a warp, a thread block; the longest down a column in full checks."""
     rows = call({**attributes, "dim": -1}, generator=generator, input=(2, 65536))
     columns = call({**attributes, "dim": 0}, generator=generator, input=(4097, 3))
-    yield from variations("long", [rows], dtypes=_HALVES)
+    yield from variations("long", [rows], dtypes=MAIN_FLOATS)
     yield from variations("long", [columns], dtypes=("float32", "float16"))
     middle = call({**attributes, "dim": 1}, generator=generator, input=(2, 1025, 3))
     yield from variations("long", [middle], dtypes=("float32",))
@@ -125,7 +125,7 @@ def many_rows(attributes: Mapping[str, Any], *, generator: Any = None) -> Iterat
 def _all_of_many() -> Iterator[Sample]:
     """One result of a vector of one sign: a kernel of its own in many libraries, and partial sums do not cancel."""
     positive = {"fill": "uniform", "low": 1.0, "high": 1.7}
-    yield from variations("long", [call(generator=positive, input=(4099,))], dtypes=_HALVES)
+    yield from variations("long", [call(generator=positive, input=(4099,))], dtypes=MAIN_FLOATS)
 
 
 def _of_nothing(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
@@ -173,7 +173,7 @@ def _into_other_dtypes() -> Iterator[Sample]:
 
 @with_further_layouts
 def sum_samples() -> Iterator[Sample]:
-    variants = (*FLOATS, *INTEGERS, *BOOL)
+    variants = (*NUMBERS, *BOOL)
     yield from standard(_ORDINARY, variants, sized=_sized({"dim": 1}), special=False)
     yield from variations("attributes", every_dim(), dtypes=("float32", "int32"))
     yield from _specials({})
@@ -204,7 +204,7 @@ def mean_samples() -> Iterator[Sample]:
     yield from _all_of_many()
     # 65,504 is float16's largest: a sum or a count that is kept in it overflows, the mean does not.
     yield from variations("long", [call(generator=_offset(3.0, 1.0), input=(70_001,))], dtypes=("float16",))
-    yield from variations("long", [call({"dim": 1}, generator=_offset(900.0, 100.0), input=(3, 257))], dtypes=_HALVES)
+    yield from variations("long", [call({"dim": 1}, generator=_offset(900.0, 100.0), input=(3, 257))], dtypes=MAIN_FLOATS)
     yield from integer_exact([*_ORDINARY, call({"dim": 1}, input=(3, 1025)), call(input=(4099,))])
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
     yield from _of_nothing()
@@ -220,7 +220,7 @@ def prod_samples() -> Iterator[Sample]:
         call({"dim": 0, "keepdim": True}, input=(9, 4)),
         call({"dim": 2}, input=(2, 3, 5, 2, 2)),
     ]
-    variants = (*FLOATS, *INTEGERS, *BOOL)
+    variants = (*NUMBERS, *BOOL)
     yield from standard(calls, variants, sized=_sized({"dim": 1}), special=False)
     for dim in (0, 1, -1, -2, -3, None):
         for keepdim in (False, True):
@@ -235,7 +235,7 @@ def prod_samples() -> Iterator[Sample]:
         [-1.0, -1.0, -1.0, 1.0],
         [0.5, -2.0, 4.0, 1.5],
     ]
-    yield from variations("special", [data(rows, {"dim": 1})], dtypes=_HALVES)
+    yield from variations("special", [data(rows, {"dim": 1})], dtypes=MAIN_FLOATS)
     powers = [[1 << 31, 2, 1], [1 << 32, 1 << 31, 1], [1 << 32, 1 << 32, 3], [-(1 << 31), 1 << 32, 3], [3, 5, 7]]
     powers.append([(1 << 31) + 1, (1 << 29) - 1, 3])  # what float64 rounds
     yield from variations("special", [data(powers, {"dim": 1}, dtype="int64")])
@@ -246,7 +246,7 @@ def prod_samples() -> Iterator[Sample]:
         yield from variations("special", [data([[value, 3, 7], [value, -1, 1]], {"dim": 1}, dtype=name)])
     yield from variations("special", [data([[1, 1], [1, 0]], {}, dtype="bool"), data([[1, 1]], {}, dtype="bool")])
     near_one = {"fill": "uniform", "low": 0.97, "high": 1.03}
-    yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=_HALVES)
+    yield from variations("long", [call({"dim": 0}, generator=near_one, input=(4097, 3))], dtypes=MAIN_FLOATS)
     longer = [call({"dim": -1}, generator=near_one, input=(3, 4097)), call({"dim": 1}, input=(2, 1025, 3))]
     yield from variations("long", [{**each, "generator": near_one} for each in longer], dtypes=("float32",))
     nearer = {"fill": "uniform", "low": 0.995, "high": 1.005}
@@ -272,7 +272,7 @@ def cumsum_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(3, 5, 7)),
         call({"dim": 2}, input=(2, 3, 5, 2, 2)),
     ]
-    variants = (*FLOATS, *INTEGERS, *BOOL)
+    variants = (*NUMBERS, *BOOL)
     yield from standard(calls, variants, sized=_sized({"dim": 1}))
     dims = [call({"dim": dim}, input=(2, 3, 5)) for dim in (0, 1, 2, -1, -2, -3)]
     yield from variations("attributes", [*dims, call({"dim": 0}, input=()), call({"dim": -1}, input=())])
@@ -297,7 +297,7 @@ def _ways_of_onnx() -> Iterator[Sample]:
     for exclusive, reverse in ((True, False), (False, True), (True, True)):
         ways = {"exclusive": exclusive, "reverse": reverse}
         calls = [call({"dim": dim, **ways}, input=shape) for dim, shape in shapes]
-        yield from variations("attributes", calls, dtypes=(*_HALVES, "int32"), tier=Tier.FULL)
+        yield from variations("attributes", calls, dtypes=(*MAIN_FLOATS, "int32"), tier=Tier.FULL)
         specials = data(_rows_with_specials(), {"dim": 1, **ways})
         yield from variations("attributes", [specials], dtypes=("float32",), tier=Tier.FULL)
 
@@ -307,7 +307,7 @@ def dot_samples() -> Iterator[Sample]:
     def pair(n: int, *, generator: Any = None) -> dict[str, Any]:
         return call(generator=generator, input=(n,), tensor=(n,))
 
-    variants = (*FLOATS, *INTEGERS)
+    variants = NUMBERS
     yield from standard([pair(37), pair(129)], variants, sized=pair, special=False)
     yield from in_every_dtype([pair(1025)], variants)
     written = {"fill": "data", "values": ["nan", 1.0, 2.0, 3.0]}
@@ -315,8 +315,8 @@ def dot_samples() -> Iterator[Sample]:
     infinite = {"fill": "data", "values": ["inf", "-inf", 1.0, 2.0]}
     signs = {"fill": "data", "values": [1.0, -1.0, 1.0, 2.0]}
     for left, right in ((written, zeros), (infinite, zeros), (infinite, signs), (signs, infinite), (zeros, signs)):
-        yield from variations("special", [pair(4, generator={"input": left, "tensor": right})], dtypes=_HALVES)
-    yield from variations("long", [pair(4097), pair(65536)], dtypes=_HALVES)
+        yield from variations("special", [pair(4, generator={"input": left, "tensor": right})], dtypes=MAIN_FLOATS)
+    yield from variations("long", [pair(4097), pair(65536)], dtypes=MAIN_FLOATS)
     yield from variations("long", [pair(1 << 20)], dtypes=("float32",), tier=Tier.FULL)
     yield from integer_exact([pair(37), pair(1025), pair(4097)])
     yield from zero_mean([pair(4097)])
@@ -337,7 +337,7 @@ def var_samples() -> Iterator[Sample]:
     yield from variations("attributes", every_dim(), dtypes=("float32",))
     for correction in (0.0, 1.0, 2.0, 0.5, 4.0):
         stated = {"dim": 1, "correction": correction}
-        yield from variations("attributes", [call(stated, input=(5, 7))], dtypes=_HALVES)
+        yield from variations("attributes", [call(stated, input=(5, 7))], dtypes=MAIN_FLOATS)
     biased = [call({"correction": 0.0}, input=(3, 5, 7)), call({"dim": [0, 2], "correction": 0.0}, input=(3, 5, 7))]
     yield from variations("attributes", biased, dtypes=("float32",))
     # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
@@ -346,7 +346,7 @@ def var_samples() -> Iterator[Sample]:
             "attributes", [data([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
         )
     # E[x²] − E[x]² loses everything where the mean is large beside the deviation.
-    for mean, std, dtypes in ((1000.0, 1.0, ("float32", "float64")), (-300.0, 2.0, _HALVES), (30.0, 0.5, _HALVES)):
+    for mean, std, dtypes in ((1000.0, 1.0, ("float32", "float64")), (-300.0, 2.0, MAIN_FLOATS), (30.0, 0.5, MAIN_FLOATS)):
         fill = _offset(mean, std)
         calls = [call({"dim": 1}, generator=fill, input=(4, 257)), call({"dim": 0}, generator=fill, input=(257, 3))]
         yield from variations("mean beside std", calls, dtypes=dtypes)
@@ -373,7 +373,7 @@ def norm_samples() -> Iterator[Sample]:
     orders = (0.0, 1.0, 2.0, 3.0, 0.5, 2.5, -1.0, -2.0, float("inf"), float("-inf"))
     away = {"fill": "uniform", "low": 0.25, "high": 4.0}
     for p in orders:
-        yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=(*_HALVES, "float64"))
+        yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=(*MAIN_FLOATS, "float64"))
         yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
         yield from variations("attributes", [call({"p": p}, generator=away, input=(33,))])
         zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
@@ -388,7 +388,7 @@ def norm_samples() -> Iterator[Sample]:
     vast = {"fill": "uniform", "low": -1.0e25, "high": 1.0e25}
     yield from variations("special", [call({"p": 2.0}, generator=vast, input=(37,))], dtypes=("float32",))
     # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
-    yield from variations("long", [call({"dim": 1}, generator=_offset(300.0, 30.0), input=(3, 129))], dtypes=_HALVES)
+    yield from variations("long", [call({"dim": 1}, generator=_offset(300.0, 30.0), input=(3, 129))], dtypes=MAIN_FLOATS)
     yield from _long({})
     yield from _all_of_many()
     yield from _long({"p": 1.0})
@@ -413,13 +413,13 @@ def logsumexp_samples() -> Iterator[Sample]:
     for low, high in ((-110.0, -95.0), (-1.0, 1.0), (-200.0, 200.0), (900.0, 1000.0)):
         fill = {"fill": "uniform", "low": low, "high": high}
         calls = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 3))]
-        yield from variations("special", calls, dtypes=_HALVES)
+        yield from variations("special", calls, dtypes=MAIN_FLOATS)
     rising = {"fill": "arange", "start": -200.0, "step": 0.5}
-    yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=_HALVES)
+    yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=MAIN_FLOATS)
     cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
     yield from variations("special", [data(cancelling, {"dim": 1})])
     masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]
-    yield from variations("special", [data(masked, {"dim": 1})], dtypes=_HALVES)
+    yield from variations("special", [data(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
     yield from _specials({})
     yield from _long({})
     yield from zero_mean([call({"dim": 1}, input=(3, 4097))])

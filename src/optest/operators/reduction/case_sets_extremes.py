@@ -8,6 +8,7 @@ from typing import Any
 from optest.operators.reduction.case_sets import DIMS_OF_THREE, data, every_dim, many_rows
 from optest.operators.samples import (
     LARGE_SIZE,
+    MAIN_FLOATS,
     MILLION,
     SIZES,
     call,
@@ -20,7 +21,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import Sample, Tier
 
 __all__ = [
@@ -34,28 +35,27 @@ __all__ = [
     "min_samples",
 ]
 
-_HALVES = ("float32", "float16", "bfloat16")
 _ONE_DIM = (0, 1, -1, -2, -3)
 
 
 @with_further_layouts
 def max_samples() -> Iterator[Sample]:
-    yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
+    yield from _one_dim((*NUMBERS, *BOOL))
 
 
 @with_further_layouts
 def min_samples() -> Iterator[Sample]:
-    yield from _one_dim((*FLOATS, *INTEGERS, *BOOL))
+    yield from _one_dim((*NUMBERS, *BOOL))
 
 
 @with_further_layouts
 def argmax_samples() -> Iterator[Sample]:
-    yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
+    yield from _one_dim(NUMBERS, keeps_all=True)
 
 
 @with_further_layouts
 def argmin_samples() -> Iterator[Sample]:
-    yield from _one_dim((*FLOATS, *INTEGERS), keeps_all=True)
+    yield from _one_dim(NUMBERS, keeps_all=True)
 
 
 @with_further_layouts
@@ -112,7 +112,7 @@ def _several_dims() -> Iterator[Sample]:
     ]
     yield from standard(
         calls,
-        (*FLOATS, *INTEGERS, *BOOL),
+        (*NUMBERS, *BOOL),
         sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(),
         special=False,
     )
@@ -136,9 +136,9 @@ def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
     negative = {"fill": "uniform", "low": -9.0, "high": -1.0}
     positive = {"fill": "uniform", "low": 1.0, "high": 9.0}
     for fill in (negative, positive):
-        yield from variations("special", [{**calls[0], "generator": fill}], dtypes=_HALVES)
-    yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=_HALVES)
-    yield from variations("special", [_largest()], dtypes=_HALVES)
+        yield from variations("special", [{**calls[0], "generator": fill}], dtypes=MAIN_FLOATS)
+    yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=MAIN_FLOATS)
+    yield from variations("special", [_largest()], dtypes=MAIN_FLOATS)
     few = {"fill": "randint", "low": -3, "high": 4}
     yield from _values_of_all(few, negative, positive)
     tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
@@ -231,18 +231,18 @@ def any_samples() -> Iterator[Sample]:
 
 def _truth(rows: list[list[int]]) -> Iterator[Sample]:
     """Rows of which some are all true, some all false, and most of which one element decides."""
-    variants = (*FLOATS, *INTEGERS, *BOOL)
+    variants = (*NUMBERS, *BOOL)
     small = data(rows, {"dim": 1})
     calls = [small, data(rows, {}), data(rows, {"dim": [0, 1], "keepdim": True})]
     yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=("float32", "bool"))
     yield from variations("dtypes", calls[:1], dtypes=[variant[0] for variant in variants])
     yield from _truth_of_many()
-    yield from variations("special", [_odd_truths()], dtypes=_HALVES)
+    yield from variations("special", [_odd_truths()], dtypes=MAIN_FLOATS)
     yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
     yield from variations("special", [data([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtype="int64")])
     cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
-    yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=_HALVES)  # sum or product may be 0
+    yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)  # sum or product may be 0
     wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
     yield from variations("special", [data(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
     bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]  # the answer is 1, not one of them

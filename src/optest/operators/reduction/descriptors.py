@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optest.operators.reduction.attributes import DIMS, EVERY_SET, KEEPDIM, ONE_OR_MORE_DIMS, TOTAL_DTYPE
 from optest.operators.reduction.descriptors_extremes import EXTREMES
-from optest.operators.variants import BOOL, FLOATS, INTEGERS, SUMS
+from optest.operators.variants import BOOL, FLOATS, NUMBERS, SUMS
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["DESCRIPTORS"]
@@ -24,7 +24,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         signature="input -> out",
         aliases=("vector_sum", "reduce_sum"),
         attributes=(DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        dtype_variants=(*NUMBERS, *BOOL),
         infer=_INFER + "sum",
         reference=_REFERENCE + "sum_reference",
         terms=_TERMS + "sum_terms",
@@ -60,7 +60,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         signature="input -> out",
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        dtype_variants=(*NUMBERS, *BOOL),
         infer=_INFER + "prod",
         reference=_REFERENCE + "prod_reference",
         terms=_TERMS + "prod_terms",
@@ -92,7 +92,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
                 description="Add up from the end, as ONNX can; torch has no such attribute.",
             ),
         ),
-        dtype_variants=(*FLOATS, *INTEGERS, *BOOL),
+        dtype_variants=(*NUMBERS, *BOOL),
         infer=_INFER + "cumsum",
         reference=_REFERENCE + "cumsum_reference",
         terms=_TERMS + "cumsum_terms",
@@ -110,7 +110,7 @@ _SUMS: tuple[OperatorDescriptor, ...] = (
         name="dot",
         category="reduction",
         signature="input, tensor -> out",
-        dtype_variants=(*FLOATS, *INTEGERS),
+        dtype_variants=NUMBERS,
         infer=_INFER + "dot",
         reference=_REFERENCE + "dot_reference",
         terms=_TERMS + "dot_terms",

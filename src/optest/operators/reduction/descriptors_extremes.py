@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from optest.operators.reduction.attributes import DIMS, EXACT_SETS, KEEPDIM, ONE_DIM
-from optest.operators.variants import BOOL, FLOATS, INTEGERS
+from optest.operators.variants import BOOL, NUMBERS
 from optest.spec import OperatorDescriptor, Rule, RuleClass
 
 __all__ = ["EXTREMES"]
@@ -13,8 +13,7 @@ _LENGTH = "optest.operators.reduction.inference:terms_of_reduction"
 _REFERENCE = "optest.operators.reduction.extremes:"
 _SAMPLES = "optest.operators.reduction.case_sets_extremes:"
 
-_NUMBERS = (*FLOATS, *INTEGERS)
-_EVERY = (*FLOATS, *INTEGERS, *BOOL)
+_EVERY = (*NUMBERS, *BOOL)
 _EXACT = Rule(kind=RuleClass.EXACT, source="torch: an element of the input, or its index")
 _TRUTH = Rule(kind=RuleClass.EXACT, source="torch: a truth value")
 _TRUTH_SETS = tuple(name for name in EXACT_SETS if name != "ties")
@@ -62,7 +61,7 @@ EXTREMES: tuple[OperatorDescriptor, ...] = (
             signature="input -> out",
             aliases=(alias,),
             attributes=(ONE_DIM, KEEPDIM),
-            dtype_variants=_NUMBERS,
+            dtype_variants=NUMBERS,
             infer=_INFER + "argmax",
             reference=f"{_REFERENCE}{name}_reference",
             sum_length=_LENGTH,
