@@ -1,4 +1,4 @@
-"""What the reductions may lose."""
+"""What var, norm and logsumexp compute, and what they may lose."""
 
 from __future__ import annotations
 
@@ -6,97 +6,50 @@ from math import inf
 
 import numpy as np
 
-from optest.operators.arrays import (
-    Array,
-    Attributes,
-    Inputs,
-    as_float64,
-    is_double,
-    magnitudes,
-    quiet,
-    sum_over,
-)
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet
 from optest.operators.budgets import exponential_sum, growth_of_sum, half_subnormal, unit_roundoff
-from optest.operators.reduction.references import Rows, as_asked, rows_of, scanned
-from optest.operators.shapes import (
-    normalize_dim,
-    reduced_dims,
-)
-from optest.spec import ErrorBudget, Terms
-
-__all__ = [
-    "cumsum_terms",
-    "dot_terms",
-    "logsumexp_terms",
-    "mean_terms",
-    "norm_terms",
-    "prod_terms",
-    "sum_terms",
-    "var_terms",
-]
+from optest.operators.reduction.sums_reference import Rows, float64, rows_of, wide
+from optest.spec import ErrorBudget
 
 
 @quiet
-def sum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    values = magnitudes(as_asked(inputs[0], attributes))
-    dims = tuple(sorted(reduced_dims(attributes.get("dim"), values.ndim)))
-    absolute, squared = sum_over(values, dims), sum_over(values * values, dims)
-    if attributes.get("keepdim") and values.ndim:
-        absolute, squared = np.expand_dims(absolute, dims), np.expand_dims(squared, dims)
-    count = int(np.prod([values.shape[i] for i in dims])) if values.ndim else 1
-    return (Terms(absolute, squared, count),)
+def var_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Σ(x − mean)² / max(0, n − correction), by two passes; NaN where nothing is divided by nothing."""
+    array = np.asarray(inputs[0])
+    rows = rows_of(wide(array), attributes)
+    freedom = max(0.0, rows.length - attributes.get("correction", 1.0))
+    mean = rows.values.sum(-1, keepdims=True) / max(rows.length, 1)
+    centred = rows.values - mean
+    centred = centred - centred.sum(-1, keepdims=True) / max(rows.length, 1)  # what rounding the mean left over
+    return (rows.placed(float64((centred * centred).sum(-1) / np.float64(freedom))),)
 
 
 @quiet
-def mean_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the elements over n; dividing by n, or multiplying by 1/n, counts as two more."""
-    rows = rows_of(magnitudes(inputs[0]), attributes)
-    n = max(rows.length, 1)
-    absolute = rows.values.sum(-1) / n
-    squared = (rows.values * rows.values).sum(-1) / float(n * n)
-    return (Terms(rows.placed(absolute), rows.placed(squared), rows.length + 2, divided=True),)
+def norm_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """(Σ|x|^p)^(1/p); the largest and the least magnitude for p = ±inf, the number of elements not 0 for p = 0."""
+    rows = rows_of(np.abs(wide(np.asarray(inputs[0]))), attributes)
+    sizes, p = rows.values, attributes.get("p", 2.0)
+    if p == 0:
+        found = np.count_nonzero(sizes, axis=-1).astype(np.float64)
+    elif p in (inf, -inf):
+        found = sizes.max(-1) if p > 0 else sizes.min(-1)
+    elif p == 1:
+        found = sizes.sum(-1)
+    elif p == 2:
+        found = np.sqrt((sizes * sizes).sum(-1))
+    else:
+        found = (sizes**p).sum(-1) ** (1.0 / p)
+    return (rows.placed(float64(found)),)
 
 
 @quiet
-def cumsum_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """Element k adds up k terms.
-
-    Each error is in every later element as well, so that the elements of a row are one random walk and not k draws:
-    errors may be twice as large as those of independent sums, which k·4 in place of k says. Where a row repeats few
-    values, roundings repeat and k² takes its place.
-    """
-    x = magnitudes(inputs[0]) if np.iscomplexobj(inputs[0]) else as_float64(inputs[0])
-    row = x.reshape(x.shape or (1,))
-    dim = normalize_dim(attributes["dim"], x.ndim)
-    k = scanned(np.ones_like(row), dim, attributes)
-    repeats = growth_of_sum(row, float(row.shape[dim]), (dim,))[1] > row.shape[dim]
-    count = np.where(repeats, np.maximum(k * k, 4.0 * k), 4.0 * k)
-    absolute, squared = scanned(np.abs(row), dim, attributes), scanned(row * row, dim, attributes)
-    return (Terms(absolute.reshape(x.shape), squared.reshape(x.shape), count.reshape(x.shape)),)
-
-
-@quiet
-def dot_terms(inputs: Inputs, _attributes: Attributes) -> tuple[Terms, ...]:
-    products = as_float64(inputs[0]) * as_float64(inputs[1])
-    return (Terms(np.abs(products).sum(), (products * products).sum(), products.size),)
-
-
-@quiet
-def prod_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
-    """n − 1 multiplications in any order, each off by u of itself: ``(n − 1)·|y|``, which is certain, not likely.
-
-    (1 + u)^(n−1) − 1 = (n − 1)·u·(1 + (n − 1)·u/2 + …). For the statistic the roundings are independent and even, u²/3
-    each; where a row repeats few magnitudes, they may all have one sign, and n²/4 takes the place of n. Partial
-    products below the smallest normal number of float32 lose up to half a subnormal each.
-    """
-    array = as_asked(inputs[0], attributes)
-    rows = rows_of(as_float64(array), attributes)
-    u, steps = unit_roundoff(array), max(rows.length - 1, 0)
-    y = np.abs(rows.values.prod(-1))
-    lost = steps * half_subnormal(double=is_double(array))
-    worst = y * (np.expm1(min(steps * u, 600.0)) / u) + lost
-    spread = growth_of_sum(np.abs(rows.values), float(steps), (rows.values.ndim - 1,))[1][..., 0]
-    return (ErrorBudget(rows.placed(worst), rows.placed(y * y * (spread / 3.0) + lost * lost)),)
+def logsumexp_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """-inf of nothing and of nothing but -inf; infinity as soon as one element is it."""
+    rows = rows_of(wide(np.asarray(inputs[0])), attributes)
+    largest = rows.values.max(-1, keepdims=True, initial=-inf)
+    largest = np.where(np.isinf(largest), 0.0, largest)
+    total = np.exp(rows.values - largest).sum(-1)
+    return (rows.placed(float64(np.log(total) + largest[..., 0])),)
 
 
 @quiet
