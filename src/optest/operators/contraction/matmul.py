@@ -1,10 +1,22 @@
-"""The calls by which products of matrices and einsum are checked."""
+"""Products of matrices: matmul, bmm, gemm and linear."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.contraction.helpers import (
+    OUT_DTYPE,
+    accumulating,
+    accumulator,
+    beyond_16_bits,
+    require_dtype,
+    result_dtype,
+    special_operands,
+    two_for_each_product,
+    zeros_times_special,
+)
+from optest.operators.describe import SETS, accumulate, attribute, in_module
 from optest.operators.samples import (
     Call,
     call,
@@ -16,49 +28,210 @@ from optest.operators.samples import (
     standard,
     variations,
     with_further_layouts,
-    with_special_rows,
     zero_mean,
 )
-from optest.operators.variants import FLOAT8, INTEGERS, NUMBERS
-from optest.spec import Sample, Tier
+from optest.operators.shapes import (
+    Attributes,
+    Specs,
+    broadcast_shapes,
+    broadcasts_to,
+    dense,
+    given,
+    require_same_dtype,
+    require_scalar,
+)
+from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
+from optest.spec import (
+    OperatorDescriptor,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    format_shape,
+)
 
-__all__ = [
-    "accumulator",
-    "beyond_16_bits",
-    "bmm_samples",
-    "einsum_samples",
-    "gemm_samples",
-    "linear_samples",
-    "matmul_samples",
-    "special_operands",
-    "zeros_times_special",
-]
+_PRODUCTS = accumulate("terms are the products")
+_WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
+_SETS = (*SETS, "accumulator", "integer-exact", "zero-mean", "refused")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="matmul",
+        signature="input, other -> out",
+        aliases=("MatMul",),
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*NUMBERS, *FLOAT8),
+        terms="matmul_terms",
+        sum_length="last_size",
+        operations="matmul_operations",
+        case_sets=(*_SETS, "broadcast", "long"),
+        rule=_PRODUCTS,
+        description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
+    ),
+    OperatorDescriptor(
+        name="bmm",
+        signature="input, mat2 -> out",
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*NUMBERS, *FLOAT8),
+        terms="bmm_terms",
+        sum_length="last_size",
+        operations="bmm_operations",
+        case_sets=_SETS,
+        rule=_PRODUCTS,
+        description="Products of the matrices of two batches of one size; nothing broadcasts.",
+    ),
+    OperatorDescriptor(
+        name="gemm",
+        signature="a, b, c? -> out",
+        aliases=("Gemm",),
+        attributes=(
+            attribute("alpha", "float", "Factor of the product.", default=1.0),
+            attribute("beta", "float", "Factor of c; with 0, c is not read.", default=1.0),
+            attribute("trans_a", "bool", "Transpose a.", default=False, aliases=("transA",)),
+            attribute("trans_b", "bool", "Transpose b.", default=False, aliases=("transB",)),
+            OUT_DTYPE,
+        ),
+        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+        terms="gemm_terms",
+        sum_length="gemm_length",
+        operations="gemm_operations",
+        case_sets=(*_SETS, "attributes", "batched", "beta", "broadcast", "long"),
+        rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
+        description="alpha · a @ b + beta · c for matrices, or for as many pairs of matrices as the first of three "
+        "dimensions says; c broadcasts.",
+    ),
+    OperatorDescriptor(
+        name="linear",
+        signature="input, weight, bias? -> out",
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+        terms="linear_terms",
+        sum_length="last_size",
+        operations="linear_operations",
+        case_sets=(*_SETS, "attributes"),
+        rule=_WITH_BIAS,
+        description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
+    ),
+)
+
+
+def infer_matmul(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """torch.matmul: vectors are rows on the left and columns on the right, leading dimensions broadcast."""
+    left, right = given(specs, 0, "input"), given(specs, 1, "other")
+    require_same_dtype(left, right, "other")
+    if not (left.shape and right.shape):
+        name = "other" if left.shape else "input"
+        raise UnfitArguments(f"{name} is a scalar, but should have 1 dimension or more")
+    is_row, is_column = len(left.shape) == 1, len(right.shape) == 1
+    a = (1, *left.shape) if is_row else left.shape
+    b = (*right.shape, 1) if is_column else right.shape
+    if a[-1] != b[-2]:
+        raise UnfitArguments(
+            f"other is {format_shape(right.shape)}, but should have {a[-1]} rows, "
+            f"as input {format_shape(left.shape)} has {a[-1]} columns"
+        )
+    batch = broadcast_shapes(a[:-2], b[:-2])
+    rows = () if is_row else a[-2:-1]
+    columns = () if is_column else b[-1:]
+    return (dense(result_dtype(left.dtype, attributes), (*batch, *rows, *columns)),)
+
+
+def infer_bmm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    left, right = given(specs, 0, "input"), given(specs, 1, "mat2")
+    require_same_dtype(left, right, "mat2")
+    for name, spec in (("input", left), ("mat2", right)):
+        if spec.rank != 3:
+            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 3 dimensions")
+    if right.shape[:2] != (left.shape[0], left.shape[2]):
+        raise UnfitArguments(
+            f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
+            f"as input is {format_shape(left.shape)}"
+        )
+    return (dense(result_dtype(left.dtype, attributes), (*left.shape[:2], right.shape[2])),)
+
+
+def infer_gemm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    a, b = given(specs, 0, "a"), given(specs, 1, "b")
+    c = specs[2] if len(specs) > 2 else None
+    require_same_dtype(a, b, "b")
+    for name, spec in (("a", a), ("b", b)):
+        if spec.rank not in (2, 3):
+            raise UnfitArguments(
+                f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions, or 3 with a batch"
+            )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise UnfitArguments(f"b is {format_shape(b.shape)}, but should have the batch of a, {format_shape(a.shape)}")
+    rows, depth = reversed(a.shape[-2:]) if attributes.get("trans_a") else a.shape[-2:]
+    other_depth, columns = reversed(b.shape[-2:]) if attributes.get("trans_b") else b.shape[-2:]
+    if depth != other_depth:
+        raise UnfitArguments(
+            f"b is {format_shape(b.shape)} with a depth of {other_depth}, but should have {depth}, "
+            f"as a is {format_shape(a.shape)}"
+        )
+    result, shape = result_dtype(a.dtype, attributes), (*a.shape[:-2], rows, columns)
+    if c is not None:
+        require_dtype(c, result, "c")
+        if not broadcasts_to(c.shape, shape):
+            raise UnfitArguments(f"c is {format_shape(c.shape)}, but should broadcast to {format_shape(shape)}")
+    for name in ("alpha", "beta"):
+        require_scalar(name, attributes.get(name, 1.0), result)
+    return (dense(result, shape),)
+
+
+def infer_linear(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """A weight of one dimension is one row, and leaves no dimension behind."""
+    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
+    bias = specs[2] if len(specs) > 2 else None
+    require_same_dtype(spec, weight, "weight")
+    if spec.rank == 0:
+        raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
+    if weight.rank not in (1, 2):
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 1 or 2 dimensions")
+    if weight.shape[-1] != spec.shape[-1]:
+        raise UnfitArguments(
+            f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
+            f"as input {format_shape(spec.shape)} has"
+        )
+    features = weight.shape[:-1]
+    result = result_dtype(spec.dtype, attributes)
+    if bias is not None:
+        require_dtype(bias, result, "bias")
+        if bias.shape != features:
+            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {format_shape(features)}")
+    return (dense(result, (*spec.shape[:-1], *features)),)
+
+
+def last_size(specs: Specs, _attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.shape[-1] if spec.rank else 1
+
+
+def gemm_length(specs: Specs, attributes: Attributes) -> int:
+    spec = given(specs, 0, "a")
+    return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
+
+
+def matmul_operations(specs: Specs, attributes: Attributes) -> int:
+    return two_for_each_product(infer_matmul(specs, attributes), last_size(specs, attributes))
+
+
+def bmm_operations(specs: Specs, attributes: Attributes) -> int:
+    return two_for_each_product(infer_bmm(specs, attributes), last_size(specs, attributes))
+
+
+def gemm_operations(specs: Specs, attributes: Attributes) -> int:
+    """2·m·n·k, without alpha and beta."""
+    return two_for_each_product(infer_gemm(specs, attributes), gemm_length(specs, attributes))
+
+
+def linear_operations(specs: Specs, attributes: Attributes) -> int:
+    return two_for_each_product(infer_linear(specs, attributes), last_size(specs, attributes))
+
 
 _DTYPES = (*NUMBERS, *FLOAT8)
 _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
 _NAN = {"fill": "full", "value": "nan"}
-
-
-def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:
-    """Operands whose sums leave their own dtype: 8-bit integers into 32 bits, exact; and 16-bit floats into float32.
-
-    Then integers that wrap, and 16-bit floats whose partial sums do not fit into 16 bits though the result does.
-    """
-    for each in calls:
-        for narrow, wide in (("int8", "int32"), ("uint8", "int32"), ("float16", "float32"), ("bfloat16", "float32")):
-            attributes = {**each.get("attributes", {}), "out_dtype": wide}
-            dtypes = [narrow, narrow, *[wide] * (len(each["shapes"]) - 2)]
-            yield Sample(case_set="accumulator", case={**each, "attributes": attributes, "dtypes": dtypes})
-        # Instructions that add pairs of 8-bit products in 16 bits stop at the largest number.
-        lowest = {name: {"fill": "full", "value": -128} for name in list(each["shapes"])[:2]}
-        attributes = {**each.get("attributes", {}), "out_dtype": "int32"}
-        dtypes = ["int8", "int8", *["int32"] * (len(each["shapes"]) - 2)]
-        full = {**each, "attributes": attributes, "dtypes": dtypes, "generator": lowest}
-        yield Sample(case_set="accumulator", case=full)
-        highest = {name: {"fill": "full", "value": 255} for name in lowest}
-        yield Sample(
-            case_set="accumulator", case={**full, "dtypes": ["uint8", "uint8", *dtypes[2:]], "generator": highest}
-        )
 
 
 def small_floats(stated: Call) -> Iterator[Sample]:
@@ -67,37 +240,6 @@ def small_floats(stated: Call) -> Iterator[Sample]:
         attributes = {**stated.get("attributes", {}), "out_dtype": wide}
         case = {**stated, "attributes": attributes, "dtypes": [narrow] * len(stated["shapes"])}
         yield Sample(case_set="accumulator", case=case)
-
-
-def special_operands(
-    calls: Iterable[Call],
-    *names: str,
-    dtypes: Sequence[str] = ("float32", "float16", "bfloat16"),
-    tier: Tier = Tier.PARITY,
-) -> Iterator[Sample]:
-    """Special values in one operand at a time: what infinity times a subnormal is depends on whether the unit that
-    multiplies takes subnormals for zeros, as bfloat16 units do."""
-    for each in calls:
-        for name in names:
-            case = {**each, "generator": {name: "special"}}
-            yield from variations("special", [case], dtypes=dtypes, tier=tier)
-        if tier is Tier.PARITY:
-            yield from with_special_rows([each], names, dtypes=dtypes)
-
-
-def zeros_times_special(
-    stated: Call, one: str, other: str, *, dtypes: Sequence[str] = ("float32", "float16", "bfloat16")
-) -> Iterator[Sample]:
-    """0 times NaN or infinity is NaN: a kernel that skips the zeros of one operand loses it."""
-    for special, zeros in ((one, other), (other, one)):
-        for each in with_special_rows([stated], [special], dtypes=dtypes):
-            fills = {**each.case["generator"], zeros: "zeros"}
-            yield Sample(case_set="special", case={**each.case, "generator": fills}, tier=each.tier)
-
-
-def beyond_16_bits(*calls: Call) -> Iterator[Sample]:
-    """More results, or more batches, than 16 bits count: a grid of a device has such limits in some dimensions."""
-    yield from variations("sizes", calls, dtypes=("float32",))
 
 
 @with_further_layouts
@@ -347,83 +489,5 @@ def linear_samples() -> Iterator[Sample]:
             call(input=(3, 4), weight=(4, 5)),
             call(input=(3, 4), weight=(5, 4), bias=(4,)),
             call(input=(3, 4), weight=(2, 5, 4)),
-        ]
-    )
-
-
-def _operands(shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    return {f"operands{index}": shape for index, shape in enumerate(shapes)}
-
-
-@with_further_layouts
-def einsum_samples() -> Iterator[Sample]:
-    def ask(equation: str, *shapes: tuple[int, ...], **more: Any) -> dict[str, Any]:
-        return call({"equation": equation}, **_operands(shapes), **more)
-
-    calls = [
-        ask("ij,jk->ik", (5, 7), (7, 3)),
-        ask("bhid,bhjd->bhij", (2, 3, 5, 17), (2, 3, 4, 17)),
-        ask("bij,bjk->bik", (2, 9, 33), (2, 33, 16)),
-    ]
-    yield from standard(
-        calls,
-        NUMBERS,
-        sized=lambda n: ask("ij,kj->ik", (3, n), (5, n)),
-        sizes=(0, 1, 15, 16, 17, 129, 1025),
-        special=False,
-    )
-    yield from special_operands(calls[:2], "operands0", "operands1")
-    yield from zeros_times_special(calls[0], "operands0", "operands1")
-    yield from variations("sizes", [ask("ij,jk->ik", (3, 9), (9, 1025))], dtypes=("float32", "float16"))
-    yield from beyond_16_bits(ask("bij,bkj->bik", (70, 31, 5), (70, 33, 5)), ask("ij,jk->ik", (65_537, 2), (2, 3)))
-    equations = [
-        ask("ij,jk", (5, 7), (7, 3)),
-        ask("ji,jk->ki", (7, 5), (7, 3)),
-        ask("ij->ji", (5, 7)),
-        ask("ij->", (5, 7)),
-        ask("ij->j", (5, 7)),
-        ask("ii->i", (6, 6)),
-        ask("ii", (6, 6)),
-        ask("iji->j", (4, 3, 4)),
-        ask("i,j->ij", (5,), (7,)),
-        ask("i,i->", (33,), (33,)),
-        ask("i,i->i", (5,), (5,)),
-        ask("ij,ij->ij", (5, 7), (5, 7)),
-        ask("...ij,...jk->...ik", (2, 1, 5, 7), (3, 7, 4)),
-        ask("b...d,d...->b...", (2, 3, 4, 5), (5, 3, 4)),
-        ask("...i->...", (2, 3, 4)),
-        ask("ba,ca", (3, 4), (5, 4)),
-        ask("Ab,bc", (3, 4), (4, 5)),
-        ask("ij , jk -> ik", (5, 1), (7, 3)),
-        ask("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 3, 2)),
-        ask(",->", (), ()),
-        ask("nlhd,nshd->nhls", (2, 5, 3, 8), (2, 4, 3, 8)),
-        ask("cb,ba", (3, 4), (4, 5)),  # the labels of the result are in order
-        ask("iij->ij", (3, 3, 3)),
-        ask("...ij,...jk->...ik", (3, 4), (2, 4, 5)),
-    ]
-    yield from variations("equations", equations, dtypes=("float32", "int32"))
-    alone = [ask("ij,jk->k", (5, 7), (7, 3)), ask("ij,kj->i", (5, 7), (3, 7))]  # torch sums one first, in 16 bits too
-    yield from variations("equations", alone, dtypes=("float32", "float64"))
-    several = [
-        ask("ij,jk,kl->il", (3, 5), (5, 7), (7, 4)),
-        ask("i,ij,j->", (5,), (5, 7), (7,)),
-        ask("ij,ik,il->jkl", (9, 2), (9, 3), (9, 4)),
-    ]
-    yield from variations("equations", several, dtypes=("float32", "float64", "int32"))
-    # Whole numbers, which 16 bits hold between two contractions too; and equations of one operand.
-    counted = [{**each, "generator": "ones"} for each in several]
-    alone = [each for each in equations if len(each["shapes"]) == 1]
-    yield from variations("equations", [*counted, *alone], dtypes=("float16", "bfloat16"))
-    yield from integer_exact(several, dtypes=("float32",))
-    yield from integer_exact([*calls, ask("ij,kj->ik", (9, 1025), (5, 1025))])
-    yield from zero_mean([ask("bij,bjk->bik", (2, 16, 257), (2, 257, 17))])
-    yield from refused(
-        [
-            ask("ij,jk->ik", (3, 4), (5, 6)),
-            ask("ij,jk->iz", (3, 4), (4, 5)),
-            ask("ijk,jk->i", (3, 4), (4, 5)),
-            ask("ii->i", (3, 4)),
-            ask("ij->ii", (3, 4)),
         ]
     )
