@@ -1,4 +1,4 @@
-"""What the poolings compute, in float64 from the inputs as they are stored; maxima as they stand in the input."""
+"""What pooling computes, and the terms of its means."""
 
 from __future__ import annotations
 
@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet, spec_of, widen
-from optest.operators.pooling.windows import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of, widen
+from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
+from optest.operators.products import terms_of_products
+from optest.spec import Terms
 
-__all__ = [
-    "adaptive_avg_pool2d_reference",
-    "adaptive_sums",
-    "avg_pool2d_reference",
-    "divisors",
-    "max_pool2d_reference",
-    "window_sums",
-]
+_MANY = 32
+"""Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
 
 
 @quiet
@@ -71,10 +67,6 @@ def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> 
     return filled
 
 
-_MANY = 32
-"""Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
-
-
 def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
     moved = np.moveaxis(x, axis - 2, -1)
     stride, dilation, out = windows.stride[axis], windows.dilation[axis], windows.out[axis]
@@ -107,3 +99,25 @@ def _sums_between(x: Array, starts: Array, ends: Array) -> Array:
     closed = np.concatenate([x, np.zeros((*x.shape[:-1], 1), x.dtype)], axis=-1)  # so that an end has an element too
     borders = np.stack([starts, ends], axis=-1).reshape(-1)
     return np.asarray(np.add.reduceat(closed, borders, axis=-1)[..., ::2])
+
+
+@quiet
+def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the elements of the window, divided; the division's own rounding counts as a further term."""
+    x = np.abs(as_float64(inputs[0]))
+    windows = windows_of(spec_of(np.asarray(inputs[0])), attributes)
+    divisor = np.abs(divisors(windows, attributes))
+    absolute, squared = window_sums(x, windows) / divisor, window_sums(x * x, windows) / (divisor * divisor)
+    terms = terms_of_products(absolute, squared, windows.elements + 1, np.asarray(inputs[0]))
+    return (terms._replace(divided=True),)
+
+
+@quiet
+def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """As those of avg_pool2d, with as many terms as the largest window has."""
+    x = np.abs(as_float64(inputs[0]))
+    windows = adaptive_windows_of(spec_of(np.asarray(inputs[0])), attributes)
+    absolute, count = adaptive_sums(x, windows)
+    squared, _ = adaptive_sums(x * x, windows)
+    terms, first = windows.elements + 1, np.asarray(inputs[0])
+    return (terms_of_products(absolute / count, squared / (count * count), terms, first)._replace(divided=True),)
