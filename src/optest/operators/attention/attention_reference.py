@@ -1,26 +1,79 @@
-"""What attention and rotary positions may lose."""
+"""What attention computes, and what it may lose."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from optest.numerics import dtype_of
-from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet
-from optest.operators.attention.references import (
-    AttentionOperands,
-    attention_operands,
-    attention_weights,
-    rope_parts,
-    rotated,
-)
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet
 from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
-from optest.operators.products import terms_of_products
-from optest.spec import ErrorBudget, Terms
-
-__all__ = ["rope_terms", "scaled_dot_product_attention_terms"]
+from optest.spec import ErrorBudget
 
 _MOST_PRODUCTS = 1 << 22
 """Of a query, a key and a value, which is some milliseconds."""
+
+
+class AttentionOperands(NamedTuple):
+    """Widened, with as many heads of key and value as query has; ``mask`` is what is added to the scores."""
+
+    query: Array
+    key: Array
+    value: Array
+    mask: Array | None
+    scale: float
+
+
+class Weights(NamedTuple):
+    """Scores with their mask, and what the rows of value are weighted with; a row without any key has zeros."""
+
+    scores: Array
+    shifted: Array
+    shares: Array
+    total: Array
+
+
+@quiet
+def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """softmax(scale · query · keyᵀ + mask) · value. As in torch, a query that sees no key gets zeros."""
+    operands = attention_operands(inputs, attributes)
+    return (np.asarray(attention_weights(operands).shares @ operands.value),)
+
+
+def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOperands:
+    query, key, value = (as_float64(each) for each in inputs[:3])
+    given = inputs[3] if len(inputs) > 3 else None
+    if attributes.get("enable_gqa"):
+        # head h of query reads head h // (heads of query / heads of key)
+        key, value = (np.repeat(each, query.shape[-3] // each.shape[-3], axis=-3) for each in (key, value))
+    stated = attributes.get("scale")
+    scale = stated if stated is not None else 1.0 / math.sqrt(query.shape[-1] or 1)
+    return AttentionOperands(query, key, value, _mask(given, query, key, bool(attributes.get("is_causal"))), scale)
+
+
+def _mask(given: object, query: Array, key: Array, causal: bool) -> Array | None:
+    """−∞ where a key is not seen. The causal mask starts at the first query and the first key."""
+    if causal:
+        return np.where(np.tri(query.shape[-2], key.shape[-2], dtype=bool), 0.0, -np.inf)
+    if given is None:
+        return None
+    mask = np.asarray(given)
+    return np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
+
+
+def attention_weights(operands: AttentionOperands) -> Weights:
+    scores = operands.scale * (operands.query @ np.swapaxes(operands.key, -1, -2))
+    if operands.mask is not None:
+        scores = scores + operands.mask
+    largest = scores.max(-1, keepdims=True, initial=-np.inf)
+    shifted = scores - np.where(largest == -np.inf, 0.0, largest)
+    shares = np.exp(shifted)
+    total = shares.sum(-1, keepdims=True)
+    total = np.where(total == 0.0, 1.0, total)
+    shares /= total
+    return Weights(scores, shifted, shares, total)
 
 
 @quiet
@@ -134,15 +187,3 @@ def _terms_of_scores(operands: AttentionOperands) -> tuple[Array, Array]:
 def _times(weights: Array, errors: Array) -> Array:
     """The product, 0 for a weight of 0 whatever its error."""
     return np.asarray(np.where(weights == 0.0, 0.0, weights * errors))
-
-
-@quiet
-def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the two products of each element; what is not rotated has none and stays as it is."""
-    first, second, cos, sin = (np.abs(each) for each in rope_parts(inputs, attributes))
-    nothing = np.zeros(np.shape(inputs[0]))
-    squares = [each * each for each in (first, second, cos, sin)]
-    absolute = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
-    first, second, cos, sin = squares
-    squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
-    return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)

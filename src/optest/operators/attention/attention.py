@@ -1,26 +1,143 @@
-"""The calls by which attention and rotary positions are checked."""
+"""scaled_dot_product_attention."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from optest.operators.describe import SETS, attribute, composed, in_module
 from optest.operators.samples import (
-    LARGE_SIZE,
     MAIN_FLOATS,
     call,
     in_every_layout,
-    integer_exact,
     of_one_element,
     refused,
     standard,
     variations,
     with_further_layouts,
 )
+from optest.operators.shapes import (
+    Attributes,
+    Shape,
+    Specs,
+    broadcast_shapes,
+    broadcasts_to,
+    dense,
+    given,
+    require_same_dtype,
+)
 from optest.operators.variants import FLOATS
-from optest.spec import Sample, Tier
+from optest.spec import (
+    Kind,
+    OperatorDescriptor,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    format_shape,
+)
 
-__all__ = ["attention_samples", "rope_samples"]
+_NAMES = tuple(variant[0] for variant in FLOATS)
+_BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="scaled_dot_product_attention",
+        signature="query, key, value, attn_mask? -> out",
+        aliases=("sdpa",),
+        attributes=(
+            attribute(
+                "is_causal",
+                "bool",
+                "Query i sees keys 0 to i, counted from the first of both, whatever their number.",
+                default=False,
+            ),
+            attribute("scale", "float", "Factor of the scores; none means 1/√E.", default=None),
+            attribute(
+                "enable_gqa",
+                "bool",
+                "Groups of heads of query share a head of key and value: h reads h // (heads / key heads).",
+                default=False,
+            ),
+        ),
+        dtype_variants=(*FLOATS, *_BOOL_MASKS),
+        terms="scaled_dot_product_attention_terms",
+        sum_length="attention_length",
+        operations="scaled_dot_product_attention_operations",
+        samples="attention_samples",
+        case_sets=(*SETS, "attributes", "masks", "grouped heads", "large scores", "long", "refused"),
+        rule=composed("Σp·ε·|v| + |y|·Σp·ε + 4√S·(Σp|v| + |y|) + 8|y|"),
+        description="softmax(scale · query @ keyᵀ + attn_mask) @ value. A bool mask is true where a key is seen; a "
+        "query that sees none gets zeros. A masked key has the weight 0: NaN or infinity in its value gives NaN.",
+    ),
+)
+
+
+def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """torch's: (…, heads, L, E), (…, heads, S, E), (…, heads, S, Ev) make (…, heads, L, Ev)."""
+    query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key", "value")))
+    for name, spec in (("query", query), ("key", key), ("value", value)):
+        require_same_dtype(query, spec, name)
+        if spec.rank < 2:
+            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    if key.shape[-1] != query.shape[-1]:
+        raise UnfitArguments(
+            f"key is {format_shape(key.shape)}, but should have vectors of {query.shape[-1]}, "
+            f"as query is {format_shape(query.shape)}"
+        )
+    if value.shape[-2] != key.shape[-2]:
+        raise UnfitArguments(
+            f"value is {format_shape(value.shape)}, but should have {key.shape[-2]} rows, "
+            f"as key is {format_shape(key.shape)}"
+        )
+    lead = (query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    batch = _grouped_batch(*lead) if attributes.get("enable_gqa") else broadcast_shapes(*lead)
+    if len(specs) > 3 and specs[3] is not None:
+        _require_mask(specs[3], query, (*batch, query.shape[-2], key.shape[-2]), attributes)
+    return (dense(query.dtype, (*batch, query.shape[-2], value.shape[-1])),)
+
+
+def _grouped_batch(query: Shape, key: Shape, value: Shape) -> Shape:
+    """With grouped heads the last batch dimension counts heads; those of key and value divide those of query."""
+    if not (query and key and value):
+        raise UnfitArguments("query, key and value should have a dimension of heads, as enable_gqa is true")
+    heads = query[-1]
+    for name, shape in (("key", key), ("value", value)):
+        if not shape[-1] or heads % shape[-1]:
+            raise UnfitArguments(f"{name} has {shape[-1]} heads, but should have a divisor of {heads}, as query has")
+    return (*broadcast_shapes(query[:-1], key[:-1], value[:-1]), heads)
+
+
+def _require_mask(mask: TensorSpec, query: TensorSpec, scores: Shape, attributes: Attributes) -> None:
+    if attributes.get("is_causal"):
+        raise UnfitArguments("attn_mask is given and is_causal is true, but should be one of them")
+    if mask.dtype.kind is not Kind.BOOL and mask.dtype != query.dtype:
+        raise UnfitArguments(f"attn_mask is {mask.dtype}, but should be bool or {query.dtype}, as query")
+    if mask.rank < 2 or not broadcasts_to(mask.shape, scores):
+        raise UnfitArguments(
+            f"attn_mask is {format_shape(mask.shape)}, but should have 2 dimensions or more and broadcast to "
+            f"{format_shape(scores)}"
+        )
+
+
+def attention_length(specs: Specs, _attributes: Attributes) -> int:
+    """The longer of the two sums: over the elements of a vector, and over the keys."""
+    key = given(specs, 1, "key")
+    return max(key.shape[-2:], default=1)
+
+
+def scaled_dot_product_attention_operations(specs: Specs, attributes: Attributes) -> int:
+    """2·pairs·(E + Ev) for each head of each batch; a mask leaves no pair out, causality does."""
+    out = infer_scaled_dot_product_attention(specs, attributes)[0]
+    queries, width = out.shape[-2:]
+    keys = given(specs, 1, "key").shape[-2]
+    pairs = sum(min(row + 1, keys) for row in range(queries)) if attributes.get("is_causal") else queries * keys
+    heads = 1
+    for size in out.shape[:-2]:
+        heads *= size
+    return 2 * heads * pairs * (given(specs, 0, "query").shape[-1] + width)
+
 
 _SPREAD = {"query": {"fill": "randn", "std": 4.0}, "key": {"fill": "randn", "std": 4.0}}
 _POSITIVE = {"value": {"fill": "uniform", "low": 1.0, "high": 2.0}}
@@ -205,112 +322,3 @@ def _groups() -> Iterator[dict[str, Any]]:
     # One query, as where a model speaks: libraries have kernels of their own for it.
     yield _ask((2, 8, 1, 16), (2, 2, 33, 16), enable_gqa=True)
     yield _ask((2, 4, 1, 16), (2, 2, 33, 16), attn_mask=(2, 1, 1, 33), enable_gqa=True)
-
-
-@with_further_layouts
-def rope_samples() -> Iterator[Sample]:
-    calls = [
-        call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),
-        call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)),
-        call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
-    ]
-    yield from standard(
-        calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320)
-    )
-    yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
-    large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
-    large.append(call(input=(1, 9, 17, 8), cos=(17, 4), sin=(17, 4)))
-    large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
-    large.append(call(input=(5, 5, 8), cos=(5, 4), sin=(5, 4)))  # as many heads as places
-    yield from variations("sizes", large, dtypes=("float32",))
-    yield from variations("attributes", _rope_attributes(), dtypes=MAIN_FLOATS)
-    yield from variations("positions", _rope_positions())
-    placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
-    yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])
-    yield from in_every_layout(placed[:1])
-    yield from variations("positions", _far_positions())
-    yield from variations("positions", _placed_forms(), dtypes=("float32",))
-    for half in ("float16", "bfloat16"):
-        wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
-        yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
-    yield from integer_exact(calls)
-    yield from refused(
-        [
-            call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
-            call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
-            call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
-            call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
-            call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
-            call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
-            call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
-        ]
-    )
-
-
-def _rope_of_size(half: int) -> dict[str, Any]:
-    return call({"interleaved": half % 2 == 0}, input=(1, 2, 3, 2 * half), cos=(3, half), sin=(3, half))
-
-
-def _rope_of_length(length: int) -> dict[str, Any]:
-    return call(input=(1, 2, length, 8), cos=(length, 4), sin=(length, 4))
-
-
-def _rope_attributes() -> Iterator[dict[str, Any]]:
-    for interleaved in (False, True):
-        for size in (0, 2, 6, 8):
-            half = (size or 8) // 2
-            attributes = {"interleaved": interleaved, "rotary_embedding_dim": size}
-            yield call(attributes, input=(2, 3, 5, 8), cos=(5, half), sin=(5, half))
-        yield call({"interleaved": interleaved}, input=(5, 8), cos=(5, 4), sin=(5, 4))
-        yield call({"interleaved": interleaved}, input=(3, 5, 8), cos=(3, 5, 4), sin=(3, 5, 4))
-
-
-_PLACED = ("float32", "float32", "float32", "int64")
-
-
-def _far_positions() -> Iterator[dict[str, Any]]:
-    """Rows of the tables that need every bit of the index, or more than 16: a narrower or a signed one reads others."""
-    rows = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "uint16": 1 << 16}
-    for index in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"):
-        size = rows.get(index, LARGE_SIZE)
-        places = [size - 1, size // 2, 0, size // 2 - 1, size - 2]
-        yield call(
-            dtypes=["float32", "float32", "float32", index],
-            generator={"position_ids": {"fill": "data", "values": places}},
-            input=(1, 2, 5, 4),
-            cos=(size, 2),
-            sin=(size, 2),
-            position_ids=(5,),
-        )
-
-
-def _placed_forms() -> Iterator[dict[str, Any]]:
-    """With positions, what is asked without: vectors of which a part turns, no heads, long sequences."""
-    for interleaved in (False, True):
-        part = {"interleaved": interleaved, "rotary_embedding_dim": 6}
-        yield call(part, input=(2, 3, 5, 8), cos=(33, 3), sin=(33, 3), position_ids=(2, 5), dtypes=_PLACED)
-    yield call(input=(5, 8), cos=(33, 4), sin=(33, 4), position_ids=(5,), dtypes=_PLACED)
-    yield call(input=(3, 5, 8), cos=(33, 4), sin=(33, 4), position_ids=(3, 5), dtypes=_PLACED)
-    yield call(input=(2, 3, 129, 66), cos=(257, 33), sin=(257, 33), position_ids=(2, 129), dtypes=_PLACED)
-
-
-def _rope_positions() -> Iterator[dict[str, Any]]:
-    for dtype, tables, index in (
-        ("float32", "float32", "int64"),
-        ("float32", "float32", "int32"),
-        ("float16", "float16", "int64"),
-        ("bfloat16", "float32", "int64"),
-        *(("float32", "float32", index) for index in ("int16", "int8", "uint8", "uint16", "uint32", "uint64")),
-        ("bfloat16", "bfloat16", "uint8"),
-        ("float64", "float64", "int32"),
-    ):
-        for interleaved in (False, True):
-            for rows in ((5,), (2, 5)):
-                yield call(
-                    {"interleaved": interleaved},
-                    dtypes=[dtype, tables, tables, index],
-                    input=(2, 3, 5, 8),
-                    cos=(33, 4),
-                    sin=(33, 4),
-                    position_ids=rows,
-                )
