@@ -1,4 +1,4 @@
-"""Where the operators that move elements put them; elements stay bit for bit what they were."""
+"""What the movement operators give: elements as they were, in other places."""
 
 from __future__ import annotations
 
@@ -8,16 +8,7 @@ import numpy as np
 
 from optest.numerics import numpy_dtype, round_to
 from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, spec_of
-from optest.operators.movement.inference import (
-    distinct_dims,
-    infer_broadcast_to,
-    infer_permute,
-    infer_reshape,
-    infer_roll,
-    infer_tril,
-    tiled,
-)
-from optest.operators.movement.inference_parts import (
+from optest.operators.movement.concat import (
     infer_concat,
     infer_pad,
     infer_split,
@@ -26,27 +17,11 @@ from optest.operators.movement.inference_parts import (
     section_sizes,
     slice_ranges,
 )
+from optest.operators.movement.fill import infer_broadcast_to, infer_tril, tiled
+from optest.operators.movement.helpers import distinct_dims
+from optest.operators.movement.transpose import infer_permute, infer_reshape, infer_roll
 from optest.operators.shapes import normalize_dim
 from optest.spec import DType, Kind
-
-__all__ = [
-    "broadcast_to_reference",
-    "clone_reference",
-    "concat_reference",
-    "flip_reference",
-    "ones_like_reference",
-    "pad_reference",
-    "permute_reference",
-    "reshape_reference",
-    "roll_reference",
-    "slice_reference",
-    "split_reference",
-    "tile_reference",
-    "transpose_reference",
-    "tril_reference",
-    "triu_reference",
-    "zeros_like_reference",
-]
 
 
 def clone_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
