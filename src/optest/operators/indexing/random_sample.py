@@ -1,10 +1,11 @@
-"""The calls by which drawing an index is checked."""
+"""random_sample."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from optest.operators.describe import SETS, attribute, exact, in_module
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -16,10 +17,72 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
+from optest.operators.shapes import Attributes, Specs, dense, given
 from optest.operators.variants import FLOATS
-from optest.spec import Sample
+from optest.spec import (
+    DType,
+    Kind,
+    OperatorDescriptor,
+    Sample,
+    TensorSpec,
+    UnfitArguments,
+    dtype,
+    format_shape,
+)
 
-__all__ = ["random_sample_samples"]
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="random_sample",
+        signature="logits -> out",
+        attributes=(
+            attribute("random_value", "float", "What chance gave, from 0 to 1."),
+            attribute("top_p", "float", "Share of the probability kept.", default=1.0, aliases=("topp",)),
+            attribute(
+                "top_k",
+                "int",
+                "How many of the largest are drawn from; none is all, 0 and 1 give the largest.",
+                default=None,
+                aliases=("topk",),
+            ),
+            attribute("temperature", "float", "Divides the logits; 0 is the largest.", default=1.0),
+            attribute("dtype", "dtype", "Integer dtype of the index.", default="int64"),
+        ),
+        dtype_variants=FLOATS,
+        alternatives="random_sample_alternatives",
+        case_sets=(*SETS, "attributes", "ties", "refused"),
+        generator={"fill": "randn", "std": 2.0},
+        rule=exact(
+            "the definition; softmax: docs/operators/normalization.md#softmax",
+            "or any with as large a logit; the next one too where the sum of probabilities lies within its "
+            "error of the limit",
+        ),
+        description="The index of one of the logits, a 0-d tensor: from the largest on, the first at which the sum of "
+        "softmax(logits / temperature) is at least random_value · min(top_p, sum of the first top_k). Where the "
+        "largest is not finite, it is drawn.",
+    ),
+)
+
+
+def infer_random_sample(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """A 0-d index; attributes as libraries refuse them."""
+    spec, index = given(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
+    if spec.rank != 1 or not spec.elements:
+        raise UnfitArguments(f"logits is {format_shape(spec.shape)}, but should have 1 dimension and 1 element or more")
+    if not index.is_integer or index.bits < 8 or spec.shape[0] - 1 > _largest(index):
+        raise UnfitArguments(f"dtype is {index}, but should be an integer that holds the index {spec.shape[0] - 1}")
+    if not 0 <= attributes["random_value"] <= 1:
+        raise UnfitArguments(f"random_value is {attributes['random_value']:g}, but should be from 0 to 1")
+    for name in ("top_p", "top_k", "temperature"):
+        value = attributes.get(name)
+        if value is not None and not value >= 0:
+            raise UnfitArguments(f"{name} is {value:g}, but should be 0 or more")
+    return (dense(index, ()),)
+
+
+def _largest(index: DType) -> int:
+    return int((1 << (index.bits - (index.kind is Kind.INT))) - 1)
+
 
 _VALUES = (0.0, 0.125, 0.5, 0.8125, 0.9375, 1.0)
 """All attributes are numbers that C's float holds."""

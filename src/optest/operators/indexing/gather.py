@@ -1,4 +1,4 @@
-"""The calls by which the operators that index and order elements are checked."""
+"""Elements by index: gather, index_select, scatter_add and embedding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from optest.operators.indexing.descriptors import INDEXED, SCATTERED, SORTED
+from optest.operators.describe import SETS, accumulate, attribute, in_module, movement
 from optest.operators.samples import (
     CALM_SIZES,
     MAIN_FLOATS,
@@ -18,26 +18,189 @@ from optest.operators.samples import (
     in_layouts_at_once,
     of_one_element,
     refused,
-    standard,
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import NUMBERS
-from optest.spec import Sample, Tier, dtype
+from optest.operators.shapes import Attributes, Shape, Specs, dense, given, normalize_dim, require_same_dtype
+from optest.operators.variants import BOOL, EVERY, NUMBERS
+from optest.spec import (
+    Interval,
+    OperatorDescriptor,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    format_shape,
+)
 
-__all__ = [
-    "embedding_samples",
-    "gather_samples",
-    "index_select_samples",
-    "scatter_add_samples",
-    "sort_samples",
-    "topk_samples",
-]
+MOVED = movement("elements move and never change; indices are exact")
+_INDEXED_DIM = attribute("dim", "int", "Dimension that is indexed.", aliases=("axis",))
+INDEXED = tuple((name, index) for index in ("int64", "int32") for (name,) in EVERY)
+SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*NUMBERS, *BOOL))
 
-_TIES = {"fill": "randint", "low": -2, "high": 3}
-"""Five values, so that almost every element has equals."""
-_BEYOND_16_BITS = 70001
-_MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="gather",
+        signature="input, index -> out",
+        aliases=("gather_elements",),
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=MOVED,
+        description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
+    ),
+    OperatorDescriptor(
+        name="index_select",
+        signature="input, index -> out",
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=MOVED,
+        description="The slices of input along dim that index names, in its order; an index of several dimensions, "
+        "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
+    ),
+    OperatorDescriptor(
+        name="scatter_add",
+        signature="input, index, src -> out",
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=SCATTERED,
+        terms="scatter_add_terms",
+        sum_length="longest_scatter",
+        case_sets=(*SETS, "attributes", "indices", "long", "integer-exact", "zero-mean", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=accumulate(
+            "terms are the element and every src that names it, none where no index does; k is their number"
+        ),
+        description="A copy of input with out[index[i][j]][j] += src[i][j] for dim 0; indices may repeat, in any "
+        "order. Integers wrap, bool is logical or.",
+    ),
+    OperatorDescriptor(
+        name="embedding",
+        signature="weight, indices -> out",
+        attributes=(
+            attribute("padding_idx", "int", "Row without a gradient; it is looked up like any other.", default=None),
+        ),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="embedding_domain",
+        generator={"indices": "randint"},
+        rule=MOVED,
+        description="Rows of weight by index, in the shape of indices and one dimension more.",
+    ),
+)
+
+_INDEX_DTYPES = ("int64", "int32")
+
+
+def infer_gather(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """As large as index, which may be smaller than input in every dimension, and larger in dim."""
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    if index.elements:  # torch looks at nothing of an index without elements
+        _require_index(index, "index")
+        _require_same_rank(source, index, "index")
+        for each, (size, most) in enumerate(zip(sizes_of(index.shape), sizes_of(source.shape), strict=True)):
+            if each != dim and size > most:
+                raise UnfitArguments(
+                    f"index is {format_shape(index.shape)}, but should be at most {most} at dimension {each}, as input"
+                )
+    return (dense(source.dtype, index.shape),)
+
+
+def infer_index_select(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    _require_index(index, "index")
+    if not source.rank:
+        if index.elements != 1:
+            raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 element, as input has")
+        return (dense(source.dtype, ()),)
+    return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
+
+
+def infer_scatter_add(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    """As large as input; index is no larger than src, and than input in every dimension but dim."""
+    source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    require_same_dtype(source, src, "src")
+    if index.elements:
+        _require_index(index, "index")
+        _require_same_rank(source, index, "index")
+        _require_same_rank(source, src, "src")
+        sizes = zip(sizes_of(index.shape), sizes_of(source.shape), sizes_of(src.shape), strict=True)
+        for each, (size, in_input, in_src) in enumerate(sizes):
+            if (each != dim and size > in_input) or size > in_src:
+                raise UnfitArguments(
+                    f"index is {format_shape(index.shape)}, but should be no larger than src, "
+                    f"{format_shape(src.shape)}, and than input, {format_shape(source.shape)}, but for dimension {dim}"
+                )
+    return (dense(source.dtype, source.shape),)
+
+
+def _require_index(spec: TensorSpec, name: str) -> None:
+    if spec.dtype.name not in _INDEX_DTYPES:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDEX_DTYPES)}")
+
+
+def _require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
+    if max(spec.rank, 1) != max(source.rank, 1):
+        raise UnfitArguments(
+            f"{name} is {format_shape(spec.shape)}, but should have {source.rank} dimensions, as input has"
+        )
+
+
+def sizes_of(shape: Shape) -> Shape:
+    """A scalar counts as one dimension of 1, as in torch."""
+    return shape or (1,)
+
+
+def infer_embedding(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+    weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
+    if weight.rank != 2:
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")
+    _require_index(indices, "indices")
+    padding, rows = attributes.get("padding_idx"), weight.shape[0]
+    if padding is not None and not -rows <= padding < rows:
+        raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
+    return (dense(weight.dtype, (*indices.shape, weight.shape[1])),)
+
+
+def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    """Indices into dimension ``dim`` of the first input; no limits where the arguments do not fit at all."""
+    source, dim = specs[0], attributes["dim"]
+    if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
+        return {}
+    return {"index": _below(sizes_of(source.shape)[dim])}
+
+
+def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    weight = specs[0]
+    return {"indices": _below(weight.shape[0])} if weight is not None and weight.rank else {}
+
+
+def _below(size: int) -> Interval:
+    """0 to size - 1; where there is no legal index, 0, which only an index tensor without elements may have."""
+    return Interval(low=0.0, high=float(max(size - 1, 0)))
+
+
+def longest_scatter(specs: Specs, attributes: Attributes) -> int:
+    """All indices along ``dim`` may name one place, which holds an element already."""
+    source, index = specs[0], specs[1]
+    if source is None or index is None or not index.rank:
+        return 2
+    dim: int = attributes["dim"] % max(source.rank, 1)
+    return index.shape[dim % index.rank] + 1
+
+
+BEYOND_16_BITS = 70001
+MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
 """So that −0 and NaN are among the few elements that are picked."""
 
 
@@ -45,7 +208,7 @@ def _full(value: int) -> Mapping[str, Any]:
     return {"fill": "full", "value": value}
 
 
-def _data(values: Any) -> Mapping[str, Any]:
+def data(values: Any) -> Mapping[str, Any]:
     return {"fill": "data", "values": values}
 
 
@@ -87,13 +250,13 @@ def gather_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(2, 9, 5), index=(2, 13, 5)),
     ]
     yield from _indexed(
-        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": _MOSTLY_SPECIAL}
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": MOSTLY_SPECIAL}
     )
     yield from variations("attributes", _gather_attributes())
     yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
-    yield from variations("indices", [call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,))])
-    far = call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
-    yield from variations("indices", [far, call({"dim": 1}, input=(_BEYOND_16_BITS, 3), index=(_BEYOND_16_BITS, 2))])
+    yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,))])
+    far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
+    yield from variations("indices", [far, call({"dim": 1}, input=(BEYOND_16_BITS, 3), index=(BEYOND_16_BITS, 2))])
     wrong = [
         call({"dim": 2}, input=(3, 4), index=(3, 4)),
         call({"dim": 0}, input=(3, 4), index=(3,)),
@@ -122,15 +285,15 @@ def index_select_samples() -> Iterator[Sample]:
         call({"dim": 1}, input=(2, 9, 5), index=(13,)),
     ]
     yield from _indexed(
-        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": _MOSTLY_SPECIAL}
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": MOSTLY_SPECIAL}
     )
     inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
     yield from variations("sizes", _of("input", ("float32",), inner))
     yield from variations("attributes", _index_select_attributes())
     yield from variations("attributes", _of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
     yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
-    yield from variations("indices", [call({"dim": 0}, input=(_BEYOND_16_BITS, 2), index=(64,))])
-    yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(_BEYOND_16_BITS,))])
+    yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS, 2), index=(64,))])
+    yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(BEYOND_16_BITS,))])
     wrong = [
         call({"dim": 2}, input=(3, 4), index=(3,)),
         call({"dim": -3}, input=(3, 4), index=(3,)),
@@ -143,7 +306,7 @@ def index_select_samples() -> Iterator[Sample]:
 
 
 def _first_row(fill: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _data(fill["values"][0])
+    return data(fill["values"][0])
 
 
 def _index_select_attributes() -> Iterator[dict[str, Any]]:
@@ -197,7 +360,7 @@ def _outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int) -
     for value in (-1, size, -size, 2**31 - 1):
         rows = [list(row) for row in legal]
         rows[-1][-1] = value
-        case = {**each, "generator": {name: _data(rows)}, "expects_error": {"type": "Exception"}}
+        case = {**each, "generator": {name: data(rows)}, "expects_error": {"type": "Exception"}}
         yield Sample(case_set="outside", case=case)
 
 
@@ -221,7 +384,7 @@ def scatter_add_samples() -> Iterator[Sample]:
     yield from variations("attributes", _scatter_attributes())
     patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
     yield from variations("indices", _index_patterns(patterns, 53))
-    far = call({"dim": 0}, input=(_BEYOND_16_BITS,), index=(64,), src=(64,))
+    far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))
     yield from variations("indices", [far])
     crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
     yield from variations("long", _of("input", MAIN_FLOATS, [crowded]))
@@ -269,7 +432,7 @@ def embedding_samples() -> Iterator[Sample]:
         call(weight=(5, 33), indices=(2, 3, 4)),
     ]
     yield from _indexed(
-        "weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": _MOSTLY_SPECIAL}
+        "weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": MOSTLY_SPECIAL}
     )
     counts = [call(weight=(7, 4), indices=(n,)) for n in CALM_SIZES]
     yield from variations("sizes", _of("weight", ("float32",), counts))
@@ -279,8 +442,8 @@ def embedding_samples() -> Iterator[Sample]:
     shapes = [call(weight=(3, 5), indices=()), call(weight=(3, 0), indices=(2,)), call(weight=(0, 5), indices=(0,))]
     yield from variations("attributes", [*padding, *shapes])
     yield from variations("indices", _index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
-    yield from variations("indices", [call(weight=(_BEYOND_16_BITS, 2), indices=(64,))])
-    yield from variations("indices", [call(weight=(7, 2), indices=(_BEYOND_16_BITS,))])
+    yield from variations("indices", [call(weight=(BEYOND_16_BITS, 2), indices=(64,))])
+    yield from variations("indices", [call(weight=(7, 2), indices=(BEYOND_16_BITS,))])
     wrong = [
         call(weight=(5,), indices=(3,)),
         call(weight=(5, 3, 2), indices=(3,)),
@@ -292,149 +455,3 @@ def embedding_samples() -> Iterator[Sample]:
     yield from _outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
     yield from variations("attributes", [call(weight=(5, 3), indices=(2, 3, 2, 2))])
     yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())
-
-
-@with_further_layouts
-def topk_samples() -> Iterator[Sample]:
-    calls = [
-        call({"k": 5}, input=(4, 37)),
-        call({"k": 3, "largest": False, "dim": 0}, input=(19, 6)),
-        call({"k": 9}, input=(2, 3, 65)),
-        call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
-    ]
-    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
-    yield from variations("attributes", _topk_attributes(), dtypes=("float32", "int32"))
-    tied = [
-        call({"k": k, "largest": largest}, input=(5, 33), generator=_TIES)
-        for k in (1, 4, 20, 33)
-        for largest in (True, False)
-    ]
-    yield from variations("ties", tied, dtypes=("float32", "float16", "int8"))
-    yield from variations("ties", [call({"k": 7}, input=(3, 40), generator="zeros")])
-    every = call({"k": 37}, input=(4, 37), generator=_MOSTLY_SPECIAL)
-    yield from variations("special", [every, {**every, "attributes": {"k": 20, "largest": False}}], dtypes=MAIN_FLOATS)
-    unordered = [
-        call({"k": 6, "sorted": False}, input=(4, 37)),
-        call({"k": 6, "sorted": False, "largest": False}, input=(4, 37)),
-        call({"k": 12, "sorted": False}, input=(4, 33), generator=_TIES),
-        call({"k": 5, "sorted": False, "dim": 0}, input=(17, 3), generator="special"),
-        call({"k": 300, "sorted": False}, input=(2, 1025)),
-    ]
-    yield from variations("unordered", unordered, dtypes=("float32", "int32"))
-    wrong = [
-        call({"k": 5}, input=(3, 4)),
-        call({"k": -1}, input=(3, 4)),
-        call({"k": 1, "dim": 2}, input=(3, 4)),
-        call({"k": 2}, input=()),
-    ]
-    yield from refused(wrong)
-    yield from _of_far_and_close({"k": 3})
-    for attributes in ({"k": 4, "largest": False}, {"k": 4}):
-        yield from _ends_of_integers(attributes)
-        yield from _negative_nan(attributes)
-    yield from variations("sizes", [call({"k": 2}, input=(_BEYOND_16_BITS, 3))])
-    yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
-    yield from variations("sizes", [call({"k": 1100}, input=(2, 1500))], dtypes=("float32", "int32"))
-    tied = [call({"k": k}, input=(40,), generator=_TIES) for k in (7, 33)]
-    yield from variations("ties", tied, dtypes=("float32", "int32"))
-    large = call({"k": 100}, input=(2, 65537))
-    yield from variations("sizes", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
-
-
-def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:
-    """The least number of a type has no opposite: whoever turns keys to turn the order leaves it where it was."""
-    for name in ("int8", "int16", "int32", "int64", "uint8"):
-        low, high = dtype(name).min_int, dtype(name).max_int
-        row = [1, low, high, low + 1, high - 1, 0 if low else 2, 3]
-        yield from variations("ordinary", [call(attributes, input=(1, 7), generator=_data([row]))], dtypes=(name,))
-
-
-def _negative_nan(attributes: dict[str, Any]) -> Iterator[Sample]:
-    """What 0/0 and infinity less infinity give on x86: keys made of bits take it for the least number of all."""
-    rows = [[1.0, "-nan", -2.0, "inf", "-inf", 0.5], ["nan", "-nan", 3.0, -1.0, 2.0, 0.25]]
-    yield from variations("special", [call(attributes, input=(2, 6), generator=_data(rows))], dtypes=MAIN_FLOATS)
-
-
-def _topk_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        for largest in (True, False):
-            yield call({"k": 2, "dim": dim, "largest": largest}, input=(3, 4, 5))
-    yield call({"k": 0}, input=(3, 4))
-    yield call({"k": 1}, input=(3, 1))
-    yield call({"k": 1}, input=())
-    yield call({"k": 17}, input=(2, 17))
-    yield call({"k": 100}, input=(2, 257))
-    yield call({"k": 5, "dim": 0}, input=(1025, 3))
-    yield call({"k": 5, "dim": 1}, input=(2, 301, 3))
-
-
-def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
-    """Places that 16 bits do not count, and keys that are alike in a narrower type."""
-    climbing = {"fill": "arange", "start": -35_000.0, "step": 1.0}
-    yield from variations("sizes", [call(attributes, input=(_BEYOND_16_BITS,), generator=climbing)])
-    for name, one, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
-        row = [one + place * step for place in (0, 3, 1, 5, 2, 4)]
-        values = _data([row, [-value for value in row]])
-        yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
-
-
-@with_further_layouts
-def sort_samples() -> Iterator[Sample]:
-    calls = [
-        call(input=(4, 37)),
-        call({"dim": 0, "descending": True}, input=(19, 6)),
-        call(input=(2, 3, 65)),
-        call({"dim": 2}, input=(2, 3, 9, 2, 2)),
-    ]
-    yield from standard(calls, SORTED, sized=lambda n: call(input=(3, n)))
-    yield from variations("attributes", _sort_attributes(), dtypes=("float32", "int32"))
-    tied = [
-        call({"descending": descending, "stable": stable}, input=(3, n), generator=_TIES)
-        for n in (9, 300)
-        for descending in (False, True)
-        for stable in (False, True)
-    ]
-    for each in tied:
-        name = "stable" if each["attributes"]["stable"] else "ties"
-        yield from variations(name, [each], dtypes=("float32", "float16", "int8"))
-    for descending in (False, True):
-        attributes = {"descending": descending, "stable": True}
-        signed_zeros = call(attributes, input=(3, 33), generator=_MOSTLY_SPECIAL)
-        yield from variations("stable", [signed_zeros], dtypes=MAIN_FLOATS)
-        yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
-        yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
-    yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
-    yield from _of_far_and_close({"descending": True})
-    for descending in (False, True):
-        yield from _ends_of_integers({"descending": descending})
-        yield from _negative_nan({"descending": descending})
-    for name, top in (("uint16", 1 << 15), ("uint32", 1 << 31), ("uint64", 1 << 63)):  # largest, not negative
-        fill = {"fill": "data", "values": [[1, top, 0, top - 1, 2 * top - 1, top + 1]]}
-        yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
-    yield from variations("sizes", [call(input=(_BEYOND_16_BITS, 3))])
-    yield from variations("sizes", [call(input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
-    yield from _sorted_vectors()
-    large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
-    yield from variations("stable", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
-
-
-def _sorted_vectors() -> Iterator[Sample]:
-    """One dimension alone, which many libraries sort by another kernel, of digits or merged, than rows."""
-    for descending in (False, True):
-        attributes = {"descending": descending, "stable": True}
-        special = call(attributes, input=(37,), generator={"fill": "special", "rate": 0.5})
-        yield from variations("stable", [special], dtypes=MAIN_FLOATS)
-        yield from variations("stable", [call(attributes, input=(300,), generator=_TIES)], dtypes=("float32", "int32"))
-    wide = {"fill": "randint", "low": -(2**30), "high": 2**30}
-    yield from variations("sizes", [call(input=(40_001,), generator=wide)], dtypes=("int32", "int64"))
-
-
-def _sort_attributes() -> Iterator[dict[str, Any]]:
-    for dim in (0, 1, 2, -1, -2, -3):
-        for descending in (False, True):
-            yield call({"dim": dim, "descending": descending}, input=(3, 4, 5))
-    yield call(input=())
-    yield call({"dim": 0}, input=(0, 3))
-    yield call({"descending": True}, input=(3, 1))
-    yield call({"dim": 0}, input=(1025, 3))
-    yield call({"dim": 1}, input=(2, 301, 3))

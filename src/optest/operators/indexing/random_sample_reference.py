@@ -1,4 +1,4 @@
-"""What random_sample draws, and which other index is as right where sums of probabilities lie within their error."""
+"""What random_sample draws, and what is as right."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import numpy as np
 from optest.numerics import Quiet, numpy_dtype
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of
 from optest.operators.budgets import exponential_sum, unit_roundoff
-from optest.operators.indexing.inference import infer_random_sample
-
-__all__ = ["random_sample_alternatives", "random_sample_reference"]
+from optest.operators.indexing.random_sample import infer_random_sample
 
 
 class _Draw(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the operators that look up and add up by index compute."""
+"""What indexed operators compute, and the terms of scatter_add."""
 
 from __future__ import annotations
 
@@ -6,22 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, is_double, quiet, spec_of, widen
-from optest.operators.indexing.inference import (
-    infer_embedding,
-    infer_gather,
-    infer_index_select,
-    infer_scatter_add,
-)
-from optest.spec import UnfitArguments
-
-__all__ = [
-    "embedding_reference",
-    "gather_reference",
-    "index_select_reference",
-    "scatter_add_reference",
-    "scatter_places",
-]
+from optest.operators.arrays import Array, Attributes, Inputs, is_double, magnitudes, quiet, spec_of, widen
+from optest.operators.indexing.gather import infer_embedding, infer_gather, infer_index_select, infer_scatter_add
+from optest.spec import Terms, UnfitArguments
 
 
 def gather_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
@@ -91,3 +78,26 @@ def _require_range(index: Array, size: int, name: str) -> None:
         if size
         else f"{name} has elements, but should have none: the dimension is empty"
     )
+
+
+@quiet
+def scatter_add_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms of an element are its own value and every src that names it; their number differs by element.
+
+    An element that no index names is not added to, so it has nothing to lose: its terms are 0.
+    """
+    array, index, src = (np.asarray(each) for each in inputs)
+    own = magnitudes(np.atleast_1d(array))
+    absolute, squared = np.zeros(own.shape), np.zeros(own.shape)
+    count = np.zeros(own.shape, np.int64)
+    if index.size:
+        places, terms = scattered(array, index, src, attributes["dim"])
+        magnitude = magnitudes(terms)
+        np.add.at(absolute, places, magnitude)
+        np.add.at(squared, places, magnitude * magnitude)
+        np.add.at(count, places, 1)
+    named = count > 0
+    absolute += np.where(named, own, 0.0)
+    squared += np.where(named, own * own, 0.0)
+    shape = array.shape
+    return (Terms(absolute.reshape(shape), squared.reshape(shape), (count + 1).reshape(shape)),)
