@@ -1,4 +1,4 @@
-"""What quantization and its inverse compute, and which neighbouring integers are as right."""
+"""What quantize and dequantize compute, what they may lose, and what is as right."""
 
 from __future__ import annotations
 
@@ -9,26 +9,15 @@ import numpy as np
 
 from optest.numerics import numpy_dtype, round_to, ulp
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
-from optest.operators.quantization.inference import (
-    channel_dim,
-    infer_dequantize,
-    infer_quantize,
-    quantized_range,
-)
-from optest.spec import DType, Fault, Reason, TensorSpec, dtype
-
-__all__ = [
-    "dequantize_reference",
-    "dequantized_parts",
-    "quantize_alternatives",
-    "quantize_reference",
-]
+from optest.operators.quantization.quantize import channel_dim, infer_dequantize, infer_quantize, quantized_range
+from optest.spec import DType, ErrorBudget, Fault, Reason, TensorSpec, dtype
 
 _FLOAT32 = dtype("float32")
 _HALVES = ("float16", "bfloat16")
 _ULPS = 3.0
 _EXACT_TIES = 2.0**23
 _BEYOND = 2.0**40
+_EXACT = 2.0**24
 
 
 class _Quotient(NamedTuple):
@@ -135,3 +124,21 @@ def dequantized_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Ar
     subtracted = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
     factor = as_float64(_per_channel(scale, array, scale, attributes))
     return widen(array).astype(np.int64), subtracted.astype(np.int64), factor
+
+
+@quiet
+def dequantize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Integers of up to 24 bits and their difference are exact in float32, so that only the product is rounded.
+
+    Beyond, the conversion of the input, that of the zero point and the difference lose u of themselves each, times
+    scale.
+    """
+    values, zero_point, scale = dequantized_parts(inputs, attributes)
+    lost = _beyond(values) + _beyond(zero_point) + _beyond(values - zero_point)
+    worst = np.broadcast_to(lost * np.abs(scale), values.shape)
+    return (ErrorBudget(worst),)
+
+
+def _beyond(integers: Array) -> Array:
+    magnitude = np.abs(integers.astype(np.float64))
+    return np.where(magnitude > _EXACT, magnitude, 0.0)
