@@ -1,39 +1,47 @@
-"""The calls by which comparison, logic and bitwise operators are checked."""
+"""Comparisons: eq, ne, lt, le, gt and ge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from optest.operators.elementwise.case_sets import binary, grid, unary
+from optest.operators.describe import exact, in_module
+from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, grid
 from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
-from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
-from optest.spec import Sample
+from optest.operators.variants import EVERYTHING
+from optest.spec import OperatorDescriptor, Sample
 
-__all__ = [
-    "bitwise_not_samples",
-    "bitwise_samples",
-    "equality_samples",
-    "logic_samples",
-    "logical_not_samples",
-    "order_samples",
-]
 
-_TRUTHS = [0.0, -0.0, 1.0, -1.0, 0.25, 2.0, 256.0, "inf", "-inf", "nan"]
-_WIDE_TRUTHS = (
-    ("int64", [0, 1, 256, 65536, 2**31, 2**32, 2**40]),
-    ("int32", [0, 1, 256, 65536, -(2**31)]),
-    ("int16", [0, 1, 256, -(2**15)]),
+def _comparison(name: str, aliases: tuple[str, ...], description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        category="comparison",
+        signature="input, other -> out",
+        aliases=aliases,
+        dtype_variants=EVERYTHING,
+        infer="helpers:infer_comparison",
+        rule=exact("comparison: IEEE 754-2019 §5.11"),
+        samples="equality_samples" if name in ("eq", "ne") else "order_samples",
+        case_sets=(*COMPARISON_SETS, "special", "ties", "neighbours"),
+        description=f"Whether input is {description} other, in their common dtype; NaN is unequal to everything and "
+        "in no order.",
+    )
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    _comparison("eq", ("Equal",), "equal to"),
+    _comparison("ne", ("not_equal",), "unequal to"),
+    _comparison("lt", ("less", "Less"), "less than"),
+    _comparison("le", ("less_equal", "LessOrEqual"), "at most"),
+    _comparison("gt", ("greater", "Greater"), "greater than"),
+    _comparison("ge", ("greater_equal", "GreaterOrEqual"), "at least"),
+    twin="comparison_reference",
 )
-"""True, with lower bytes that are all 0."""
-
-
-_FEW = {"fill": "randint", "low": -1, "high": 2}
-"""Values of which a third are equal, or 0: random floats never are, and a kernel that answers nothing would pass."""
 
 
 @with_further_layouts
 def equality_samples() -> Iterator[Sample]:
-    yield from binary(EVERYTHING, generator=_FEW)
+    yield from binary(EVERYTHING, generator=FEW)
     yield from _ties()
     yield from _neighbours()
 
@@ -46,7 +54,7 @@ def order_samples() -> Iterator[Sample]:
 
 
 def _ties() -> Iterator[Sample]:
-    few = call(input=(16, 37), other=(16, 37), generator=_FEW)
+    few = call(input=(16, 37), other=(16, 37), generator=FEW)
     yield from variations("ties", [few], dtypes=(*EVERY_FLOAT, "int8", "int32", "int64", "uint8"))
     table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
     yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
@@ -54,7 +62,9 @@ def _ties() -> Iterator[Sample]:
         "input": {"fill": "data", "values": [*table, 2.0, 3.0]},
         "other": {"fill": "data", "values": [-0.0, 0.0, *table[2:], 3.0, 2.0]},
     }
-    yield from variations("ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=EVERY_FLOAT)  # nothing broadcasts
+    yield from variations(
+        "ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=EVERY_FLOAT
+    )  # nothing broadcasts
 
 
 def _neighbours() -> Iterator[Sample]:
@@ -95,36 +105,3 @@ def _neighbours_of_two_types() -> Iterator[Sample]:
         (("int32", "float32"), beyond_half, beyond_half),
     ):
         yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})
-
-
-@with_further_layouts
-def logic_samples() -> Iterator[Sample]:
-    yield from binary(EVERYTHING, generator=_FEW)
-    yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=EVERY_FLOAT)
-    whole = [0, 1, 2, 4, 16, 64]
-    yield from variations("truth", [grid(whole, whole)], dtypes=("uint8", "int8", "int32", "int64"))
-    for name, wide in _WIDE_TRUTHS:
-        yield from variations("truth", [grid(wide, wide)], dtypes=(name,))
-
-
-@with_further_layouts
-def logical_not_samples() -> Iterator[Sample]:
-    yield from unary((*NUMBERS, *BOOL), generator=_FEW)
-    table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
-    yield from variations("truth", [table], dtypes=EVERY_FLOAT)
-    for name, wide in _WIDE_TRUTHS:
-        table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
-        yield from variations("truth", [table], dtypes=(name,))
-
-
-@with_further_layouts
-def bitwise_samples() -> Iterator[Sample]:
-    mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
-    yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
-    shape = call(input=(4, 37), other=(4, 37), generator="special")
-    yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
-
-
-@with_further_layouts
-def bitwise_not_samples() -> Iterator[Sample]:
-    yield from unary((*INTEGERS, *BOOL))

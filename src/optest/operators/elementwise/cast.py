@@ -1,4 +1,4 @@
-"""The calls by which conversion is checked."""
+"""Conversion to another dtype: cast."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from optest.operators.describe import attribute, exact, in_module
+from optest.operators.elementwise.helpers import Inferred
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -15,14 +17,54 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import REAL
-from optest.spec import DType, Sample, Tier, dtype
+from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.variants import EVERY, REAL
+from optest.spec import (
+    DType,
+    Interval,
+    Kind,
+    OperatorDescriptor,
+    Sample,
+    Tier,
+    UnfitArguments,
+    dtype,
+)
 
-__all__ = ["cast_samples"]
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="cast",
+        category="conversion",
+        signature="input -> out",
+        attributes=(
+            attribute("dtype", "dtype", "Dtype of the result.", aliases=("to",)),
+            attribute(
+                "saturate",
+                "bool",
+                "float8 results stop at the largest finite value in place of infinity or NaN.",
+                default=False,
+            ),
+        ),
+        dtype_variants=EVERY,
+        rule=exact("conversion: rounded once, ties to even; to integers towards zero"),
+        # Inside int8 and float8; beyond the range of an integer dtype, conversion is undefined in C and torch.
+        domain={"input": Interval(low=-100.0, high=100.0)},
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "pairs", "special", "ties", "truth", "attributes"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
+        description="Conversion to another dtype; integers wrap, floats lose their fraction, non-zero is true.",
+    ),
+)
+
+
+def infer_cast(specs: Specs, attributes: Attributes) -> Inferred:
+    spec, target = given(specs, 0, "input"), dtype(attributes["dtype"])
+    if spec.dtype.is_complex and not target.is_complex and target.kind is not Kind.BOOL:
+        raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, but should be complex or bool")
+    return (dense(target, spec.shape),)
+
 
 _EVERY = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-
 _RARE = ("uint16", "uint32", "uint64", "int4", "uint4")
 _SELDOM = [
     *({rare, other} for rare in _RARE for other in ("float32", "bfloat16", "int64", "uint8")),

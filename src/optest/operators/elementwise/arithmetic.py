@@ -1,11 +1,22 @@
-"""The calls by which sums, products, quotients and powers are checked."""
+"""Sums, products and powers: add, sub, mul and pow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from optest.operators.elementwise.case_sets import binary, grid
+from optest.operators.describe import attribute, in_module, ulp
+from optest.operators.elementwise.helpers import (
+    BINARY_SETS,
+    WHOLE,
+    Inferred,
+    binary,
+    both,
+    grid,
+    is_integer,
+    pair,
+    refuse_bool,
+)
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -17,29 +28,87 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.variants import (
-    EVERYTHING,
-    INTEGERS,
-    NUMBERS_AND_MIXED,
-    UNSIGNED,
+from optest.operators.shapes import Attributes, Specs, given, require_scalar
+from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
+from optest.spec import Interval, OperatorDescriptor, Sample, dtype
+
+_CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
+_ALPHA = attribute("alpha", "float", "Factor of other.", default=1.0)
+_SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="add",
+        signature="input, other -> out",
+        aliases=("elementwise_add", "Add"),
+        attributes=(_ALPHA,),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
+        terms="add_terms",
+        rule=_SCALED,
+        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: -0 + -0 = -0, x - x = +0
+        description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="sub",
+        signature="input, other -> out",
+        aliases=("subtract", "elementwise_sub", "Sub"),
+        attributes=(_ALPHA,),
+        dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
+        terms="sub_terms",
+        rule=_SCALED,
+        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
+        description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
+    ),
+    OperatorDescriptor(
+        name="mul",
+        signature="input, other -> out",
+        aliases=("multiply", "elementwise_mul", "Mul"),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
+        infer="helpers:infer_binary",
+        terms="mul_terms",
+        rule=ulp(0.5, _CORRECT, "complex: √5·u·|input·other|"),
+        case_sets=(*BINARY_SETS, "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: the exclusive or of both signs
+        description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="pow",
+        signature="input, exponent -> out",
+        aliases=("elementwise_pow",),
+        dtype_variants=NUMBERS_AND_MIXED,
+        infer="helpers:infer_number",
+        rule=ulp(16.0, OPENCL, cpu=2.0),
+        domain="pow_domain",
+        case_sets=(*BINARY_SETS, "negative bases", "special powers", "integer powers"),
+        signed_zeros=True,  # C Annex F.10.4.4
+        description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
+    ),
+    twin="arithmetic_reference",
 )
-from optest.spec import Sample, dtype
-
-__all__ = [
-    "add_samples",
-    "div_samples",
-    "floor_divide_samples",
-    "fmod_samples",
-    "mul_samples",
-    "pow_samples",
-    "remainder_samples",
-    "sub_samples",
-]
 
 
-_DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-inf", "nan")
-_DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
-_WHOLE = (-128, -127, -9, -8, -7, -2, -1, 0, 1, 2, 6, 7, 8, 9, 126, 127)
+def infer_add(specs: Specs, attributes: Attributes) -> Inferred:
+    result, inferred = both(specs)
+    require_scalar("alpha", attributes.get("alpha", 1.0), result)
+    return inferred
+
+
+def infer_sub(specs: Specs, attributes: Attributes) -> Inferred:
+    """As torch, no bool on either side: what would true - true be?"""
+    for index, name in enumerate(("input", "other")):
+        refuse_bool(given(specs, index, name).dtype, name)
+    return infer_add(specs, attributes)
+
+
+def pow_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Floats: bases above 0, whose powers float16 holds. Integers: any base, exponents from -2 to 66."""
+    base, exponent = (specs[index] if index < len(specs) else None for index in range(2))
+    if is_integer(base) and is_integer(exponent):
+        return {"exponent": Interval(low=-2, high=66)}
+    return {"input": Interval(low=0.0625, high=8.0), "exponent": Interval(low=-4.0, high=4.0)}
 
 
 _TERMS_OF_TIES = {"float16": (1025, 2047), "bfloat16": (129, 255), "float32": (2**23 + 1, 2**24 - 1)}
@@ -67,7 +136,7 @@ def _ties(numbers: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[
                 "input": _between(side * low, side * high),
                 "other": _between(side * sign * low, side * sign * high),
             }
-            yield from variations("ties", [{**_pair(generator=fills), **_EXACT}], dtypes=[name])
+            yield from variations("ties", [{**pair(generator=fills), **_EXACT}], dtypes=[name])
 
 
 def _between(one: int, other: int) -> dict[str, Any]:
@@ -93,7 +162,7 @@ def add_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES)
     yield from _ends_of_range()
-    yield from variations("attributes", [_pair({"alpha": 3.0})], dtypes=("bool",))
+    yield from variations("attributes", [pair({"alpha": 3.0})], dtypes=("bool",))
     yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
     yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
 
@@ -106,26 +175,22 @@ def sub_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
-    yield from refused([_pair(dtypes=["bool"])])
-
-
-def _pair(attributes: dict[str, Any] | None = None, **stated: Any) -> dict[str, Any]:
-    return call(attributes, input=(4, 37), other=(4, 37), **stated)
+    yield from refused([pair(dtypes=["bool"])])
 
 
 def _scaled() -> Iterator[Sample]:
     factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
-    yield from variations("attributes", [_pair(each) for each in factors], dtypes=(*MAIN_FLOATS, "float64"))
+    yield from variations("attributes", [pair(each) for each in factors], dtypes=(*MAIN_FLOATS, "float64"))
     whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
-    yield from variations("attributes", [_pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
-    natural = [_pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
+    yield from variations("attributes", [pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
+    natural = [pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
     yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
     yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=MAIN_FLOATS)
     scalars = [call({"alpha": -2.0}, input=left, other=right) for left, right in (((4, 37), ()), ((), (4, 37)))]
     yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from refused([_pair({"alpha": 0.5}, dtypes=["int32"])])
+    yield from refused([pair({"alpha": 0.5}, dtypes=["int32"])])
 
 
 @with_further_layouts
@@ -137,70 +202,13 @@ def mul_samples() -> Iterator[Sample]:
     yield from _ends_of_range()
 
 
-@with_further_layouts
-def div_samples() -> Iterator[Sample]:
-    yield from binary(EVERYTHING)
-    for mode in ("trunc", "floor"):
-        attributes = {"rounding_mode": mode}
-        yield from variations("attributes", [_pair(attributes)], dtypes=("int8", "int16", "int32", "int64", "uint8"))
-        yield from _rounded_quotients(attributes)
-        yield from _float_divisors(attributes)
-        yield from _undefined_quotients(attributes)
-    yield from _float_divisors(None)
-    # The inverse of a subnormal is infinity, that of a divisor beyond 2^126 subnormal.
-    far = [2.0**-149, 2.0**-130, 3e-39, 1.2e-38, 1.5 * 2.0**126, 3e38]
-    yield from variations("special", [grid(far, far)], dtypes=("float32", "bfloat16"))
-    half = [2.0**-24, 3e-6, 6.2e-5, 40000.0, 65504.0]
-    yield from variations("special", [grid(half, half)], dtypes=("float16",))
-
-
-@with_further_layouts
-def floor_divide_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-@with_further_layouts
-def remainder_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-@with_further_layouts
-def fmod_samples() -> Iterator[Sample]:
-    yield from binary(NUMBERS_AND_MIXED)
-    yield from _rounded_quotients(None)
-    yield from _float_divisors(None)
-    yield from _undefined_quotients(None)
-
-
-def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
-    """Quotients on a step and right beside one, of either sign."""
-    fills = [{"input": _fill(-60, 60), "other": _fill(1, 8)}, {"input": _fill(-60, 60), "other": _fill(-7, 0)}]
-    calls = [call(attributes, input=(16, 37), other=(16, 37), generator=each) for each in fills]
-    tenths = grid([k / 10 for k in range(-20, 21)], [0.1, 0.3, -0.1, -0.7], attributes)
-    large = grid(
-        [67.5, -67.5, 822.0, -1024.0, 3018.0], [0.357421875, -0.3056640625, 0.4365234375, -0.72265625], attributes
-    )
-    yield from variations("steps", [*calls, tenths, large], dtypes=(*MAIN_FLOATS, "float64"))
-    beyond_float32 = grid([123456789012.25, -98765432109.5, 1e15], [0.3, -7.0, 1.7], attributes)
-    yield from variations("steps", [beyond_float32], dtypes=("float64",))
-    yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
-    every_sign = grid(_WHOLE[1:], [value for value in _WHOLE if value], attributes)
-    yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))
-
-
 def _unsigned() -> Iterator[Sample]:
     """Kernels of their own in many libraries: with a tail, broadcast and not dense, as those of int32 are asked."""
     names = [name for (name,) in UNSIGNED]
     calls = [call(input=(3, 5, 7), other=(3, 5, 7)), call(input=(4, 1), other=(37,)), call(input=(), other=(4, 37))]
     yield from variations("broadcast", calls, dtypes=names)
     for name in names:
-        yield from in_layouts_at_once([_pair()], dtype=name)
+        yield from in_layouts_at_once([pair()], dtype=name)
 
 
 def _wrapping() -> Iterator[Sample]:
@@ -209,27 +217,6 @@ def _wrapping() -> Iterator[Sample]:
         ends = [dtype(name).min_int, dtype(name).min_int + 1, dtype(name).max_int - 1, dtype(name).max_int]
         values = [*ends, dtype(name).max_int // 2 + 1, 2, 1, *([0] if dtype(name).min_int == 0 else [0, -1])]
         yield from variations("wraps", [grid(values, values)], dtypes=[name])
-
-
-def _fill(low: int, high: int) -> dict[str, Any]:
-    return {"fill": "randint", "low": low, "high": high}
-
-
-def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
-    """Zeros, infinities and NaN on either side."""
-    table = grid(_DIVIDENDS, [0.0, -0.0, *_DIVISORS], attributes)
-    yield from variations("zero divisors", [table], dtypes=(*MAIN_FLOATS, "float64"))
-
-
-def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
-    """Integers divided by 0, and the smallest one by -1: what comes of them is open, but nothing may crash, and what
-    stands beside them has a right answer."""
-    for name in ("int8", "int32", "int64", "uint8"):
-        low, high = dtype(name).min_int, dtype(name).max_int
-        values = [low, low + 1, 1, 7, high - 1, high]
-        yield from variations("zero divisors", [grid(values, [1, 2, 0, 3], attributes)], dtypes=[name])
-        if low < 0:
-            yield from variations("zero divisors", [grid(values, [1, 2, -1, -3], attributes)], dtypes=[name])
 
 
 @with_further_layouts
@@ -244,7 +231,7 @@ def pow_samples() -> Iterator[Sample]:
     yield from variations("special powers", [grid(specials, exponents, second="exponent")], dtypes=floats)
     near_one = grid([0.99609375, 1.0, 1.00390625, 1.5], [-100.0, -17.5, 17.5, 100.0], second="exponent")
     yield from variations("negative bases", [near_one], dtypes=floats)
-    integers = grid(_WHOLE, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
+    integers = grid(WHOLE, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
     yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
     unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
     yield from variations("integer powers", [unsigned], dtypes=("uint8",))

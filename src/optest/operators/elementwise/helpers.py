@@ -1,4 +1,4 @@
-"""What the calls of all elementwise operators have in common."""
+"""What elementwise operators share: inference of two operands, and calls that each is asked."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from optest.operators.describe import SETS
 from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, variations
-from optest.spec import Sample
+from optest.operators.shapes import Attributes, Specs, broadcast_shapes, dense, given, promote_tensors
+from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
-__all__ = ["binary", "grid", "line", "unary"]
-
-
+BINARY_SETS = (*SETS, "broadcast", "refused")
+COMPARISON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "broadcast", "refused")
+UNARY_SETS = (*SETS, "exhaustive")
+Inferred = tuple[TensorSpec, ...]
 _LONG = 1500
 """More than a block of a thousand, with so much behind it that some of it is not 0."""
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
@@ -50,6 +53,42 @@ _WHOLE = (
 )
 """Domains keep random integers small, so that a narrower type would hold them; float32 holds all of these."""
 _UNFIT: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((3, 4), (3,)), ((2, 3), (3, 2)))
+WHOLE = (-128, -127, -9, -8, -7, -2, -1, 0, 1, 2, 6, 7, 8, 9, 126, 127)
+FEW = {"fill": "randint", "low": -1, "high": 2}
+"""Values of which a third are equal, or 0: random floats never are, and a kernel that answers nothing would pass."""
+Samples = Callable[[], Iterator[Sample]]
+
+
+def infer_binary(specs: Specs, _attributes: Attributes) -> Inferred:
+    """The common dtype of both."""
+    return both(specs)[1]
+
+
+def infer_number(specs: Specs, _attributes: Attributes) -> Inferred:
+    """The common dtype of both, which should not be bool."""
+    result, inferred = both(specs)
+    refuse_bool(result, "the common dtype")
+    return inferred
+
+
+def infer_comparison(specs: Specs, _attributes: Attributes) -> Inferred:
+    """bool, of operands that have a common dtype."""
+    return (dense(dtype("bool"), both(specs)[1][0].shape),)
+
+
+def both(specs: Specs) -> tuple[DType, Inferred]:
+    left, right = given(specs, 0, "input"), given(specs, 1, "other")
+    result = promote_tensors((left, right))
+    return result, (dense(result, broadcast_shapes(left.shape, right.shape)),)
+
+
+def refuse_bool(entry: DType, name: str) -> None:
+    if entry.kind is Kind.BOOL:
+        raise UnfitArguments(f"{name} is bool, but should be a number; use a logical operator, or cast")
+
+
+def is_integer(spec: TensorSpec | None) -> bool:
+    return spec is not None and not spec.dtype.is_inexact
 
 
 def unary(
@@ -66,10 +105,10 @@ def unary(
     yield from standard(calls, variants, sized=sized, special=special)
     further = [call(attributes, input=shape, generator=generator) for shape in ((0, 3), (37, 1))]
     yield from variations("sizes", [sized(_LONG), *further])
-    for dtype, whole in _WHOLE:
-        if (dtype,) in variants:
+    for name, whole in _WHOLE:
+        if (name,) in variants:
             values = {"input": {"fill": "data", "values": list(whole)}}
-            yield from variations("dtypes", [call(attributes, input=(len(whole),), generator=values)], dtypes=(dtype,))
+            yield from variations("dtypes", [call(attributes, input=(len(whole),), generator=values)], dtypes=(name,))
     if special and ("float32",) in [tuple(each) for each in variants]:
         values = {"input": {"fill": "data", "values": [*_ENDS, *(0.5 + k / 8 for k in range(9)), *_ENDS]}}
         tail = call(attributes, input=(2 * len(_ENDS) + 9,), generator=values)
@@ -116,11 +155,11 @@ def binary(
                 {**pair((), (3, 5)), "dtypes": [wider, narrow], "generator": {"input": two}},
             ]
             yield from variations("broadcast", scalars)
-    for dtype, value in _WIDE_SCALARS:
-        if (dtype,) in variants:
+    for name, value in _WIDE_SCALARS:
+        if (name,) in variants:
             wide = {"fill": "full", "value": value}
             alike = [{**pair(left, right), "generator": wide} for left, right in (((), (3,)), ((3,), ()))]
-            yield from variations("broadcast", alike, dtypes=(dtype,))
+            yield from variations("broadcast", alike, dtypes=(name,))
     floats = [name for name in (*MAIN_FLOATS, "float64") if (name,) in variants]
     if special and floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
@@ -157,3 +196,11 @@ def grid(
         second: {"fill": "data", "values": list(columns)},
     }
     return call(attributes, generator=fills, **shapes)
+
+
+def pair(attributes: dict[str, Any] | None = None, **stated: Any) -> dict[str, Any]:
+    return call(attributes, input=(4, 37), other=(4, 37), **stated)
+
+
+def table(values: Sequence[Any], attributes: dict[str, Any] | None = None) -> dict[str, Any]:
+    return call(attributes, input=(len(values),), generator={"input": {"fill": "data", "values": list(values)}})

@@ -1,11 +1,12 @@
-"""The calls by which choices between operands are checked."""
+"""Choices between operands: maximum, minimum, where and clip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from optest.operators.elementwise.case_sets import binary, grid, unary
+from optest.operators.describe import SETS, attribute, exact, in_module, movement
+from optest.operators.elementwise.helpers import Inferred, binary, grid, refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
     LARGE_SIZE,
@@ -18,10 +19,82 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
+from optest.operators.shapes import Attributes, Specs, broadcast_shapes, dense, given, promote_tensors, require_scalar
 from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
-from optest.spec import Sample, Tier, dtype
+from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-__all__ = ["clip_samples", "extremum_samples", "where_samples"]
+_COMMON_SETS = (*SETS, "refused")
+_CHOICE = exact("a choice between operands; nothing is computed")
+
+
+def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        signature="input, other -> out",
+        aliases=(alias,),
+        dtype_variants=EVERYTHING,
+        infer="helpers:infer_binary",
+        rule=_CHOICE,
+        samples="extremum_samples",
+        case_sets=(*_COMMON_SETS, "broadcast", "ties"),
+        description=f"{description} of both, with broadcasting; NaN where either is NaN.",
+    )
+
+
+def _bound(name: str, description: str) -> Attribute:
+    return attribute(name, "float", description, default=None)
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    _extremum("maximum", "Max", "The larger"),
+    _extremum("minimum", "Min", "The smaller"),
+    OperatorDescriptor(
+        name="where",
+        signature="condition, input, other -> out",
+        aliases=("Where",),
+        dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in EVERYTHING),
+        rule=movement("elements are chosen and move; only mixed dtypes convert"),
+        case_sets=(*_COMMON_SETS, "broadcast"),
+        description="input where condition is true, else other, with broadcasting of all three.",
+    ),
+    OperatorDescriptor(
+        name="clip",
+        signature="input -> out",
+        aliases=("clamp",),
+        attributes=(
+            _bound("min", "Lower bound; none is no bound."),
+            _bound("max", "Upper bound; none is no bound, and below min it wins."),
+        ),
+        dtype_variants=(*FLOATS, *INTEGERS, ("uint16",), ("uint32",), ("uint64",)),
+        rule=_CHOICE,
+        case_sets=(*_COMMON_SETS, "attributes"),
+        description="input kept between min and max; max everywhere where min is above it, NaN stays NaN. A bound of "
+        "integers that is no whole number gives float32.",
+    ),
+    twin="comparison_reference",
+)
+
+
+def infer_clip(specs: Specs, attributes: Attributes) -> Inferred:
+    """The dtype of the input; float32 for integers with a bound that is no whole number."""
+    spec = given(specs, 0, "input")
+    bounds = {name: attributes[name] for name in ("min", "max") if attributes.get(name) is not None}
+    if not bounds:
+        raise UnfitArguments("min and max are both none, but at least one should be given")
+    refuse_bool(spec.dtype, "input")
+    if not spec.dtype.is_inexact and any(value != value // 1 for value in bounds.values()):
+        return (dense(dtype("float32"), spec.shape),)
+    for name, value in bounds.items():
+        require_scalar(name, value, spec.dtype)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_where(specs: Specs, _attributes: Attributes) -> Inferred:
+    condition, left, right = given(specs, 0, "condition"), given(specs, 1, "input"), given(specs, 2, "other")
+    if condition.dtype.kind is not Kind.BOOL:
+        raise UnfitArguments(f"condition is {condition.dtype}, but should be bool")
+    return (dense(promote_tensors((left, right)), broadcast_shapes(condition.shape, left.shape, right.shape)),)
 
 
 _UNSIGNED = (("uint16",), ("uint32",), ("uint64",))

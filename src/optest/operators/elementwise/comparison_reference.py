@@ -1,4 +1,4 @@
-"""Comparison, logic and bits: one right answer each."""
+"""What comparisons, logic and choices give."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from optest.operators.arrays import Array, Attributes, Inputs, spec_of, widen
-from optest.operators.elementwise.inference import infer_bitwise, infer_bitwise_not
-from optest.operators.elementwise.operands import meet
-
-__all__ = [
-    "bitwise_and_reference",
-    "bitwise_not_reference",
-    "bitwise_or_reference",
-    "bitwise_xor_reference",
-    "eq_reference",
-    "ge_reference",
-    "gt_reference",
-    "le_reference",
-    "logical_and_reference",
-    "logical_not_reference",
-    "logical_or_reference",
-    "logical_xor_reference",
-    "lt_reference",
-    "ne_reference",
-]
+from optest.numerics import dtype_of
+from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, spec_of, widen
+from optest.operators.elementwise.arithmetic_reference import meet
+from optest.operators.elementwise.logic import infer_bitwise, infer_bitwise_not
+from optest.operators.elementwise.selection import infer_clip, infer_where
 
 Reference = Callable[[Inputs, Attributes], tuple[Array, ...]]
 
@@ -90,3 +75,40 @@ def bitwise_not_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array
     array = np.asarray(inputs[0])
     infer_bitwise_not((spec_of(array),), attributes)
     return (np.asarray(np.invert(array)),)
+
+
+@quiet
+def maximum_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """The larger of both; NaN where either is NaN."""
+    _, a, b = meet(inputs)
+    return (np.asarray(np.maximum(a, b)),)
+
+
+@quiet
+def minimum_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """The smaller of both; NaN where either is NaN."""
+    _, a, b = meet(inputs)
+    return (np.asarray(np.minimum(a, b)),)
+
+
+@quiet
+def clip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """min(max(input, min), max): max where min is above it; NaN stays NaN."""
+    array = np.asarray(inputs[0])
+    (spec,) = infer_clip((spec_of(array),), attributes)
+    values = converted(array, spec.dtype) if spec.dtype != dtype_of(array.dtype) else widen(array)
+    low, high = attributes.get("min"), attributes.get("max")
+    if low is not None:
+        values = np.maximum(values, values.dtype.type(low))
+    if high is not None:
+        values = np.minimum(values, values.dtype.type(high))
+    return (np.asarray(values),)
+
+
+def where_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """input where condition is true, else other; both moved as they are unless their dtypes differ."""
+    condition, left, right = (np.asarray(each) for each in inputs)
+    (spec,) = infer_where((spec_of(condition), spec_of(left), spec_of(right)), attributes)
+    if left.dtype != right.dtype:
+        left, right = converted(left, spec.dtype), converted(right, spec.dtype)
+    return (np.asarray(np.where(condition, left, right)),)

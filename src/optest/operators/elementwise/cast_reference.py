@@ -1,21 +1,12 @@
-"""Conversion to another dtype."""
+"""What conversion gives."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from optest.numerics import numpy_dtype
-from optest.operators.arrays import (
-    Array,
-    Attributes,
-    Inputs,
-    converted,
-    quiet,
-    widen,
-)
+from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, widen
 from optest.spec import DType, Fault, Kind, Reason, dtype
-
-__all__ = ["cast_reference"]
 
 
 @quiet
