@@ -26,10 +26,9 @@ def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
 
 
 def _descriptors_of(family: str) -> Iterator[OperatorDescriptor]:
-    modules = [each.name for each in pkgutil.iter_modules([str(_FOLDER / family)])]
-    for module in ["descriptors"] if "descriptors" in modules else modules:
-        if not module.endswith("_reference") and family != "onnx":
-            yield from getattr(pkgutil.resolve_name(f"{_PACKAGE}.{family}.{module}"), "DESCRIPTORS", ())
+    for module in pkgutil.iter_modules([str(_FOLDER / family)]):
+        if not module.name.endswith("_reference"):
+            yield from getattr(pkgutil.resolve_name(f"{_PACKAGE}.{family}.{module.name}"), "DESCRIPTORS", ())
 
 
 FAMILIES: Mapping[str, tuple[OperatorDescriptor, ...]] = dict(_families())
