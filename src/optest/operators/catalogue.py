@@ -17,12 +17,14 @@ __all__ = ["DESCRIPTORS", "FAMILIES"]
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FOLDER = Path(__file__).parent
+_ONNX = "onnx"
+"""The folder of the names that ONNX has for operators, which is no family."""
 
 
 def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
-    for family in pkgutil.iter_modules([str(_FOLDER)]):
-        if family.ispkg and (descriptors := tuple(_descriptors_of(family.name))):
-            yield family.name, descriptors
+    for folder in pkgutil.iter_modules([str(_FOLDER)]):
+        if folder.ispkg and folder.name != _ONNX:
+            yield folder.name, tuple(_descriptors_of(folder.name))
 
 
 def _descriptors_of(family: str) -> Iterator[OperatorDescriptor]:

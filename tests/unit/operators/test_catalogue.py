@@ -109,7 +109,7 @@ def test_everything_exported_exists() -> None:
         "arrays",
         "catalogue",
         "documentation",
-        "normal_tail",
+        "real_functions",
         "reference_impls",
         "samples",
         "shapes",

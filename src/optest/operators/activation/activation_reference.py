@@ -9,8 +9,7 @@ import numpy as np
 
 from optest.numerics import dtype_of
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, converted, is_double, quiet, widen
-from optest.operators.normal_tail import normal_tail
-from optest.operators.real_functions import evaluated, spacious, spared
+from optest.operators.real_functions import evaluated, normal_tail, spacious, spared
 from optest.operators.shapes import as_float
 from optest.spec import ErrorBudget
 

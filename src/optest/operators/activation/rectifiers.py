@@ -9,14 +9,7 @@ from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.samples import MILLION, call, of_a_million, refused, variations, with_further_layouts
 from optest.operators.shapes import Attributes, Specs, dense, given
 from optest.operators.variants import FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
-from optest.spec import (
-    Interval,
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    UnfitArguments,
-)
+from optest.spec import Interval, Kind, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 
@@ -24,7 +17,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="relu",
-        signature="input -> out",
         aliases=("Relu",),
         dtype_variants=NUMBERS,
         rule=exact("a choice between input and 0; nothing is computed"),
@@ -33,7 +25,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="leaky_relu",
-        signature="input -> out",
         aliases=("LeakyRelu",),
         attributes=(
             attribute("negative_slope", "float", "Factor of what is below 0.", default=0.01, aliases=("alpha",)),
@@ -47,7 +38,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="elu",
-        signature="input -> out",
         aliases=("Elu",),
         attributes=(attribute("alpha", "float", "Factor of what is below 0.", default=1.0),),
         dtype_variants=FLOATS,
@@ -60,7 +50,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="hardswish",
-        signature="input -> out",
         aliases=("hard_swish", "HardSwish"),
         dtype_variants=FLOATS,
         infer="helpers:infer_floating",

@@ -17,20 +17,12 @@ from optest.operators.describe import attribute, in_module, ulp
 from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations, with_further_layouts
 from optest.operators.shapes import Attributes, Specs, as_float, dense, given, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, MEASURED, NUMBERS, OPENCL
-from optest.spec import (
-    Interval,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="gelu",
-        signature="input -> out",
         aliases=("Gelu",),
         attributes=(
             attribute(
@@ -51,7 +43,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="sigmoid",
-        signature="input -> out",
         aliases=("Sigmoid",),
         dtype_variants=(*NUMBERS, *BOOL),
         infer="infer_float",
@@ -63,7 +54,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="silu",
-        signature="input -> out",
         aliases=("swish",),
         dtype_variants=FLOATS,
         infer="helpers:infer_floating",
@@ -75,7 +65,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="softplus",
-        signature="input -> out",
         attributes=(
             attribute("beta", "float", "Sharpness of the bend, above 0.", default=1.0),
             attribute("threshold", "float", "Where beta * input is above it, the result is input.", default=20.0),

@@ -27,15 +27,7 @@ from optest.operators.shapes import (
     require_same_dtype,
 )
 from optest.operators.variants import FLOATS
-from optest.spec import (
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _NAMES = tuple(variant[0] for variant in FLOATS)
 _BOOL_MASKS = tuple((name, name, name, "bool") for name in _NAMES)
@@ -62,7 +54,6 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=(*FLOATS, *_BOOL_MASKS),
-        terms="scaled_dot_product_attention_terms",
         sum_length="attention_length",
         operations="scaled_dot_product_attention_operations",
         samples="attention_samples",

@@ -19,14 +19,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS
-from optest.spec import (
-    Interval,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _NAMES = tuple(variant[0] for variant in FLOATS)
 _INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
@@ -59,7 +52,6 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=(*FLOATS, *_POSITIONS, *_WIDE_TABLES),
-        terms="rope_terms",
         sum_length="rope_length",
         domain="positions_domain",
         case_sets=(*SETS, "attributes", "positions", "integer-exact", "refused"),

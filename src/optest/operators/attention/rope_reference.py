@@ -6,7 +6,7 @@ import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of
 from optest.operators.attention.rope import rotated_size
-from optest.operators.products import terms_of_products
+from optest.operators.budgets import terms_of_products
 from optest.spec import Terms
 
 

@@ -33,14 +33,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Shape, Specs, dense, given, require_same_dtype
 from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
-from optest.spec import (
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _ATTRIBUTES = (
     attribute(
@@ -78,7 +71,6 @@ def _convolution(rank: int, text: str) -> OperatorDescriptor:
         signature="input, weight, bias? -> out",
         attributes=_ATTRIBUTES,
         dtype_variants=(*FLOATS, *INTEGERS, *accumulating(2)),
-        terms=f"{name}_terms",
         sum_length=f"{name}_length",
         operations=f"{name}_operations",
         case_sets=(*SETS, "attributes", "accumulator", "integer-exact", "zero-mean", "refused", "long"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
+from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.convolution import Walk, walk_of
 from optest.operators.contraction.matmul_reference import product, result_of, with_bias
-from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
 

@@ -27,7 +27,6 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=NUMBERS,
-        terms="einsum_terms",
         sum_length="einsum_length",
         operations="einsum_operations",
         case_sets=(

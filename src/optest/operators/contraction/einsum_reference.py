@@ -8,9 +8,9 @@ import numpy as np
 
 from optest.numerics import dtype_of, numpy_dtype
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
+from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.einsum import Equation, equation_of
 from optest.operators.contraction.matmul_reference import product
-from optest.operators.products import terms_of_products
 from optest.spec import DType, Terms, dtype
 
 _Labels = tuple[str, ...]

@@ -41,14 +41,7 @@ from optest.operators.shapes import (
     require_scalar,
 )
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
-from optest.spec import (
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _PRODUCTS = accumulate("terms are the products")
 _WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
@@ -62,7 +55,6 @@ DESCRIPTORS = in_module(
         aliases=("MatMul",),
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        terms="matmul_terms",
         sum_length="last_size",
         operations="matmul_operations",
         case_sets=(*_SETS, "broadcast", "long"),
@@ -74,7 +66,6 @@ DESCRIPTORS = in_module(
         signature="input, mat2 -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*NUMBERS, *FLOAT8),
-        terms="bmm_terms",
         sum_length="last_size",
         operations="bmm_operations",
         case_sets=_SETS,
@@ -93,7 +84,6 @@ DESCRIPTORS = in_module(
             OUT_DTYPE,
         ),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
-        terms="gemm_terms",
         sum_length="gemm_length",
         operations="gemm_operations",
         case_sets=(*_SETS, "attributes", "batched", "beta", "broadcast", "long"),
@@ -106,7 +96,6 @@ DESCRIPTORS = in_module(
         signature="input, weight, bias? -> out",
         attributes=(OUT_DTYPE,),
         dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
-        terms="linear_terms",
         sum_length="last_size",
         operations="linear_operations",
         case_sets=(*_SETS, "attributes"),

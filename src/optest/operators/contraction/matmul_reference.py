@@ -6,8 +6,8 @@ import numpy as np
 
 from optest.numerics import dtype_of, numpy_dtype
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, largest, quiet, widen
+from optest.operators.budgets import terms_of_products
 from optest.operators.contraction.helpers import result_dtype
-from optest.operators.products import terms_of_products
 from optest.spec import DType, Terms
 
 

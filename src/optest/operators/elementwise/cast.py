@@ -19,23 +19,13 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Specs, dense, given
 from optest.operators.variants import EVERY, REAL
-from optest.spec import (
-    DType,
-    Interval,
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    Tier,
-    UnfitArguments,
-    dtype,
-)
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="cast",
         category="conversion",
-        signature="input -> out",
         attributes=(
             attribute("dtype", "dtype", "Dtype of the result.", aliases=("to",)),
             attribute(

@@ -32,7 +32,6 @@ def _real(
     """
     return OperatorDescriptor(
         name=name,
-        signature="input -> out",
         aliases=aliases,
         dtype_variants=(*NUMBERS, *BOOL),
         infer="infer_float",

@@ -67,7 +67,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="logical_not",
         category="logic",
-        signature="input -> out",
         aliases=("Not",),
         dtype_variants=(*NUMBERS, *BOOL),
         rule=exact(_TRUTH),
@@ -80,7 +79,6 @@ DESCRIPTORS = in_module(
     OperatorDescriptor(
         name="bitwise_not",
         category="bitwise",
-        signature="input -> out",
         aliases=("BitwiseNot",),
         dtype_variants=(*INTEGERS, *BOOL),
         rule=exact(_TWOS_COMPLEMENT),

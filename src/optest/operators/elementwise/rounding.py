@@ -39,7 +39,6 @@ def _number(
     """A function that rounds nothing."""
     return OperatorDescriptor(
         name=name,
-        signature="input -> out",
         aliases=aliases,
         dtype_variants=(*NUMBERS, *BOOL) if bool_too else NUMBERS,
         infer=infer,
@@ -82,7 +81,6 @@ DESCRIPTORS = in_module(
     _number("ceil", "The smallest whole number that is not below input.", aliases=("Ceil",)),
     OperatorDescriptor(
         name="round",
-        signature="input -> out",
         aliases=("Round",),
         attributes=(
             attribute(

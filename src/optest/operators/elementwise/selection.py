@@ -60,7 +60,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="clip",
-        signature="input -> out",
         aliases=("clamp",),
         attributes=(
             _bound("min", "Lower bound; none is no bound."),

@@ -23,15 +23,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Shape, Specs, dense, given, normalize_dim, require_same_dtype
 from optest.operators.variants import BOOL, EVERY, NUMBERS
-from optest.spec import (
-    Interval,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change; indices are exact")
 _INDEXED_DIM = attribute("dim", "int", "Dimension that is indexed.", aliases=("axis",))
@@ -69,7 +61,6 @@ DESCRIPTORS = in_module(
         signature="input, index, src -> out",
         attributes=(_INDEXED_DIM,),
         dtype_variants=SCATTERED,
-        terms="scatter_add_terms",
         sum_length="longest_scatter",
         case_sets=(*SETS, "attributes", "indices", "long", "integer-exact", "zero-mean", "refused", "outside"),
         domain="index_domain",

@@ -19,16 +19,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Specs, dense, given
 from optest.operators.variants import FLOATS
-from optest.spec import (
-    DType,
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    UnfitArguments,
-    dtype,
-    format_shape,
-)
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, dtype, format_shape
 
 DESCRIPTORS = in_module(
     __name__,

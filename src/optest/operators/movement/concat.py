@@ -12,16 +12,7 @@ from optest.operators.samples import MILLION, call, of_one_element, refused, var
 from optest.operators.shapes import Attributes, Shape, Specs, dense, normalize_dim, promote_tensors
 from optest.operators.shapes import given as given_input
 from optest.operators.variants import EVERY, MIXED
-from optest.spec import (
-    DType,
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change")
 MOVEMENT_SETS = (*SETS, "attributes", "refused")
@@ -58,7 +49,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="slice",
-        signature="input -> out",
         aliases=("Slice",),
         attributes=(
             attribute(
@@ -80,7 +70,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="pad",
-        signature="input -> out",
         attributes=(
             attribute(
                 "pad",

@@ -27,7 +27,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="broadcast_to",
-        signature="input -> out",
         aliases=("expand",),
         attributes=(attribute("size", "ints", "The new sizes; -1 keeps the own.", aliases=("shape",)),),
         dtype_variants=EVERY,
@@ -37,7 +36,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="tile",
-        signature="input -> out",
         aliases=("Tile",),
         attributes=(attribute("dims", "ints", "How often each dimension repeats.", aliases=("repeats",)),),
         dtype_variants=EVERY,
@@ -47,7 +45,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="tril",
-        signature="input -> out",
         attributes=(_DIAGONAL,),
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
@@ -56,7 +53,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="triu",
-        signature="input -> out",
         attributes=(_DIAGONAL,),
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
@@ -65,7 +61,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="clone",
-        signature="input -> out",
         aliases=("rearrange", "contiguous", "Identity"),
         dtype_variants=EVERY,
         infer="infer_same",
@@ -75,7 +70,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="zeros_like",
-        signature="input -> out",
         aliases=("zeros",),
         dtype_variants=EVERY,
         infer="infer_same",
@@ -86,7 +80,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="ones_like",
-        signature="input -> out",
         aliases=("ones",),
         dtype_variants=EVERY,
         infer="infer_same",

@@ -17,7 +17,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="transpose",
-        signature="input -> out",
         attributes=(
             attribute("dim0", "int", "First dimension to swap."),
             attribute("dim1", "int", "Second dimension to swap."),
@@ -29,7 +28,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="permute",
-        signature="input -> out",
         attributes=(attribute("dims", "ints", "The input's dimensions in their new order.", aliases=("perm",)),),
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
@@ -38,7 +36,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="reshape",
-        signature="input -> out",
         attributes=(attribute("shape", "ints", "The new sizes; one may be -1 and follows."),),
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
@@ -47,7 +44,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="flip",
-        signature="input -> out",
         attributes=(attribute("dims", "ints", "Dimensions to reverse."),),
         dtype_variants=EVERY,
         case_sets=MOVEMENT_SETS,
@@ -56,7 +52,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="roll",
-        signature="input -> out",
         attributes=(
             attribute("shifts", "ints", "Places by which elements move towards the end."),
             attribute(

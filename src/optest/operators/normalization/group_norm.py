@@ -32,14 +32,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Specs, dense, given
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
-from optest.spec import (
-    Interval,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
 _FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
 
@@ -54,7 +47,6 @@ DESCRIPTORS = in_module(
             EPS,
         ),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
-        terms="group_norm_terms",
         sum_length="terms_of_groups",
         case_sets=NORM_SETS,
         rule=composed("|w|·((4√n·mean|x| + |x| + 4|mean|)·r + |z|·(2√n + 2κ + 9)) + |b| + |y|"),
@@ -74,7 +66,6 @@ DESCRIPTORS = in_module(
             EPS,
         ),
         dtype_variants=(*FLOATS, *_FLOAT32_CHANNELS),
-        terms="batch_norm_terms",
         sum_length="terms_of_channels",
         case_sets=NORM_SETS,
         domain={"running_var": Interval(low=0.0)},

@@ -42,7 +42,6 @@ DESCRIPTORS = in_module(
         aliases=("layer_normalization",),
         attributes=(_NORMALIZED_SHAPE, EPS, _STATISTICS),
         dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
-        terms="layer_norm_terms",
         sum_length="terms_of_normalized_shape",
         case_sets=(*NORM_SETS, "statistics"),
         rule=composed(
@@ -66,7 +65,6 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
-        terms="rms_norm_terms",
         sum_length="terms_of_normalized_shape",
         case_sets=NORM_SETS[:-1],
         rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),

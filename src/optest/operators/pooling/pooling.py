@@ -18,14 +18,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
-from optest.spec import (
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    format_shape,
-)
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
 _KERNEL = attribute("kernel_size", "ints", "Height and width of the window, or both at once.")
 _STRIDE = attribute(
@@ -42,7 +35,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="max_pool2d",
-        signature="input -> out",
         attributes=(
             _KERNEL,
             _STRIDE,
@@ -65,7 +57,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="avg_pool2d",
-        signature="input -> out",
         attributes=(
             _KERNEL,
             _STRIDE,
@@ -91,7 +82,6 @@ DESCRIPTORS = in_module(
             ),
         ),
         dtype_variants=FLOATS,
-        terms="avg_pool2d_terms",
         sum_length="window_length",
         case_sets=(*SETS, "attributes", "long", "integer-exact", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),
@@ -99,10 +89,8 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="adaptive_avg_pool2d",
-        signature="input -> out",
         attributes=(attribute("output_size", "ints", "Height and width of the output, or both at once."),),
         dtype_variants=FLOATS,
-        terms="adaptive_avg_pool2d_terms",
         sum_length="adaptive_window_length",
         case_sets=(*SETS, "attributes", "long", "zero-mean", "refused"),
         rule=accumulate("terms are the elements of the window, divided; + 1 for the division"),

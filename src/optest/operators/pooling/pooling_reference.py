@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of, widen
+from optest.operators.budgets import terms_of_products
 from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
-from optest.operators.products import terms_of_products
 from optest.spec import Terms
 
 _MANY = 32

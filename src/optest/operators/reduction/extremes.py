@@ -34,15 +34,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim, reduced_dims
 from optest.operators.variants import BOOL, NUMBERS
-from optest.spec import (
-    Kind,
-    OperatorDescriptor,
-    Sample,
-    TensorSpec,
-    Tier,
-    UnfitArguments,
-    dtype,
-)
+from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 ONE_DIM = attribute("dim", "int", "Dimension to reduce; none means all.", default=None, aliases=("axis",))
 EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
@@ -70,7 +62,6 @@ DESCRIPTORS = in_module(
     *(
         OperatorDescriptor(
             name=name,
-            signature="input -> out",
             aliases=(alias,),
             attributes=(DIMS, KEEPDIM),
             dtype_variants=_EVERY,
@@ -85,7 +76,6 @@ DESCRIPTORS = in_module(
     *(
         OperatorDescriptor(
             name=name,
-            signature="input -> out",
             aliases=(alias,),
             attributes=(ONE_DIM, KEEPDIM),
             dtype_variants=NUMBERS,
@@ -101,7 +91,6 @@ DESCRIPTORS = in_module(
     *(
         OperatorDescriptor(
             name=name,
-            signature="input -> out",
             attributes=(DIMS, KEEPDIM),
             dtype_variants=_EVERY,
             infer="infer_truth",

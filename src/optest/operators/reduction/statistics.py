@@ -37,7 +37,6 @@ DESCRIPTORS = in_module(
     __name__,
     OperatorDescriptor(
         name="var",
-        signature="input -> out",
         attributes=(
             DIMS,
             attribute(
@@ -50,7 +49,6 @@ DESCRIPTORS = in_module(
         ),
         dtype_variants=FLOATS,
         infer="helpers:infer_mean",
-        terms="var_terms",
         sum_length="helpers:terms_of_reduction",
         case_sets=(*_COMPOSED_SETS, "mean beside std"),
         rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
@@ -58,7 +56,6 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="norm",
-        signature="input -> out",
         aliases=("vector_norm", "reduce_l2"),
         attributes=(
             attribute(
@@ -72,7 +69,6 @@ DESCRIPTORS = in_module(
             KEEPDIM,
         ),
         dtype_variants=FLOATS,
-        terms="norm_terms",
         sum_length="helpers:terms_of_reduction",
         case_sets=_COMPOSED_SETS,
         rule=composed("y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else"),
@@ -80,11 +76,9 @@ DESCRIPTORS = in_module(
     ),
     OperatorDescriptor(
         name="logsumexp",
-        signature="input -> out",
         aliases=("reduce_logsumexp",),
         attributes=(DIMS, KEEPDIM),
         dtype_variants=FLOATS,
-        terms="logsumexp_terms",
         sum_length="helpers:terms_of_reduction",
         case_sets=_COMPOSED_SETS,
         rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|"),

@@ -1,13 +1,15 @@
-"""What the meanings of ONNX's operators ask of inputs and attributes again and again."""
+"""Records of ONNX's names, and what their meanings ask of inputs and attributes again and again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from optest.operators.shapes import Specs, given
-from optest.spec import Attribute, Kind, TensorSpec, UnfitArguments, format_shape
+from optest.spec import Attribute, Kind, Meaning, Spelling, TensorSpec, UnfitArguments, format_shape
 
 __all__ = [
+    "SPELLINGS",
     "axis_of",
     "flag",
     "input_of",
@@ -16,10 +18,38 @@ __all__ = [
     "require_dimensions",
     "require_exact",
     "require_rank",
+    "spelled",
 ]
 
+SPELLINGS: dict[str, Spelling] = {}
+"""By ONNX's name; of a name that is not here and is no alias either, the catalogue has no operator."""
 _LAST_WHOLE = 2**53
 """Up to here a float has every whole number."""
+
+
+def spelled(
+    name: str,
+    operators: str | tuple[str, ...],
+    signature: str,
+    *attributes: Attribute,
+    inputs: tuple[int, ...] = (),
+    description: str = "",
+) -> Callable[[Meaning], Meaning]:
+    """The decorated function is the meaning of ONNX's ``name``; the fields are those of :class:`Spelling`."""
+
+    def added(meaning: Meaning) -> Meaning:
+        SPELLINGS[name] = Spelling(
+            name=name,
+            operators=(operators,) if isinstance(operators, str) else operators,
+            signature=signature,
+            meaning=meaning,
+            attributes=attributes,
+            inputs=inputs,
+            description=description,
+        )
+        return meaning
+
+    return added
 
 
 def flag(name: str, default: int, description: str, *aliases: str) -> Attribute:
