@@ -410,7 +410,7 @@ def of_a_million(*calls: Call, dtype: str) -> Iterator[Sample]:
     yield from variations("sizes", calls, dtypes=(dtype,))
 
 
-def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:
+def refused(*calls: Call, match: str = "") -> Iterator[Sample]:
     """Arguments that fit no tensor: whoever computes something for them reads or writes what is not there."""
     error = {"type": "Exception", **({"match": match} if match else {})}
     yield from variations("refused", ({**each, "expects_error": error} for each in calls))

@@ -185,14 +185,12 @@ def attention_samples() -> Iterator[Sample]:
     rising = {"query": "ones", "key": {"fill": "arange", "start": -200.0, "step": 0.5}}
     yield from variations("long", [_ask((1, 1, 3, 1), (1, 1, 801, 1), generator=rising, scale=1.0)], dtypes=MAIN_FLOATS)
     yield from refused(
-        [
-            _ask((1, 2, 5, 8), (1, 2, 7, 9)),
-            _ask((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 9, 8)),  # more values than keys: reading them harms nobody
-            _ask((1, 4, 5, 8), (1, 2, 7, 8)),
-            _ask((1, 4, 5, 8), (1, 3, 7, 8), enable_gqa=True),
-            _ask((1, 2, 5, 8), (1, 2, 7, 8), attn_mask=(5, 6)),
-            _ask((1, 2, 5, 8), (1, 2, 5, 8), attn_mask=(5, 5), is_causal=True),
-        ]
+        _ask((1, 2, 5, 8), (1, 2, 7, 9)),
+        _ask((1, 2, 5, 8), (1, 2, 7, 8), (1, 2, 9, 8)),  # more values than keys: reading them harms nobody
+        _ask((1, 4, 5, 8), (1, 2, 7, 8)),
+        _ask((1, 4, 5, 8), (1, 3, 7, 8), enable_gqa=True),
+        _ask((1, 2, 5, 8), (1, 2, 7, 8), attn_mask=(5, 6)),
+        _ask((1, 2, 5, 8), (1, 2, 5, 8), attn_mask=(5, 5), is_causal=True),
     )
     model = [
         _ask((1, 8, 512, 64), (1, 8, 512, 64), is_causal=True),

@@ -145,15 +145,13 @@ def rope_samples() -> Iterator[Sample]:
         yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
     yield from integer_exact(calls)
     yield from refused(
-        [
-            call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
-            call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
-            call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
-            call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
-            call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
-            call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
-            call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
-        ]
+        call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
+        call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
+        call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
+        call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
+        call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
+        call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
+        call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
     )
 
 

@@ -184,13 +184,11 @@ def conv1d_samples() -> Iterator[Sample]:
     yield from of_one_element(call(input=(1, 1, 1), weight=(1, 1, 1), bias=(1,)))
     yield from zero_mean([call(input=(1, 129, 30), weight=(33, 129, 8))])
     yield from refused(
-        [
-            call(input=(1, 4, 9), weight=(3, 2, 3)),
-            call({"groups": 2}, input=(1, 4, 9), weight=(3, 2, 3)),
-            call(input=(1, 4, 2), weight=(3, 4, 3)),
-            call(input=(1, 4, 9), weight=(3, 4, 3), bias=(4,)),
-            call({"stride": 0}, input=(1, 4, 9), weight=(3, 4, 3)),
-        ]
+        call(input=(1, 4, 9), weight=(3, 2, 3)),
+        call({"groups": 2}, input=(1, 4, 9), weight=(3, 2, 3)),
+        call(input=(1, 4, 2), weight=(3, 4, 3)),
+        call(input=(1, 4, 9), weight=(3, 4, 3), bias=(4,)),
+        call({"stride": 0}, input=(1, 4, 9), weight=(3, 4, 3)),
     )
     yield from variations("long", [call(input=(1, 2048, 20), weight=(4, 2048, 8))], dtypes=("float32", "float16"))
     yield from variations("attributes", [call(input=(1, 2, 50), weight=(2, 2, 37))], dtypes=("float32",))
@@ -246,14 +244,12 @@ def conv2d_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call(input=(1, 65, 5, 6), weight=(3, 65, 4, 4), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 65, 9, 9), weight=(17, 65, 4, 4))])
     yield from refused(
-        [
-            call(input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
-            call({"groups": 2}, input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
-            call(input=(1, 4, 9, 2), weight=(3, 4, 3, 3)),
-            call(input=(1, 4, 9, 9), weight=(3, 4, 3, 3), bias=(1, 3)),
-            call({"padding": "same", "stride": 2}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
-            call({"dilation": 0}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
-        ]
+        call(input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+        call({"groups": 2}, input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+        call(input=(1, 4, 9, 2), weight=(3, 4, 3, 3)),
+        call(input=(1, 4, 9, 9), weight=(3, 4, 3, 3), bias=(1, 3)),
+        call({"padding": "same", "stride": 2}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
+        call({"dilation": 0}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
     )
     resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
     yield from variations("long", [resnet], dtypes=MAIN_FLOATS, tier=Tier.FULL)
@@ -322,12 +318,10 @@ def conv3d_samples() -> Iterator[Sample]:
     yield from integer_exact([*calls, call(input=(1, 65, 3, 3, 4), weight=(3, 65, 2, 2, 3), bias=(3,))])
     yield from zero_mean([call({"padding": 1}, input=(1, 33, 4, 5, 5), weight=(9, 33, 2, 3, 3))])
     yield from refused(
-        [
-            call(input=(1, 4, 5, 5, 5), weight=(3, 2, 3, 3, 3)),
-            call(input=(1, 4, 5, 5, 2), weight=(3, 4, 3, 3, 3)),
-            call(input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3), bias=(4,)),
-            call({"stride": 0}, input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3)),
-        ]
+        call(input=(1, 4, 5, 5, 5), weight=(3, 2, 3, 3, 3)),
+        call(input=(1, 4, 5, 5, 2), weight=(3, 4, 3, 3, 3)),
+        call(input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3), bias=(4,)),
+        call({"stride": 0}, input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3)),
     )
     yield from variations(
         "long", [call(input=(1, 257, 3, 4, 4), weight=(4, 257, 2, 2, 4))], dtypes=("float32", "float16")

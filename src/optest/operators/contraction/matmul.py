@@ -278,7 +278,7 @@ def matmul_samples() -> Iterator[Sample]:
         [call(input=(16, 1025), other=(1025, 17))], dtypes=("float32", "float16", "bfloat16", "float64")
     )
     yield from refused(
-        [call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))]
+        call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))
     )
     yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
     yield from of_one_element(call(input=(1, 1), other=(1, 1)), call(input=(1,), other=(1,)))
@@ -309,11 +309,9 @@ def bmm_samples() -> Iterator[Sample]:
     yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
     yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
     yield from refused(
-        [
-            call(input=(2, 3, 4), mat2=(1, 4, 5)),
-            call(input=(2, 3, 4), mat2=(2, 5, 4)),
-            call(input=(3, 4), mat2=(4, 5)),
-        ]
+        call(input=(2, 3, 4), mat2=(1, 4, 5)),
+        call(input=(2, 3, 4), mat2=(2, 5, 4)),
+        call(input=(3, 4), mat2=(4, 5)),
     )
 
 
@@ -395,14 +393,12 @@ def gemm_samples() -> Iterator[Sample]:
     yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
     yield from of_one_element(call(scaled, a=(1, 1), b=(1, 1), c=(1, 1)), call(a=(1, 1), b=(1, 1)))
     yield from refused(
-        [
-            call(a=(3, 4), b=(5, 6)),
-            call({"trans_b": True}, a=(3, 4), b=(4, 6)),
-            call(a=(3, 4), b=(4, 6), c=(3,)),
-            call(a=(2, 3, 4), b=(4, 5)),
-            call(a=(2, 3, 4), b=(1, 4, 5)),
-            call(a=(2, 3, 4), b=(2, 4, 5), c=(1, 2, 3, 5)),
-        ]
+        call(a=(3, 4), b=(5, 6)),
+        call({"trans_b": True}, a=(3, 4), b=(4, 6)),
+        call(a=(3, 4), b=(4, 6), c=(3,)),
+        call(a=(2, 3, 4), b=(4, 5)),
+        call(a=(2, 3, 4), b=(1, 4, 5)),
+        call(a=(2, 3, 4), b=(2, 4, 5), c=(1, 2, 3, 5)),
     )
     yield from variations("long", [call(scaled, a=(4, 65536), b=(65536, 4), c=(4,))], dtypes=("float32", "float16"))
 
@@ -474,9 +470,7 @@ def linear_samples() -> Iterator[Sample]:
     yield from zero_mean([call(input=(16, 1025), weight=(17, 1025), bias=(17,))])
     yield from of_one_element(call(input=(1, 1), weight=(1, 1), bias=(1,)), call(input=(1,), weight=(1, 1)))
     yield from refused(
-        [
-            call(input=(3, 4), weight=(4, 5)),
-            call(input=(3, 4), weight=(5, 4), bias=(4,)),
-            call(input=(3, 4), weight=(2, 5, 4)),
-        ]
+        call(input=(3, 4), weight=(4, 5)),
+        call(input=(3, 4), weight=(5, 4), bias=(4,)),
+        call(input=(3, 4), weight=(2, 5, 4)),
     )

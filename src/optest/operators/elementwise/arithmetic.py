@@ -175,7 +175,7 @@ def sub_samples() -> Iterator[Sample]:
     yield from _wrapping()
     yield from _ties(_TERMS_OF_TIES, sign=-1)
     yield from _ends_of_range()
-    yield from refused([pair(dtypes=["bool"])])
+    yield from refused(pair(dtypes=["bool"]))
 
 
 def _scaled() -> Iterator[Sample]:
@@ -190,7 +190,7 @@ def _scaled() -> Iterator[Sample]:
     yield from variations("attributes", scalars, dtypes=("float32",))
     close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
     yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
-    yield from refused([pair({"alpha": 0.5}, dtypes=["int32"])])
+    yield from refused(pair({"alpha": 0.5}, dtypes=["int32"]))
 
 
 @with_further_layouts

@@ -163,7 +163,7 @@ def binary(
     floats = [name for name in (*MAIN_FLOATS, "float64") if (name,) in variants]
     if special and floats:
         yield from variations("special", [grid(_PAIRED, _PAIRED, attributes, second=second)], dtypes=floats)
-    yield from refused([pair(*shapes) for shapes in _UNFIT])
+    yield from refused(*[pair(*shapes) for shapes in _UNFIT])
 
 
 def _further_forms(pair: Callable[[Any, Any], dict[str, Any]], dtypes: Sequence[str], second: str) -> Iterator[Sample]:

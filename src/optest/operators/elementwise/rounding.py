@@ -168,7 +168,7 @@ def round_samples() -> Iterator[Sample]:
 @with_further_layouts
 def neg_samples() -> Iterator[Sample]:
     yield from _sign_bit()
-    yield from refused([call(input=(4, 37), dtypes=["bool"])])
+    yield from refused(call(input=(4, 37), dtypes=["bool"]))
 
 
 @with_further_layouts

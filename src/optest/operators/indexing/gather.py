@@ -255,7 +255,7 @@ def gather_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "int16")),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     yield from _outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
 
 
@@ -291,7 +291,7 @@ def index_select_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "int16")),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     for each in _outside(call({"dim": 1}, input=(2, 5), index=(6,)), "index", [[0, 1, 2, 3, 4, 4]], 5):
         yield replace(each, case={**each.case, "generator": {"index": _first_row(each.case["generator"]["index"])}})
 
@@ -392,7 +392,7 @@ def scatter_add_samples() -> Iterator[Sample]:
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "float32", "float32")),
         call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "int64", "float64")),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     outside = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
     yield from _outside(outside, "index", [[0, 1, 2], [3, 4, 4]], 5)
     long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
@@ -442,7 +442,7 @@ def embedding_samples() -> Iterator[Sample]:
         call(weight=(5, 3), indices=(3,), dtypes=("float32", "float32")),
         call(weight=(5, 3), indices=(3,), dtypes=("float32", "int16")),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     yield from _outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
     yield from variations("attributes", [call(weight=(5, 3), indices=(2, 3, 2, 2))])
     yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())

@@ -133,7 +133,7 @@ def random_sample_samples() -> Iterator[Sample]:
         _drawn(9, temperature=-1.0),
         _drawn(200, dtype="int8"),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
 
 
 def _last_of(size: int, index: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def topk_samples() -> Iterator[Sample]:
         call({"k": 1, "dim": 2}, input=(3, 4)),
         call({"k": 2}, input=()),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     yield from _of_far_and_close({"k": 3})
     for attributes in ({"k": 4, "largest": False}, {"k": 4}):
         yield from _ends_of_integers(attributes)
@@ -182,7 +182,7 @@ def sort_samples() -> Iterator[Sample]:
         yield from variations("stable", [signed_zeros], dtypes=MAIN_FLOATS)
         yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
         yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
-    yield from refused([call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=())])
+    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
     yield from _of_far_and_close({"descending": True})
     for descending in (False, True):
         yield from _ends_of_integers({"descending": descending})

@@ -447,7 +447,7 @@ def pad_samples() -> Iterator[Sample]:
         ],
         large=[call({"pad": [1, 2], "value": 2.0}, input=(65_537, 14))],
     )
-    yield from refused([call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,))])
+    yield from refused(call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,)))
     alone = [call({"pad": [1, 2], "value": 1.5}, input=(1,)), call({"pad": [2, 1], "mode": "replicate"}, input=(1, 1))]
     yield from of_one_element(*alone)
     values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]

@@ -43,7 +43,7 @@ def moved(
     mostly_special = {**calls[0], "generator": {"fill": "special", "rate": 0.9}}
     yield from variations("special", [mostly_special], dtypes=_SPECIAL)
     yield from variations("attributes", attributes, dtypes=("float32",))
-    yield from refused(wrong)
+    yield from refused(*wrong)
     yield from variations("sizes", [sized(4099)], dtypes=("float16", "int64"))
     yield from of_a_million(*large, dtype="float32")
     yield from variations("sizes", [sized(4099)], dtypes=("float32", "int8"), tier=Tier.FULL)

@@ -146,14 +146,12 @@ def group_norm_samples() -> Iterator[Sample]:
     yield from variations("empty", [whole(2, 0, 4, 3), whole(2, 2, 4, 0)])
     yield from in_every_layout([whole(3, 2, 6, 3, 5)], names=("input",))
     yield from refused(
-        [
-            call({"num_groups": 4}, input=(2, 6, 3)),
-            call({"num_groups": 0}, input=(2, 6, 3)),
-            call({"num_groups": 2}, input=(2, 6, 3), weight=(3,)),
-            call({"num_groups": 2}, input=(2, 6, 3), weight=(6,), bias=(2,)),
-            call({"num_groups": 1}, input=(6,)),
-            call({"num_groups": 6}, input=(1, 6)),
-        ]
+        call({"num_groups": 4}, input=(2, 6, 3)),
+        call({"num_groups": 0}, input=(2, 6, 3)),
+        call({"num_groups": 2}, input=(2, 6, 3), weight=(3,)),
+        call({"num_groups": 2}, input=(2, 6, 3), weight=(6,), bias=(2,)),
+        call({"num_groups": 1}, input=(6,)),
+        call({"num_groups": 6}, input=(1, 6)),
     )
     wide = [whole(3, 2, 6, 9, 11), whole(2, 1, 4, 13, 5)]  # planes that are no multiple of a vector
     yield from variations("attributes", wide, dtypes=("float32", "float16"))
@@ -236,13 +234,11 @@ def _in_training() -> Iterator[Sample]:
 def _refused_channels() -> Iterator[Sample]:
     shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
     yield from refused(
-        [
-            call(input=(3, 4)),
-            call(input=(3, 4), running_mean=(4,)),
-            call(input=(3, 4), running_mean=(3,), running_var=(4,)),
-            call(input=(3, 4), **shapes, weight=(3,)),
-            call(input=(3, 4), **shapes, weight=(4,), bias=(1,)),
-            call({"training": True}, input=(1, 4)),
-            call({"eps": -1.0}, input=(3, 4), **shapes),
-        ]
+        call(input=(3, 4)),
+        call(input=(3, 4), running_mean=(4,)),
+        call(input=(3, 4), running_mean=(3,), running_var=(4,)),
+        call(input=(3, 4), **shapes, weight=(3,)),
+        call(input=(3, 4), **shapes, weight=(4,), bias=(1,)),
+        call({"training": True}, input=(1, 4)),
+        call({"eps": -1.0}, input=(3, 4), **shapes),
     )

@@ -124,13 +124,11 @@ def layer_norm_samples() -> Iterator[Sample]:
     yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
     yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
-        [
-            call({"normalized_shape": [5]}, input=(3, 4)),
-            call({"normalized_shape": [3]}, input=(3, 4)),
-            call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
-            call({"normalized_shape": [4]}, input=(3, 4), weight=(4,), bias=(1,)),
-            call({"normalized_shape": []}, input=(3, 4)),
-        ]
+        call({"normalized_shape": [5]}, input=(3, 4)),
+        call({"normalized_shape": [3]}, input=(3, 4)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(4,), bias=(1,)),
+        call({"normalized_shape": []}, input=(3, 4)),
     )
 
 
@@ -168,9 +166,7 @@ def rms_norm_samples() -> Iterator[Sample]:
     yield from variations("epsilon", tiny, dtypes=HALVES)  # of none
     yield from of_one_element(whole((1,), 1), dtypes=("float32",))
     yield from refused(
-        [
-            call({"normalized_shape": [5]}, input=(3, 4)),
-            call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
-            call({"normalized_shape": []}, input=(3, 4)),
-        ]
+        call({"normalized_shape": [5]}, input=(3, 4)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
+        call({"normalized_shape": []}, input=(3, 4)),
     )

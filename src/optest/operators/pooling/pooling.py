@@ -168,13 +168,11 @@ def max_pool2d_samples() -> Iterator[Sample]:
         "negative", ({**each, "generator": below} for each in padded), dtypes=("int8", "int16", "int32", "int64")
     )
     yield from refused(
-        [
-            call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
-            call({"kernel_size": 4}, input=(1, 2, 3, 3)),
-            call({"kernel_size": 2}, input=(1, 0, 6, 6)),
-            call({"kernel_size": 2}, input=(6, 6)),
-            call({"kernel_size": 2, "stride": 0}, input=(1, 2, 6, 6)),
-        ]
+        call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
+        call({"kernel_size": 4}, input=(1, 2, 3, 3)),
+        call({"kernel_size": 2}, input=(1, 0, 6, 6)),
+        call({"kernel_size": 2}, input=(6, 6)),
+        call({"kernel_size": 2, "stride": 0}, input=(1, 2, 6, 6)),
     )
     yield from variations(
         "sizes", [call({"kernel_size": 3, "stride": 2, "padding": 1}, input=(1, 64, 112, 112))], tier=Tier.FULL
@@ -216,12 +214,10 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     large = {**calls[0], "generator": {"fill": "uniform", "low": 30000.0, "high": 40000.0}}
     yield from variations("ordinary", [large], dtypes=("float16",))  # sums beyond what it holds, of four
     yield from refused(
-        [
-            call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
-            call({"kernel_size": 4}, input=(1, 2, 3, 3)),
-            call({"kernel_size": 2, "divisor_override": 0}, input=(1, 2, 6, 6)),
-            call({"kernel_size": 2}, input=(6, 6)),
-        ]
+        call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
+        call({"kernel_size": 4}, input=(1, 2, 3, 3)),
+        call({"kernel_size": 2, "divisor_override": 0}, input=(1, 2, 6, 6)),
+        call({"kernel_size": 2}, input=(6, 6)),
     )
 
 
@@ -299,11 +295,9 @@ def adaptive_avg_pool2d_samples() -> Iterator[Sample]:
     whole = call({"output_size": 1}, input=(1, 2, 33, 37), generator={"fill": "uniform", "low": 60.0, "high": 100.0})
     yield from variations("long", [whole], dtypes=("float32", "float16"))  # sums beyond float16
     yield from refused(
-        [
-            call({"output_size": 2}, input=(6, 6)),
-            call({"output_size": -1}, input=(1, 2, 6, 6)),
-            call({"output_size": (2, 2, 2)}, input=(1, 2, 6, 6)),
-        ]
+        call({"output_size": 2}, input=(6, 6)),
+        call({"output_size": -1}, input=(1, 2, 6, 6)),
+        call({"output_size": (2, 2, 2)}, input=(1, 2, 6, 6)),
     )
 
 

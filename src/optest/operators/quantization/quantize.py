@@ -249,7 +249,7 @@ def quantize_samples() -> Iterator[Sample]:
         call({"axis": 0}, input=(1, 4), scale=(3,)),
         call(dtypes=("float32", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     halves = ("float16", "float32", "int8")
     yield from in_layouts_at_once([call({"axis": 0}, dtypes=halves, input=(5, 7), scale=(5,), zero_point=(5,))])
     for axis in (1, 3):
@@ -376,7 +376,7 @@ def dequantize_samples() -> Iterator[Sample]:
         call({"axis": 0}, dtypes=("int8", "float32"), input=(1, 4), scale=(3,)),
         call(dtypes=("int8", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
     ]
-    yield from refused(wrong)
+    yield from refused(*wrong)
     names = ("int8", "float32", "int8")
     for stated in ({"axis": 0}, {"axis": 0, "dtype": "float16"}):
         yield from in_layouts_at_once([call(stated, dtypes=names, input=(5, 7), scale=(5,), zero_point=(5,))])
