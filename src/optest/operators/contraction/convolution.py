@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -12,10 +13,10 @@ from optest.operators.contraction.helpers import (
     accumulating,
     accumulator,
     beyond_16_bits,
+    operations_of,
     require_dtype,
     result_dtype,
     special_operands,
-    two_for_each_product,
     zeros_times_special,
 )
 from optest.operators.describe import SETS, accumulate, attribute, in_module
@@ -87,18 +88,6 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_conv1d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    return _infer_conv(specs, attributes, 1)
-
-
-def infer_conv2d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    return _infer_conv(specs, attributes, 2)
-
-
-def infer_conv3d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    return _infer_conv(specs, attributes, 3)
-
-
 def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> tuple[TensorSpec, ...]:
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
     bias = specs[2] if len(specs) > 2 else None
@@ -113,34 +102,17 @@ def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> tuple[Tensor
     return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *walk.out)),)
 
 
-def conv1d_length(specs: Specs, attributes: Attributes) -> int:
-    return _conv_length(walk_of(given(specs, 0, "input"), given(specs, 1, "weight"), attributes, 1), specs)
+def _conv_length(specs: Specs, attributes: Attributes, rank: int) -> int:
+    weight = given(specs, 1, "weight")
+    return weight.shape[1] * walk_of(given(specs, 0, "input"), weight, attributes, rank).taps
 
 
-def conv2d_length(specs: Specs, attributes: Attributes) -> int:
-    return _conv_length(walk_of(given(specs, 0, "input"), given(specs, 1, "weight"), attributes, 2), specs)
-
-
-def conv3d_length(specs: Specs, attributes: Attributes) -> int:
-    return _conv_length(walk_of(given(specs, 0, "input"), given(specs, 1, "weight"), attributes, 3), specs)
-
-
-def _conv_length(walk: Walk, specs: Specs) -> int:
-    return given(specs, 1, "weight").shape[1] * walk.taps
-
-
-def conv1d_operations(specs: Specs, attributes: Attributes) -> int:
-    return two_for_each_product(infer_conv1d(specs, attributes), conv1d_length(specs, attributes))
-
-
-def conv2d_operations(specs: Specs, attributes: Attributes) -> int:
-    """2·N·Cout·H·W·(Cin / groups)·kh·kw for the direct algorithm, whichever the kernel uses."""
-    return two_for_each_product(infer_conv2d(specs, attributes), conv2d_length(specs, attributes))
-
-
-def conv3d_operations(specs: Specs, attributes: Attributes) -> int:
-    """As conv2d, with one dimension more."""
-    return two_for_each_product(infer_conv3d(specs, attributes), conv3d_length(specs, attributes))
+infer_conv1d, infer_conv2d, infer_conv3d = (partial(_infer_conv, rank=rank) for rank in (1, 2, 3))
+conv1d_length, conv2d_length, conv3d_length = (partial(_conv_length, rank=rank) for rank in (1, 2, 3))
+conv1d_operations = operations_of(infer_conv1d, conv1d_length)
+conv2d_operations = operations_of(infer_conv2d, conv2d_length)
+"""2·N·Cout·H·W·(Cin / groups)·kh·kw for the direct algorithm, whichever the kernel uses."""
+conv3d_operations = operations_of(infer_conv3d, conv3d_length)
 
 
 @with_further_layouts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
@@ -11,45 +13,12 @@ from optest.operators.contraction.matmul_reference import product, result_of, wi
 from optest.spec import Terms
 
 
-@quiet
-def conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 1)
-
-
-@quiet
-def conv2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 2)
-
-
-@quiet
-def conv3d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 3)
-
-
 def _reference(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Array, ...]:
     x, weight, bias = _operands(inputs)
     walk = _walk(inputs, attributes, rank)
     result = result_of(np.asarray(inputs[0]), attributes)
     total = product(_rows(widen(weight), walk), _columns(widen(x), walk), result)
     return (with_bias(_placed(total, x, weight, walk), None if bias is None else _along(widen(bias), rank)),)
-
-
-@quiet
-def conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 1)
-
-
-@quiet
-def conv2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 2)
-
-
-@quiet
-def conv3d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 3)
 
 
 def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ...]:
@@ -64,6 +33,23 @@ def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ..
         added = np.abs(_along(as_float64(bias), rank))
         absolute, squared, count = absolute + added, squared + added * added, count + 1
     return (terms_of_products(absolute, squared, count, x),)
+
+
+def _reference_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Array, ...]]:
+    return quiet(lambda inputs, attributes: _reference(inputs, attributes, rank))
+
+
+def _terms_of(rank: int) -> Callable[[Inputs, Attributes], tuple[Terms, ...]]:
+    @quiet
+    def terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+        """The terms are the products under the kernel, those with padding included, and the bias."""
+        return _terms(inputs, attributes, rank)
+
+    return terms
+
+
+conv1d_reference, conv2d_reference, conv3d_reference = map(_reference_of, (1, 2, 3))
+conv1d_terms, conv2d_terms, conv3d_terms = map(_terms_of, (1, 2, 3))
 
 
 def _operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:

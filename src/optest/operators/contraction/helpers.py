@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from optest.operators.describe import attribute
 from optest.operators.samples import Call, variations, with_special_rows
-from optest.operators.shapes import Attributes
+from optest.operators.shapes import Attributes, Specs
 from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
@@ -47,8 +47,15 @@ def require_dtype(spec: TensorSpec, wanted: DType, name: str) -> None:
         raise UnfitArguments(f"{name} is {spec.dtype}, but should be {wanted}, as the result")
 
 
-def two_for_each_product(outputs: tuple[TensorSpec, ...], length: int) -> int:
-    return 2 * outputs[0].elements * length
+def operations_of(
+    infer: Callable[[Specs, Attributes], tuple[TensorSpec, ...]], length: Callable[[Specs, Attributes], int]
+) -> Callable[[Specs, Attributes], int]:
+    """A multiplication and an addition for each product, as people count them.
+
+    Zeros that padding adds are multiplied too; bias, alpha and beta are not counted, so that rates compare with those
+    of others.
+    """
+    return lambda specs, attributes: 2 * infer(specs, attributes)[0].elements * length(specs, attributes)
 
 
 def accumulator(calls: Iterable[Call]) -> Iterator[Sample]:

@@ -10,10 +10,10 @@ from optest.operators.contraction.helpers import (
     accumulating,
     accumulator,
     beyond_16_bits,
+    operations_of,
     require_dtype,
     result_dtype,
     special_operands,
-    two_for_each_product,
     zeros_times_special,
 )
 from optest.operators.describe import SETS, accumulate, attribute, in_module
@@ -201,22 +201,10 @@ def gemm_length(specs: Specs, attributes: Attributes) -> int:
     return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
 
 
-def matmul_operations(specs: Specs, attributes: Attributes) -> int:
-    return two_for_each_product(infer_matmul(specs, attributes), last_size(specs, attributes))
-
-
-def bmm_operations(specs: Specs, attributes: Attributes) -> int:
-    return two_for_each_product(infer_bmm(specs, attributes), last_size(specs, attributes))
-
-
-def gemm_operations(specs: Specs, attributes: Attributes) -> int:
-    """2·m·n·k, without alpha and beta."""
-    return two_for_each_product(infer_gemm(specs, attributes), gemm_length(specs, attributes))
-
-
-def linear_operations(specs: Specs, attributes: Attributes) -> int:
-    return two_for_each_product(infer_linear(specs, attributes), last_size(specs, attributes))
-
+matmul_operations = operations_of(infer_matmul, last_size)
+bmm_operations = operations_of(infer_bmm, last_size)
+gemm_operations = operations_of(infer_gemm, gemm_length)
+linear_operations = operations_of(infer_linear, last_size)
 
 _DTYPES = (*NUMBERS, *FLOAT8)
 _DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)

@@ -132,16 +132,18 @@ _SIZES = (2, 3, 7, 15, 16, 17, 31, 33, 65, 129)
 _NEGATIVE = {"fill": "uniform", "low": -9.0, "high": -1.0}
 
 
-@with_further_layouts
-def max_pool2d_samples() -> Iterator[Sample]:
-    calls = [
-        call({"kernel_size": 2}, input=(2, 3, 6, 8)),
-        call({"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0)}, input=(1, 3, 9, 7)),
-        call({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, input=(2, 2, 8, 10)),
-    ]
+_CALLS = [
+    call({"kernel_size": 2}, input=(2, 3, 6, 8)),
+    call({"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0)}, input=(1, 3, 9, 7)),
+    call({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, input=(2, 2, 8, 10)),
+]
+
+
+def _of_windows(variants: Sequence[Sequence[str]], dilations: list[tuple[int, int]] | None) -> Iterator[Sample]:
+    """What every operator with a kernel_size is asked."""
     yield from standard(
-        calls,
-        NUMBERS,
+        _CALLS,
+        variants,
         sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
         sizes=_SIZES,
     )
@@ -151,12 +153,17 @@ def max_pool2d_samples() -> Iterator[Sample]:
     yield from variations(
         "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
     )
-    yield from variations("attributes", _walks(dilations=[(1, 1), (2, 1), (1, 3)]), dtypes=("float32",))
+    yield from variations("attributes", _walks(dilations), dtypes=("float32",))
     yield from variations("attributes", _forms(), dtypes=("float32",))
+
+
+@with_further_layouts
+def max_pool2d_samples() -> Iterator[Sample]:
+    yield from _of_windows(NUMBERS, dilations=[(1, 1), (2, 1), (1, 3)])
     whole = {"kernel_size": (2, 3), "stride": (2, 1), "padding": 1, "dilation": (2, 1), "ceil_mode": True}
     mixed = call(whole, input=(1, 2, 8, 9))
     yield from variations("attributes", [mixed], dtypes=("float16", "bfloat16", "int32", "uint8"))
-    padded = [*calls[1:], mixed, call({"kernel_size": 2, "stride": 3, "padding": 1}, input=(1, 1, 7, 7))]
+    padded = [*_CALLS[1:], mixed, call({"kernel_size": 2, "stride": 3, "padding": 1}, input=(1, 1, 7, 7))]
     yield from variations(
         "negative", ({**each, "generator": _NEGATIVE} for each in padded), dtypes=("float32", "float16", "bfloat16")
     )
@@ -181,25 +188,7 @@ def max_pool2d_samples() -> Iterator[Sample]:
 
 @with_further_layouts
 def avg_pool2d_samples() -> Iterator[Sample]:
-    calls = [
-        call({"kernel_size": 2}, input=(2, 3, 6, 8)),
-        call({"kernel_size": (3, 2), "stride": (2, 1), "padding": (1, 0)}, input=(1, 3, 9, 7)),
-        call({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, input=(2, 2, 8, 10)),
-    ]
-    yield from standard(
-        calls,
-        FLOATS,
-        sized=lambda n: call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, n)),
-        sizes=_SIZES,
-    )
-    yield from _beyond_16_bits({"kernel_size": 2, "stride": (1, 2)})
-    yield from variations("sizes", [call({"kernel_size": 2, "stride": 1}, input=(1, 2, 3, 257))], dtypes=("float16",))
-    yield from of_one_element(call({"kernel_size": 1}, input=(1, 1, 1, 1)))
-    yield from variations(
-        "sizes", [call({"kernel_size": (3, 1), "stride": 1}, input=(2, 3, 9, 1))], dtypes=("float32",)
-    )
-    yield from variations("attributes", _walks(dilations=None), dtypes=("float32",))
-    yield from variations("attributes", _forms(), dtypes=("float32",))
+    yield from _of_windows(FLOATS, dilations=None)
     yield from variations("attributes", _divisors(), dtypes=("float32", "float16"))
     yield from variations("long", [call({"kernel_size": 64}, input=(1, 3, 128, 64))], dtypes=("float32", "float16"))
     thirds = call({"kernel_size": (3, 5)}, input=(2, 3, 15, 40))  # by a power of two no division rounds
@@ -207,11 +196,11 @@ def avg_pool2d_samples() -> Iterator[Sample]:
     exact = {"fill": "integer-exact", "operands": 1}
     sums = [
         call({**each["attributes"], "divisor_override": 1}, input=tuple(each["shapes"]["input"]), generator=exact)
-        for each in (*calls, call({"kernel_size": (17, 33)}, input=(1, 2, 17, 66)))
+        for each in (*_CALLS, call({"kernel_size": (17, 33)}, input=(1, 2, 17, 66)))
     ]
     yield from variations("integer-exact", sums, dtypes=("float32", "float16", "bfloat16"))
     yield from zero_mean([call({"kernel_size": 9, "stride": 3, "padding": 4}, input=(1, 9, 30, 33))])
-    large = {**calls[0], "generator": {"fill": "uniform", "low": 30000.0, "high": 40000.0}}
+    large = {**_CALLS[0], "generator": {"fill": "uniform", "low": 30000.0, "high": 40000.0}}
     yield from variations("ordinary", [large], dtypes=("float16",))  # sums beyond what it holds, of four
     yield from refused(
         call({"kernel_size": 3, "padding": 2}, input=(1, 2, 6, 6)),
