@@ -14,7 +14,7 @@ import numpy as np
 from sixty_faults import Array, Call, Change, Fault, Faulty, wide
 
 from optest.backends import backend_manager
-from optest.operators.attention.references import scaled_dot_product_attention_reference as attend
+from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
 from optest.spec import Reason
 
 ADVERSARY: dict[str, Fault] = {}

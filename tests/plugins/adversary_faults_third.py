@@ -14,7 +14,7 @@ import numpy as np
 from adversary_faults import fault
 from sixty_faults import Array, Call, Change, wide
 
-from optest.operators.attention.references import scaled_dot_product_attention_reference as attend
+from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
 
 
 def _last_changed(out: Array) -> Array:

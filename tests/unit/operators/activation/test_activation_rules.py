@@ -12,7 +12,7 @@ from judged_arrays import verdict_of
 
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
-from optest.operators.normal_tail import normal_tail
+from optest.operators.real_functions import normal_tail
 from optest.registry import load_object
 from optest.spec import ErrorBudget, Status, dtype
 

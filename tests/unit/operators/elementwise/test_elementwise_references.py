@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.operators import operators
-from optest.operators.elementwise.references_conversion import cast_reference
+from optest.operators.elementwise.cast_reference import cast_reference
 from optest.registry import load_object
 from optest.spec import Fault, dtype
 
