@@ -16,7 +16,7 @@ from optest.errors import NothingSelected, PlanError, Problem, Unavailable, Unkn
 from optest.generators.fills import check_fill
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
-from optest.plan.checks import configured_backends, unused_options
+from optest.plan.backend_options import configured_backends, unused_options
 from optest.plan.dialects import Facts
 from optest.plan.expectations import Expectations, read_expectations
 from optest.plan.select import by_urgency, parse_shard, select

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from optest.registry import load_object
 
 if TYPE_CHECKING:
-    from optest.plan.build import build_cases
+    from optest.plan.cases import build_cases
     from optest.plan.explain import explain_case
     from optest.plan.repro import case_plan, command_line
     from optest.plan.request import (
@@ -44,7 +44,7 @@ __all__ = [
 _HOMES = {
     "CaseRequest": "request",
     "PlanDocument": "schema",
-    "build_cases": "build",
+    "build_cases": "cases",
     "case_plan": "repro",
     "command_line": "repro",
     "explain_case": "explain",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, refuse, shown
 
 __all__ = ["Axis", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
 
@@ -55,9 +55,7 @@ def read_axes(value: Any) -> tuple[Axis, ...]:
     count = math.prod(len(axis.rows) for axis in found)
     if not misfits and count > MAX_COMBINATIONS:
         misfits.append(Misfit(f"product has {count:,} combinations, but should have at most {MAX_COMBINATIONS:,}"))
-    if misfits:
-        misfits[0].others = tuple(misfits[1:])
-        raise misfits[0]
+    refuse(misfits)
     return tuple(found)
 
 

@@ -17,10 +17,10 @@ from typing_extensions import Required, TypedDict
 from optest.errors import PlanError, Problem, UnknownName
 from optest.plan.dialects import model_of
 from optest.plan.from_samples import SET_TAG, TIER_TAG
-from optest.plan.misfits import problems_of
+from optest.plan.operator_lookup import Operators
+from optest.plan.problems import problems_of
 from optest.plan.select import glob_pattern
 from optest.plan.source import MAX_BYTES, Path, Source, format_path, parse_source
-from optest.plan.statement import Operators
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 from optest.store import PathError, read_regular
 

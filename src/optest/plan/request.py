@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from optest.errors import PlanError, Problem
-from optest.plan.forms import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.plan.scalars import number_text, quoted
+from optest.plan.values import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.spec import DType, Tolerance
 
 __all__ = [

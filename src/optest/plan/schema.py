@@ -11,14 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError,
 from typing_extensions import TypedDict
 
 from optest.errors import PlanError, Problem
-from optest.plan.combining import Draft, draft_of, product_of
-from optest.plan.dialects import NO_FACTS, Dialect, Facts, dialect_of
+from optest.plan.dialects import NO_FACTS, Dialect, Facts, Translated, dialect_of
 from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
-from optest.plan.forms import Included, Misfit
 from optest.plan.includes import follow_includes, without_detours
-from optest.plan.misfits import nearest_key, problem_at, problems_of
-from optest.plan.products import MAPPINGS, Product
-from optest.plan.source import MAX_BYTES, Path, Source, all_at_once, parse_source
+from optest.plan.problems import all_at_once, nearest_key, problem_at, problems_of
+from optest.plan.product import MAPPINGS, Product
+from optest.plan.product_reader import read_product
+from optest.plan.source import MAX_BYTES, Path, Source, parse_source
+from optest.plan.values import Included, Misfit
 from optest.spec.construct import collection_paused
 from optest.store import PathError, read_regular
 
@@ -227,34 +227,30 @@ def _parse_one(
     raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS, below: Sequence[str] = ()
 ) -> PlanDocument:
     """One plan without those that it includes; a file of model cases is a plan, too, and may be given a name."""
-    unread: Mapping[Path, Collection[str]] = {}
-    found: dict[Path, Problem] = {}
     with collection_paused():
         source = parse_source(raw, file)
-        foreign: dict[Path, Problem] = {}
-        notes: tuple[str, ...] = ()
-        places: Mapping[Path, Path] = {}
         dialect = dialect_of(source.data)
+        foreign = Translated(source.data, {}, (), {})
         if dialect is not None:
             if model:
                 source.data["model"] = model
-            source.data, foreign, notes, places = dialect.translated(source, facts, below)
+            foreign = dialect.translated(source, facts, below)
+            source.data = foreign.plan
         if "include" in source.data:
             source.data.setdefault("cases", [])
-        drafts = _take_drafts(source.data)
+        products, faults = _take_products(source)
         try:
             document = PlanDocument.model_validate(source.data)
+            found = dict(source.faults)
         except ValidationError as error:
             found = problems_of(error, source, _known_keys)
-        else:
-            found = source.faults
-        found = {**_of_others(found, foreign), **foreign, **_strays(source, drafts)}
-        products: dict[int, Product | None] = {}
-        for index, draft in drafts.items():
-            products[index], faults = product_of(draft, ("cases", index), source)
-            found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
+        # a case that could not be translated is not found wanting as one of a plan, too
+        untranslated = {path[:2] for path in foreign.problems}
+        found = {path: problem for path, problem in found.items() if path[:2] not in untranslated}
+        found |= {**foreign.problems, **_exclude_without_product(source, products)}
+        found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
+        unread = _unread(found)
         if found:
-            unread = _unread(found)
             document = _readable_part(source.data, found.keys(), unread)
         products = {index: each for index, each in products.items() if index < len(document.cases)}
         for index, product in products.items():
@@ -264,8 +260,8 @@ def _parse_one(
     document._source = source
     document._dialect = dialect
     document._problems = tuple(dict.fromkeys(found.values()))
-    document._notes = notes
-    document._places = places
+    document._notes = foreign.notes
+    document._places = foreign.places
     document._unread = unread
     document._products = products
     document._model = source.data["name"] if dialect is not None else ""
@@ -283,33 +279,31 @@ def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
             yield problem_at(("model",), Misfit(message, hint=hint), each.source)
 
 
-def _of_others(found: Mapping[Path, Problem], foreign: Mapping[Path, Problem]) -> dict[Path, Problem]:
-    """The faults of what could be translated: a case that could not is not found wanting as one of a plan, too."""
-    broken = {path[:2] for path in foreign}
-    return {path: problem for path, problem in found.items() if path[:2] not in broken}
-
-
-def _strays(source: Source, drafts: Collection[int]) -> dict[Path, Problem]:
-    """An ``exclude`` that belongs to nothing."""
+def _take_products(source: Source) -> tuple[dict[int, Product | None], dict[Path, Problem]]:
+    """The products of the cases, and their faults; what names no axis is left to the reader of cases."""
+    products: dict[int, Product | None] = {}
     found: dict[Path, Problem] = {}
     cases = source.data.get("cases")
-    for index, entry in enumerate(cases if isinstance(cases, list) else ()):
-        if index not in drafts and isinstance(entry, dict) and "exclude" in entry:
-            path: Path = ("cases", index, "exclude")
-            message = "exclude stands without a product, but should name values of its axes"
-            found[path] = problem_at(path, Misfit(message), source)
-    return found
-
-
-def _take_drafts(data: dict[str, Any]) -> dict[int, Draft]:
-    """The cases with a product, of which only what names no axis is left to the reader of cases."""
-    cases = data.get("cases")
     if not isinstance(cases, list):
-        return {}
-    drafts = {index: draft for index, entry in enumerate(cases) if (draft := draft_of(entry)) is not None}
-    if drafts:
-        data["cases"] = [drafts[index].plain if index in drafts else entry for index, entry in enumerate(cases)]
-    return drafts
+        return products, found
+    source.data["cases"] = list(cases)
+    for index, entry in enumerate(cases):
+        if isinstance(entry, dict) and "product" in entry:
+            plain, products[index], faults = read_product(entry, ("cases", index), source)
+            source.data["cases"][index] = plain
+            found |= {path: problem for path, problem in faults.items() if path not in found}
+    return products, found
+
+
+def _exclude_without_product(source: Source, products: Collection[int]) -> dict[Path, Problem]:
+    message = "exclude stands without a product, but should name values of its axes"
+    cases = source.data.get("cases")
+    paths: list[Path] = [
+        ("cases", index, "exclude")
+        for index, entry in enumerate(cases if isinstance(cases, list) else ())
+        if index not in products and isinstance(entry, dict) and "exclude" in entry
+    ]
+    return {path: problem_at(path, Misfit(message), source) for path in paths}
 
 
 def _fixed_part(entry: CaseEntry, product: Product) -> dict[str, Any]:

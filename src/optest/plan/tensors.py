@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product
 from typing import Any, TypeAlias
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.forms import Layout, several
-from optest.plan.statement import KnownOperator, Place, Statement, below
-from optest.plan.variants_in_words import variants_in_words
+from optest.plan.layers import Statement, below
+from optest.plan.operator_lookup import KnownOperator
+from optest.plan.problems import Place
+from optest.plan.values import Layout, several
 from optest.spec import DType, TensorSpec, UnfitArguments, dtype, format_shape
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "output_specs",
     "places_for",
     "read_layouts",
+    "variants_in_words",
 ]
 
 Layouts: TypeAlias = Mapping[tuple[str, int], Layout]
@@ -43,10 +45,10 @@ def read_layouts(statement: Statement) -> Layouts:
             statement.ledger.problem(place, f"the shape of {tensor[0]}{tensor[1]} is stated twice")
         elif tensor is not None:
             found[tensor] = layout
-    for name, shape in statement.request.shapes.items():
+    for name, layout in statement.flags.get("shapes", {}).items():
         tensor = statement.locate(name, "--shape")
         if tensor is not None:
-            found[tensor] = Layout(shape)
+            found[tensor] = layout
     descriptor = statement.operator.descriptor
     first = found.get(("input", 0))
     if first is not None and descriptor.category in ("elementwise", "activation"):
@@ -58,12 +60,12 @@ def read_layouts(statement: Statement) -> Layouts:
 def _shape_place(statement: Statement, tensor: tuple[str, int]) -> Place:
     """Where the shape of a tensor was written, under whichever of its names."""
     operator = statement.operator
-    if any(operator.knows(name) and operator.locate(name) == tensor for name in statement.request.shapes):
+    if any(operator.knows(name) and operator.locate(name) == tensor for name in statement.flags.get("shapes", ())):
         return "--shape"
     for name in statement.entry.get("shapes", {}):
         if operator.knows(name) and operator.locate(name) == tensor:
             return (*statement.path, "shapes", name)
-    return statement.place("shapes", "--shape")
+    return statement.place("shapes")
 
 
 def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
@@ -74,7 +76,7 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
         if missing:
             _report_missing(statement, layouts, missing)
             statement.doubtful.add("shapes")
-    dtypes = input_dtypes(statement, present)
+    dtypes = statement.once(("dtypes", *present), _DECIDE_DTYPES, lambda _: input_dtypes(statement, present))
     if dtypes is None:
         statement.doubtful.add("dtypes")
         dtypes = _default_dtypes(statement.operator, present, {})
@@ -89,6 +91,9 @@ def input_specs(statement: Statement, layouts: Layouts) -> Indexed | None:
     return None if "shapes" in statement.doubtful else specs
 
 
+_DECIDE_DTYPES = ("dtypes", "backend_config", "expects_error")
+
+
 def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
     last = max(present, default=-1)
     if last + 1 == len(present) >= statement.operator.required_inputs:
@@ -99,7 +104,7 @@ def _missing(statement: Statement, present: Sequence[int]) -> list[int]:
 
 def _report_missing(statement: Statement, layouts: Layouts, missing: Sequence[int]) -> None:
     """Say what is missing, unless a misspelt name says so already."""
-    shapes = (*statement.entry.get("shapes", {}), *statement.request.shapes)
+    shapes = (*statement.entry.get("shapes", ()), *statement.flags.get("shapes", ()))
     if not all(statement.operator.knows(name) for name in shapes):
         return
     signature = statement.operator.descriptor.tensors
@@ -113,7 +118,7 @@ def _report_missing(statement: Statement, layouts: Layouts, missing: Sequence[in
         hint = "shapes: {" + ", ".join(f"input{index}: {list(shape)}" for index, shape in shown.items()) + "}"
     else:
         hint = "for example " + " ".join(f"--shape input{index}={format_shape(each)}" for index, each in shown.items())
-    place = statement.place("shapes", "--shape")
+    place = statement.place("shapes")
     statement.ledger.problem(place, f"{statement.operator.name} needs a shape of {listed}", hint)
 
 
@@ -127,9 +132,10 @@ def _example(
     operator = statement.operator
     every = sorted({*stated, *missing})
     own = dict.fromkeys((*stated.values(), *(shape[::-1] for shape in stated.values()), *_SIMPLE_SHAPES))
-    stated_attributes = {**statement.entry.get("attributes", {}), **statement.request.attributes}
     try:
-        attributes = operator.descriptor.bind({key: each for key, each in stated_attributes.items() if "." not in key})
+        attributes = operator.descriptor.bind(
+            {**statement.entry.get("attributes", {}), **statement.flags.get("attributes", {})}
+        )
     except (UnfitArguments, UsageError):
         return {index: stated.get(index, _SIMPLE_SHAPES[0]) for index in every}
     dtypes = dict(zip(every, _default_dtypes(operator, every, {}), strict=True))
@@ -168,7 +174,7 @@ def _defined_for(operator: KnownOperator, names: Sequence[str]) -> str:
 def input_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """A dtype for each input that is there, None if something is wrong."""
     operator = statement.operator
-    stated, place = statement.stated("dtypes", statement.request.dtypes or None, "--dtype")
+    stated, place = statement.stated("dtypes")
     found: tuple[DType, ...]
     if stated is None:
         found = _default_dtypes(operator, present, _implied_by_index(statement))
@@ -213,7 +219,7 @@ def _one_for_all(statement: Statement, one: DType, present: Sequence[int]) -> tu
     variants = statement.operator.descriptor.dtype_variants
     if variants and statement.operator.admits(tuple(each.name for each in everywhere)):
         return everywhere
-    own = _own_dtypes(statement, present) if statement.request.dtypes else None
+    own = _own_dtypes(statement, present) if "dtypes" in statement.flags else None
     if own is not None and (any(each.is_inexact for each in own) or _is_call_of_torch(statement.operator)):
         return tuple(_in_place_of(each, one) for each in own)
     rows = ([dtype(name) for name in variant] for variant in variants if len(variant) == len(present))
@@ -239,7 +245,7 @@ def _is_call_of_torch(operator: KnownOperator) -> bool:
 
 def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ...] | None:
     """What plan and defaults state for each input, None where they state none or one for all."""
-    stated, place = statement.stated("dtypes", None, "--dtype")
+    stated, place = statement.stated("dtypes", with_flags=False)
     if isinstance(stated, dict):
         by_index = _dtypes_by_index(statement, stated, place)
         return None if by_index is None else _default_dtypes(statement.operator, present, by_index)
@@ -249,7 +255,7 @@ def _own_dtypes(statement: Statement, present: Sequence[int]) -> tuple[DType, ..
 def _implied_by_index(statement: Statement) -> dict[int, DType]:
     """What the backend's options imply; a wrong name or dtype there is the driver's to report."""
     found: dict[int, DType] = {}
-    for name, text in statement.implied_dtypes.items():
+    for name, text in statement.implied_dtypes().items():
         with suppress(UnknownName):
             side, index = statement.operator.locate(name)
             if side == "input":
@@ -318,7 +324,7 @@ def places_for(operator: KnownOperator, present: Collection[int]) -> range:
 
 def _misfit(statement: Statement, message: str) -> None:
     if "expects_error" not in statement.entry:
-        statement.ledger.problem(statement.place("shapes", "--shape"), message)
+        statement.ledger.problem(statement.place("shapes"), message)
 
 
 def _compare_outputs(statement: Statement, layouts: Layouts, inferred: Sequence[TensorSpec]) -> None:
@@ -366,12 +372,12 @@ def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -
         layout = declared.get(index)
         each = stated[index][0] if index in stated else common
         if layout is None:
-            place = statement.place("shapes", "--shape")
+            place = statement.place("shapes")
             statement.ledger.problem(
                 place, f"the shape of output{index} is missing, but should be stated with the rest"
             )
         elif each is None:
-            place = statement.place("dtypes", "--dtype")
+            place = statement.place("dtypes")
             hint = f"dtypes: {{..., output{index}: float32}}"
             statement.ledger.problem(place, f"the dtype of output{index} is missing, and the inputs differ", hint)
         else:
@@ -381,12 +387,40 @@ def _declared_outputs(statement: Statement, layouts: Layouts, inputs: Indexed) -
 
 def _output_dtypes(statement: Statement) -> dict[int, tuple[DType, Place]]:
     """The dtypes that the plan states for outputs, and where; ``--dtype`` speaks of inputs alone."""
-    stated, place = statement.stated("dtypes", None, "--dtype")
+    stated, place = statement.stated("dtypes", with_flags=False)
     if not isinstance(stated, dict):
         return {}
     found: dict[int, tuple[DType, Place]] = {}
     for name, each in stated.items():
-        side, index = statement.operator.locate(name)
-        if side == "output":
-            found[index] = each, below(place, name)
+        tensor = statement.locate(name, below(place, name))
+        if tensor is not None and tensor[0] == "output":
+            found[tensor[1]] = each, below(place, name)
     return found
+
+
+# The combinations of dtypes that an operator is defined for, in few words
+
+_Choices = tuple[tuple[str, ...], ...]
+"""For each input the dtypes of which it may have any, whatever the others have."""
+
+
+def variants_in_words(variants: Iterable[Sequence[str]]) -> str:
+    """``float32|float16, int64|int32`` for all four combinations; what does not go together stands behind ``;``."""
+    found: list[_Choices] = [tuple((name,) for name in variant) for variant in variants]
+    for place in range(max(map(len, found), default=0)):
+        found = _merged(found, place)
+    return "; ".join(", ".join("|".join(choices) for choices in each) for each in found)
+
+
+def _merged(found: Iterable[_Choices], place: int) -> list[_Choices]:
+    """With one entry for all that differ in this place alone."""
+    choices: dict[tuple[object, ...], dict[str, None]] = {}
+    others: dict[tuple[object, ...], _Choices] = {}
+    for each in found:
+        alike = (len(each), each[:place], each[place + 1 :])
+        others.setdefault(alike, each)
+        choices.setdefault(alike, {}).update(dict.fromkeys(each[place] if place < len(each) else ()))
+    return [
+        (*each[:place], tuple(choices[alike]), *each[place + 1 :]) if place < len(each) else each
+        for alike, each in others.items()
+    ]

@@ -1,6 +1,6 @@
-"""The ways a person can write a shape, dtypes, a tolerance, a generator and the like, read into the vocabulary.
+"""Readers of values: a shape, dtypes, a tolerance, a generator and the like, from plain data into the vocabulary.
 
-Plans and the command line share these; each function takes plain data and raises :class:`Misfit`.
+Plans and the command line share them; each function takes what YAML gives and raises :class:`Misfit`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from optest.errors import UnknownName, UsageError, nearest
 from optest.spec import DType, ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
 __all__ = [
     "GeneratorChoice",
+    "Included",
     "Layout",
     "Misfit",
+    "Steps",
     "ToleranceChoice",
     "fill_scalar",
     "is_dotted",
@@ -31,6 +33,7 @@ __all__ = [
     "read_tolerances",
     "read_version",
     "read_xfail",
+    "refuse",
     "several",
     "shown",
     "unknown_key",
@@ -40,33 +43,47 @@ __all__ = [
 _T = TypeVar("_T")
 MAX_SIZE = 2**63 - 1
 XFAIL_STATUSES = ("failed", "error", "timeout")
+Steps: TypeAlias = "tuple[str | int, ...]"
+"""Keys and indices that lead from a value to a part of it."""
 
 
 class Misfit(ValueError):
-    """Something written in a form that it cannot have; ``path`` leads from the value to the culprit in it.
+    """A value that its key does not take; ``path`` leads from the value to the culprit in it.
 
     ``others`` are what else is wrong with the same value.
     """
 
-    def __init__(self, message: str, *, path: tuple[str | int, ...] = (), hint: str = "") -> None:
+    def __init__(self, message: str, *, path: Steps = (), hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.hint = hint
         self.others: tuple[Misfit, ...] = ()
 
+    def all_below(self, *steps: str | int) -> list[Misfit]:
+        """This and the others, as those of a value that lies so much higher."""
+        for each in (self, *self.others):
+            each.path = (*steps, *each.path)
+        return [self, *self.others]
 
-def _each(read: Callable[[Any, tuple[str | int, ...]], _T], values: Iterable[tuple[str | int, Any]]) -> list[_T]:
-    """Read every value under its key or index; the first that does not fit is raised, with all others."""
-    found, misfits = [], []
-    for key, value in values:
-        try:
-            found.append(read(value, (key,)))
-        except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
-            misfits.append(misfit)
+
+def refuse(misfits: Sequence[Misfit]) -> None:
+    """Raise the first with all others, if there are any."""
     if misfits:
         misfits[0].others = tuple(misfits[1:])
         raise misfits[0]
+
+
+def _each(read: Callable[[Any], _T], values: Iterable[tuple[str | int, Any]]) -> list[_T]:
+    """Read every value under its key or index; the first that does not fit is raised, with all others."""
+    found: list[_T] = []
+    misfits: list[Misfit] = []
+    for key, value in values:
+        try:
+            found.append(read(value))
+        except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
+            misfits += misfit.all_below(key)
+    refuse(misfits)
     return found
 
 
@@ -149,27 +166,23 @@ class Included(NamedTuple):
 def read_include(value: Any) -> tuple[Included, ...]:
     """Read one file or a list of files; ``{file, model, expectations}`` says more of one."""
     if (isinstance(value, str) and value) or isinstance(value, dict):
-        return (_included(value, ()),)
+        return (_included("include", value),)
     if not isinstance(value, list) or not value:
         raise _wanted("include", value, "a file or a list of files", hint="include: [common.yaml]")
-    return tuple(_each(_included, enumerate(value)))
+    return tuple(_each(lambda item: _included(*item), ((i, (f"item {i} of include", v)) for i, v in enumerate(value))))
 
 
-def _included(value: Any, path: tuple[str | int, ...]) -> Included:
+def _included(what: str, value: Any) -> Included:
     if isinstance(value, str) and value:
         return Included(value)
-    what = f"item {path[-1]} of include" if path else "include"
     if not isinstance(value, dict):
-        raise _wanted(what, value, "the name of a file", path=path)
+        raise _wanted(what, value, "the name of a file")
+    _only_keys(value, Included._fields, of="an included file")
     for key, stated in value.items():
-        if key not in Included._fields:
-            misfit = unknown_key(key, Included._fields, of="an included file")
-            misfit.path = (*path, key)
-            raise misfit
         if not isinstance(stated, str) or not stated.isprintable() or not stated:
-            raise _wanted(f"{key} of {what}", stated, "a name", path=(*path, key))
+            raise _wanted(f"{key} of {what}", stated, "a name", path=(key,))
     if "file" not in value:
-        raise _wanted(what, value, "{file: FILE, model: NAME}", path=path)
+        raise _wanted(what, value, "{file: FILE, model: NAME}")
     return Included(**value)
 
 
@@ -195,7 +208,7 @@ def _sizes(value: list[Any]) -> tuple[int, ...]:
         raise _wanted("shape", value, "one list of sizes", hint=several("shapes.TENSOR", value))
     for size in value:
         if type(size) is not int or not 0 <= size <= MAX_SIZE:
-            return tuple(_each(_size, enumerate(value)))
+            return tuple(_each(_size, ((place, (place, each)) for place, each in enumerate(value))))
     return tuple(value)
 
 
@@ -220,11 +233,12 @@ def whole_number(value: Any) -> str:
 _NO_AXIS = "a word after $ is an axis of `product`, which the case does not have"
 
 
-def _size(value: Any, path: tuple[str | int, ...]) -> int:
+def _size(item: tuple[int, Any]) -> int:
+    place, value = item
     if type(value) is not int or not 0 <= value <= MAX_SIZE:
         hint = _NO_AXIS if isinstance(value, str) and "$" in value else whole_number(value)
         should_be = "below 2^63" if type(value) is int and value > MAX_SIZE else "an integer of 0 or more"
-        raise _wanted(f"size {path[-1]} of the shape", value, should_be, path=path, hint=hint)
+        raise _wanted(f"size {place} of the shape", value, should_be, hint=hint)
     return value
 
 
@@ -247,14 +261,9 @@ def _read_layout(value: dict[str, Any]) -> Layout:
     _only_keys(value, ("shape", "strides", "offset"), of="a shape")
     if "shape" not in value:
         raise _wanted("shape", value, "a mapping with the key shape")
-    try:
-        layout = read_shape(value["shape"]) if not isinstance(value["shape"], dict) else None
-    except Misfit as misfit:
-        for each in (misfit, *misfit.others):
-            each.path = ("shape", *each.path)
-        raise
-    if layout is None:
+    if isinstance(value["shape"], dict):
         raise _wanted("shape", value["shape"], "a list of sizes", path=("shape",))
+    (layout,) = _each(read_shape, [("shape", value["shape"])])
     strides = value.get("strides")
     if "strides" in value and not (isinstance(strides, list) and all(type(stride) is int for stride in strides)):
         raise _wanted("strides", strides, "a list of integers, in elements", path=("strides",))
@@ -271,25 +280,21 @@ def read_dtypes(value: Any) -> tuple[DType, ...] | dict[str, DType]:
             raise _wanted("dtypes", value, "one dtype for all inputs or one for each")
         return tuple(_each(_dtype, enumerate(value)))
     if isinstance(value, str):
-        return tuple(_dtype(part.strip(), ()) for part in value.split(","))
+        return tuple(_dtype(part.strip()) for part in value.split(","))
     if isinstance(value, dict):
         return dict(zip(value, _each(_dtype, value.items()), strict=True))
     raise _wanted("dtypes", value, "a dtype, a list of dtypes, or a mapping from tensors to dtypes")
 
 
-def _dtype(value: Any, path: tuple[str | int, ...]) -> DType:
+def _dtype(value: Any) -> DType:
     if not isinstance(value, str):
-        raise _wanted("dtype", value, "the name of a dtype such as float16", path=path)
+        raise _wanted("dtype", value, "the name of a dtype such as float16")
     try:
         return dtype(value)
     except UnknownName as error:
-        raise _unknown(error, path) from None
-
-
-def _unknown(error: UnknownName, path: tuple[str | int, ...]) -> Misfit:
-    known = f"known: {', '.join(error.known)}"
-    hint = f"did you mean {error.suggestion}? {known}" if error.suggestion else known
-    return Misfit(f"unknown {error.kind} {error.name!r}", path=path, hint=hint)
+        known = f"known: {', '.join(error.known)}"
+        hint = f"did you mean {error.suggestion}? {known}" if error.suggestion else known
+        raise Misfit(f"unknown {error.kind} {error.name!r}", hint=hint) from None
 
 
 def read_tolerance(value: Any) -> Tolerance:
@@ -298,7 +303,7 @@ def read_tolerance(value: Any) -> Tolerance:
         raise _wanted("tolerance", value, "a mapping such as {rtol: 1e-3, atol: 1e-5}")
     if not value:
         raise _wanted("tolerance", value, "a mapping that states rtol, atol, mismatch_ratio or signed_zeros")
-    _each(_allowed, value.items())
+    _each(_check_allowance, ((name, (name, each)) for name, each in value.items()))
     try:
         return Tolerance.from_mapping(value)
     except UsageError as error:
@@ -310,39 +315,39 @@ def read_tolerances(value: Any) -> ToleranceChoice:
     if not isinstance(value, dict) or not any(isinstance(each, dict) for each in value.values()):
         return ToleranceChoice(every=read_tolerance(value))
     flat = {key: each for key, each in value.items() if not isinstance(each, dict)}
-    parts: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), flat)] if flat else []
-    parts += [((key,), each) for key, each in value.items() if isinstance(each, dict)]
+    by_output = {key: each for key, each in value.items() if isinstance(each, dict)}
     misfits: list[Misfit] = []
-    read: dict[tuple[str, ...], Tolerance] = {}
-    for path, part in parts:
-        try:
-            read[path] = read_tolerance(part)
-        except Misfit as misfit:  # noqa: PERF203 - all of them are wanted
-            for each in (misfit, *misfit.others):
-                each.path = (*path, *each.path)
-                misfits.append(each)
-    if misfits:
-        misfits[0].others = tuple(misfits[1:])
-        raise misfits[0]
-    return ToleranceChoice(every=read.pop((), None), by_output={path[0]: each for path, each in read.items()})
+    every = None
+    try:
+        every = read_tolerance(flat) if flat else None
+    except Misfit as misfit:
+        misfits += misfit.all_below()
+    read: list[Tolerance] = []
+    try:
+        read = _each(read_tolerance, by_output.items())
+    except Misfit as misfit:
+        misfits += misfit.all_below()
+    refuse(misfits)
+    return ToleranceChoice(every=every, by_output=dict(zip(by_output, read, strict=True)))
 
 
-def _allowed(value: Any, path: tuple[str | int, ...]) -> None:
+def _check_allowance(field: tuple[str, Any]) -> None:
     """One field of a tolerance: a known word, with a number."""
-    name = str(path[-1])
+    name, value = field
     try:
         if type(value) in (int, float) or name == "signed_zeros":
             Tolerance.from_mapping({name: value})
             return
     except UnknownName as error:
         misfit = unknown_key(name, error.known, of="tolerance")
+        misfit.path = ()
         if not nearest(name, error.known):
             misfit.hint += f"; in a plan, that of one output is a mapping, as {name}: {{rtol: {value}}}"
         raise misfit from None
     except UsageError as error:
-        raise Misfit(str(error), path=path) from None
+        raise Misfit(str(error)) from None
     hint = "write it without quotes" if isinstance(value, str) and _is_number(value) else ""
-    raise _wanted(name, value, "a number of 0 or more", path=path, hint=hint)
+    raise _wanted(name, value, "a number of 0 or more", hint=hint)
 
 
 def _is_number(text: str) -> bool:
@@ -365,7 +370,7 @@ def read_generator(value: Any) -> GeneratorChoice:
     if not isinstance(value, dict) or not value:
         raise _wanted("generator", value, "a fill, package.module:name, {fill: ...} or a mapping from inputs to fills")
     if "fill" in value:
-        return GeneratorChoice(every=_fill(value, ()))
+        return GeneratorChoice(every=_fill(value))
     return GeneratorChoice(by_tensor=dict(zip(value, _each(_fill, value.items()), strict=True)))
 
 
@@ -395,17 +400,17 @@ def fill_scalar(text: str) -> Any:
     return text
 
 
-def _fill(value: Any, path: tuple[str | int, ...]) -> Fill:
+def _fill(value: Any) -> Fill:
     if isinstance(value, str) and not is_dotted(value):
         return Fill(kind=value)
     if isinstance(value, str):
         hint = "a dotted path makes all inputs: generator: package.module:name"
-        raise _wanted("fill", value, "the name of a fill", path=path, hint=hint)
+        raise _wanted("fill", value, "the name of a fill", hint=hint)
     kind = value.get("fill") if isinstance(value, dict) else None
     if not isinstance(kind, str):
-        raise _wanted("fill", value, "the name of a fill or {fill: uniform, low: 0, high: 1}", path=path)
+        raise _wanted("fill", value, "the name of a fill or {fill: uniform, low: 0, high: 1}")
     if is_dotted(kind):
-        raise _wanted("fill", kind, "the name of a fill", path=(*path, "fill"))
+        raise _wanted("fill", kind, "the name of a fill", path=("fill",))
     return Fill(kind=kind, parameters={key: each for key, each in value.items() if key != "fill"})
 
 
@@ -434,7 +439,7 @@ def read_strict(stated: Mapping[str, Any]) -> bool | None:
 
 def _reason(name: str, value: Any, keys: tuple[str, ...]) -> str:
     reason = value
-    path: tuple[str | int, ...] = ()
+    path: Steps = ()
     if isinstance(value, dict):
         _only_keys(value, keys, of=name)
         reason, path = value.get("reason"), ("reason",)

@@ -1,19 +1,141 @@
-"""Cases that are written as another library spells them: read in its words, then said in the operator's own."""
+"""Operators as plans and flags name them: by name, by alias, or as another library spells them.
+
+A case of a spelling (ONNX's ``Conv``) is read in that library's words, then said in the operator's own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from optest.errors import UnknownName
+from optest.plan.problems import Ledger, Place
+from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
-from optest.spec import Attribute, OperatorDescriptor, Spelling, TensorSpec, TestCase, UnfitArguments
+from optest.spec import Attribute, OperatorDescriptor, Signature, Spelling, TensorSpec, TestCase, UnfitArguments
 
-__all__ = ["SpelledOperator"]
+__all__ = ["DEFAULT_FILL", "KnownOperator", "KnownOperators", "Operators", "SpelledOperator"]
 
+DEFAULT_FILL = "randn"
 _Specs = Sequence["TensorSpec | None"]
 _Attributes = Mapping[str, Any]
+
+
+class Operators(Protocol):
+    """What is needed of the operator registry."""
+
+    def get(self, name: str) -> OperatorDescriptor: ...
+
+    def spelling(self, name: str) -> Spelling | None: ...
+
+    def tensors_under(self, name: str) -> Signature | None: ...
+
+    def names(self) -> tuple[str, ...]: ...
+
+
+class KnownOperators:
+    """The operators that were asked for, each looked up once."""
+
+    def __init__(self, operators: Operators, ledger: Ledger) -> None:
+        self._operators = operators
+        self._ledger = ledger
+        self._found: dict[str, KnownOperator | UnknownName] = {}
+
+    def get(self, name: str, place: Place) -> KnownOperator | None:
+        """The operator called ``name``; an unknown one goes into the ledger."""
+        if name not in self._found:
+            try:
+                self._found[name] = self._known(name)
+            except UnknownName as error:
+                self._found[name] = error
+        found = self._found[name]
+        if isinstance(found, UnknownName):
+            self._ledger.unknown(place, found)
+            return None
+        return found
+
+    def _known(self, name: str) -> KnownOperator:
+        spelling = self._operators.spelling(name)
+        if spelling is None:
+            return KnownOperator.of(self._operators.get(name), alias_tensors=self._operators.tensors_under(name))
+        spelled = SpelledOperator(spelling, self._operators.get)
+        return KnownOperator.of(spelled.descriptor(), spelled)
+
+    def found(self) -> list[KnownOperator]:
+        return [each for each in self._found.values() if not isinstance(each, UnknownName)]
+
+    def all_known(self) -> bool:
+        return len(self.found()) == len(self._found)
+
+
+@dataclass(slots=True)
+class KnownOperator:
+    """What building needs to know of one operator again and again."""
+
+    descriptor: OperatorDescriptor
+    infer: Callable[..., Sequence[TensorSpec]] | None
+    attribute_names: dict[str, str]
+    """Canonical name by name and alias."""
+    generator: GeneratorChoice
+    required_inputs: int
+    meanings: frozenset[str]
+    """The operators that its cases are of: itself, or those that a spelling may stand for."""
+    spelled: SpelledOperator | None = None
+    alias_tensors: Signature | None = None
+    """Its tensors as they are called where it is called by an alias."""
+    _tensors: dict[str, tuple[str, int]] = field(default_factory=dict)
+    _admitted: dict[tuple[str, ...], bool] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        descriptor: OperatorDescriptor,
+        spelled: SpelledOperator | None = None,
+        alias_tensors: Signature | None = None,
+    ) -> KnownOperator:
+        infer = load_object(descriptor.infer) if isinstance(descriptor.infer, str) else descriptor.infer
+        names = {alias: each.name for each in descriptor.attributes for alias in (each.name, *each.aliases)}
+        generator = read_generator(descriptor.generator or DEFAULT_FILL)
+        meanings = frozenset((descriptor.name,) if spelled is None else spelled.spelling.operators)
+        required = descriptor.tensors.required_inputs
+        return cls(descriptor, infer, names, generator, required, meanings, spelled, alias_tensors)
+
+    @property
+    def name(self) -> str:
+        return self.descriptor.name
+
+    def locate(self, name: str) -> tuple[str, int]:
+        """As :meth:`Signature.locate`, remembered."""
+        found = self._tensors.get(name)
+        if found is None:
+            found = self._tensors[name] = self._located(name)
+        return found
+
+    def _located(self, name: str) -> tuple[str, int]:
+        if self.spelled is not None:
+            return self.spelled.locate(name)
+        try:
+            return self.descriptor.tensors.locate(name)
+        except UnknownName:
+            if self.alias_tensors is None:
+                raise
+        return self.alias_tensors.locate(name)
+
+    def knows(self, name: str) -> bool:
+        """Whether the operator has a tensor of this name."""
+        try:
+            self.locate(name)
+        except UnknownName:
+            return False
+        return True
+
+    def admits(self, names: tuple[str, ...]) -> bool:
+        found = self._admitted.get(names)
+        if found is None:
+            found = self._admitted[names] = self.descriptor.admits(names)
+        return found
 
 
 class SpelledOperator:

@@ -1,0 +1,402 @@
+"""The layers that state a case (defaults, case, command line): which one decides, and where that was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.operator_lookup import KnownOperator
+from optest.plan.problems import Ledger, Place
+from optest.plan.request import COMMAND_LINE, CaseRequest
+from optest.plan.source import Path, Source
+from optest.plan.untrusted import allowed_folders
+from optest.plan.values import Layout, ToleranceChoice, read_generator
+from optest.spec import BackendTarget
+
+if TYPE_CHECKING:
+    from optest.plan.expansion import CommonParts
+    from optest.plan.fills import FillCheck
+    from optest.plan.product import Product, Rows
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["Entry", "PlanContext", "Statement", "below", "contexts_of", "origins_of", "where_key", "where_of"]
+
+_T = TypeVar("_T")
+Entry: TypeAlias = Mapping[str, Any]
+"""What one layer states, by the keys of a case."""
+
+FLAGS = {
+    "attributes": "--attr",
+    "backend_config": "--attr",
+    "chip": "--chip",
+    "backend": "--backend",
+    "dtypes": "--dtype",
+    "generator": "--generator",
+    "op": "--op",
+    "reference": "--reference",
+    "retries": "--retries",
+    "seed": "--seed",
+    "shapes": "--shape",
+    "timeout": "--timeout",
+    "tolerance": "--tolerance",
+}
+"""The flag that states a key."""
+_ADD_UP = ("attributes", "backend_config", "generator")
+"""Keys of which a case's own value is merged with that of the defaults."""
+
+
+def below(place: Place, key: str) -> Place:
+    return place if isinstance(place, str) else (*place, key)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanContext:
+    """What is the same for every case of one plan, or for the cases of flags alone."""
+
+    document: PlanDocument | None
+    """The plan that the cases stand in; None for cases made of flags alone."""
+    request: CaseRequest
+    target: BackendTarget
+    is_target_known: bool
+    flags: Entry
+    """What the command line states, as a case of a plan would."""
+    allowed_folders: tuple[str, ...]
+    """Where the paths of an untrusted plan may lead; () for everywhere."""
+    origins: Mapping[str, str]
+    """Where the defaults, the seed and the backend were written."""
+    ledger: Ledger
+    fills: FillCheck
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]]
+    """Dtypes by tensor that the backend's options state."""
+    default_timeout_s: float | None
+    defaults: Entry = field(init=False)
+    base_dir: str = field(init=False)
+    seed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        document = self.document
+        self.defaults = document.defaults if document is not None else {}
+        self.base_dir = document.folder() if document is not None else ""
+        self.seed = document.seed if document is not None else 0
+
+    @property
+    def source(self) -> Source | None:
+        return self.document.source if self.document is not None else None
+
+    def statement(self, operator: KnownOperator, entry: Entry, path: Path) -> Statement:
+        return Statement(operator, path, self, lambda: entry)
+
+
+class Statement:
+    """What plan, defaults and command line state about one case; ``path`` is () for a case made of flags.
+
+    ``doubtful`` are the keys that could not be read or turned out wrong: nothing is concluded from these any more.
+    ``common`` is what a combination of a product, by its ``rows``, shares with others.
+    """
+
+    __slots__ = ("_entry", "_make_entry", "common", "context", "doubtful", "ledger", "operator", "path", "rows")
+
+    def __init__(
+        self,
+        operator: KnownOperator,
+        path: Path,
+        context: PlanContext,
+        make_entry: Callable[[], Entry],
+        common: CommonParts | None = None,
+        rows: Rows = (),
+    ) -> None:
+        self.operator, self.path, self.context, self.ledger = operator, path, context, context.ledger
+        self.common, self.rows = common, rows
+        self._make_entry = make_entry
+        self._entry: Entry | None = None
+        document = context.document
+        self.doubtful: set[str] = set()
+        if document is not None and document.has_unread:
+            of_defaults = document.unread(("defaults",))
+            self.doubtful |= {key for key in of_defaults if key in _ADD_UP or key not in self.entry}
+            self.doubtful.update(document.unread(path) if path else ())
+
+    @property
+    def entry(self) -> Entry:
+        """What the case itself states."""
+        if self._entry is None:
+            self._entry = self._make_entry()
+        return self._entry
+
+    @property
+    def flags(self) -> Entry:
+        return self.context.flags
+
+    def once(self, part: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
+        """A part of the case that depends on these keys alone; combinations with the same values share it."""
+        return make(self) if self.common is None else self.common.part(self, part, keys, make)
+
+    def layers(self, key: str, *, with_flags: bool = True) -> list[tuple[Place, Any]]:
+        """Every layer that states ``key``, the lowest first, and where."""
+        found: list[tuple[Place, Any]] = []
+        if key in self.context.defaults:
+            found.append((("defaults", key), self.context.defaults[key]))
+        if key in self.entry:
+            found.append(((*self.path, key), self.entry[key]))
+        if with_flags and key in self.flags:
+            found.append((FLAGS[key], self.flags[key]))
+        return found
+
+    def stated(self, key: str, *, with_flags: bool = True) -> tuple[Any, Place]:
+        """The value of the highest layer that states ``key`` (None if none does) and where it was written."""
+        if with_flags and key in self.flags:
+            return self.flags[key], FLAGS[key]
+        if key in self.entry:
+            return self.entry[key], (*self.path, key)
+        if key in self.context.defaults:
+            return self.context.defaults[key], ("defaults", key)
+        return None, self.place(key)
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """The value of the highest layer that states ``key``, else ``default``."""
+        found, _ = self.stated(key)
+        return default if found is None else found
+
+    def place(self, key: str) -> Place:
+        """Where the case states ``key``, or would."""
+        return (*self.path, key) if self.path else FLAGS.get(key, "")
+
+    def locate(self, name: str, place: Place) -> tuple[str, int] | None:
+        """Side and index of a tensor; an unknown name goes into the ledger."""
+        try:
+            return self.operator.locate(name)
+        except UnknownName as error:
+            self.ledger.unknown(place, error)
+            return None
+
+    def backend_config(self) -> dict[str, Mapping[str, Any]]:
+        """Options by backend, merged key by key; those of the command line deeply."""
+        merged: dict[str, Mapping[str, Any]] = dict(self.context.defaults.get("backend_config", {}))
+        for backend, options in self.entry.get("backend_config", {}).items():
+            merged[backend] = {**merged.get(backend, {}), **options}
+        for backend, options in self.flags.get("backend_config", {}).items():
+            merged[backend] = _merged_deeply(merged.get(backend, {}), options)
+        return merged
+
+    def implied_dtypes(self) -> Mapping[str, str]:
+        """Dtypes by tensor that the backend's options state; they serve where nobody states ``dtypes``."""
+        if "backend_config" in self.doubtful:
+            return {}
+        options = self.backend_config().get(self.context.target.name, {})
+        return self.context.dtypes_of(options) if options else {}
+
+
+def _merged_deeply(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged_deeply(merged[key], value) if both else value
+    return merged
+
+
+# What is the same for all cases of a plan
+
+
+def contexts_of(
+    document: PlanDocument | None,
+    request: CaseRequest,
+    target_of: Callable[[str, str | None], BackendTarget],
+    fills: FillCheck,
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]],
+    default_timeout_s: float | None,
+) -> list[PlanContext]:
+    """The context of the cases of each plan: those that are included, then the one that was asked for."""
+    ledger = fills.ledger
+    flags = _flags_of(request, ledger)
+    with ledger.reading(document.source if document is not None else None):
+        target = _target(document, request, ledger, target_of)
+    for plan in document.family()[:-1] if document is not None else ():
+        _require_same_target(plan, document, request, ledger)
+    folders = allowed_folders(document, flags) if request.untrusted else ()
+    return [
+        PlanContext(
+            document=plan,
+            request=request,
+            target=target or BackendTarget(name="unknown"),
+            is_target_known=target is not None,
+            flags=flags,
+            allowed_folders=folders,
+            origins=_default_origins(plan, document),
+            ledger=ledger,
+            fills=fills,
+            dtypes_of=dtypes_of,
+            default_timeout_s=default_timeout_s,
+        )
+        for plan in (document.family() if document is not None else [None])
+    ]
+
+
+def _flags_of(request: CaseRequest, ledger: Ledger) -> dict[str, Any]:
+    """The flags as a case of a plan would state them."""
+    attributes, config = _split_attributes(request, ledger)
+    generator, tolerance = request.generator, request.tolerance
+    stated = {
+        "dtypes": request.dtypes or None,
+        "shapes": {name: Layout(shape) for name, shape in request.shapes.items()} or None,
+        "attributes": attributes or None,
+        "backend_config": config or None,
+        "generator": read_generator(generator) if generator else None,
+        "reference": request.reference,
+        "tolerance": ToleranceChoice(every=tolerance) if tolerance is not None else None,
+        "seed": request.seed,
+        "timeout": request.timeout_s,
+        "retries": request.retries,
+    }
+    return {key: value for key, value in stated.items() if value is not None}
+
+
+def _split_attributes(request: CaseRequest, ledger: Ledger) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Part the flags' attributes from those that go into ``backend_config``."""
+    attributes: dict[str, Any] = {}
+    config: dict[str, dict[str, Any]] = {}
+    for key, value in request.attributes.items():
+        head, *steps = key.split(".")
+        if head != "backend_config":
+            attributes[key] = value
+        elif len(steps) < 2 or not all(steps):
+            hint = "for example --attr backend_config.ascend.workdir=build"
+            ledger.problem("--attr", f"{key} should name a backend and a key", hint)
+        else:
+            _set_deeply(config, steps, value)
+    return attributes, config
+
+
+def _set_deeply(target: dict[str, Any], steps: Sequence[str], value: Any) -> None:
+    for step in steps[:-1]:
+        found = target.setdefault(step, {})
+        if not isinstance(found, dict):
+            found = target[step] = {}
+        target = found
+    target[steps[-1]] = value
+
+
+def _target(
+    document: PlanDocument | None,
+    request: CaseRequest,
+    ledger: Ledger,
+    target_of: Callable[[str, str | None], BackendTarget],
+) -> BackendTarget | None:
+    """Who is asked; None if that cannot be told, for a reason that stands in the ledger or in the document."""
+    if document is not None and not request.backend and not {"backend", "chip"}.isdisjoint(document.unread(())):
+        return None
+    backend = request.backend or (document.backend if document is not None else "") or "numpy"
+    chip = request.chip or (document.chip if document is not None else "") or None
+    try:
+        return target_of(backend, chip)
+    except UsageError as error:
+        about_chip = isinstance(error, UnknownName) and error.kind.startswith("chip")
+        key = "chip" if about_chip else "backend"
+        place: Place = FLAGS[key] if getattr(request, key) or document is None else (key,)
+        if isinstance(error, UnknownName):
+            ledger.unknown(place, error)
+        else:
+            message, _, hint = str(error).partition("\n")
+            ledger.problem(place, message, hint.strip().replace("\n", "\n  "))
+    return None
+
+
+def _require_same_target(plan: PlanDocument, asked: PlanDocument | None, request: CaseRequest, ledger: Ledger) -> None:
+    """A run asks one backend: a plan that is included may name it, but no other."""
+    assert asked is not None
+    for key in ("backend", "chip"):
+        own, wanted = getattr(plan, key), getattr(asked, key) or ("numpy" if key == "backend" else "")
+        if key in plan.model_fields_set and own != wanted and not getattr(request, key):
+            with ledger.reading(plan.source):
+                said = f"is {wanted!r}" if wanted else "is not stated"
+                message = f"{key} is {own!r}, but {said} in {asked.path}, and a run asks one {key}"
+                ledger.problem((key,), message, f"write {key}: {own} in {asked.path}, or give --{key}")
+
+
+# Where the values of a case were written, as text
+
+
+def _default_origins(plan: PlanDocument | None, asked: PlanDocument | None) -> dict[str, str]:
+    """Seed and defaults are the plan's own; the backend is that of the plan that was asked for."""
+    if plan is None or asked is None:
+        return {}
+    found: dict[str, str] = {key: asked.where((key,)) for key in ("backend", "chip") if key in asked.model_fields_set}
+    if "seed" in plan.model_fields_set:
+        found["seed"] = plan.where(("seed",))
+    return found | {key: f"{plan.where(('defaults', key))} defaults" for key in plan.defaults}
+
+
+def where_of(statement: Statement) -> str:
+    """The line of the case."""
+    source = statement.context.source
+    if source is None or not statement.path:
+        return COMMAND_LINE
+    return f"{source.file}:{source.case_lines[int(statement.path[1])]}"
+
+
+def where_key(statement: Statement, key: str) -> str:
+    """Where a key of the case stands; one that was merged in has the line of the case."""
+    source = statement.context.source
+    assert source is not None
+    index = int(statement.path[1])
+    return f"{source.file}:{source.case_key_lines[index].get(key, source.case_lines[index])}"
+
+
+def origins_of(statement: Statement) -> dict[str, str]:
+    """Where each stated value came from; what is not in it is the operator's or optest's default."""
+    context, operator = statement.context, statement.operator
+    origins = dict(context.origins)
+    for key, value in context.defaults.items():
+        origins.update(dict.fromkeys(_parts_of(operator, key, value), context.origins[key]))
+    if statement.path and context.source is not None:
+        for key, value in statement.entry.items():
+            origins[key] = where = where_key(statement, key)
+            origins.update(dict.fromkeys(_parts_of(operator, key, value), where))
+        if statement.ledger.combination is not None:
+            origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
+    for key, value in statement.flags.items():
+        if key != "shapes":
+            origins[key] = COMMAND_LINE
+        origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
+    for name in statement.flags.get("shapes", ()):
+        origins[_word_of(operator, ("shapes", name))] = COMMAND_LINE
+    if context.request.backend:
+        origins["backend"] = COMMAND_LINE
+    if context.request.chip:
+        origins["chip"] = COMMAND_LINE
+    return origins
+
+
+def _parts_of(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:
+    """What ``optest explain`` calls the single attributes and options of a mapping."""
+    if key == "attributes":
+        yield from (_word_of(operator, (key, name)) for name in value)
+    elif key == "backend_config":
+        yield from (f"{key}.{backend}.{option}" for backend, options in value.items() for option in options)
+
+
+def _word_of(operator: KnownOperator, target: tuple[str, ...]) -> str:
+    """What ``optest explain`` calls the value at a place of a case."""
+    key, *rest = target
+    if key == "attributes" and rest:
+        return f"attributes.{operator.attribute_names.get(rest[0], rest[0])}"
+    if key == "shapes" and rest and operator.knows(rest[0]):
+        side, index = operator.locate(rest[0])
+        return f"{side}{index}.shape"
+    return ".".join(target) if key == "backend_config" else key
+
+
+def _origins_of_axes(statement: Statement, product: Product) -> dict[str, str]:
+    """Where the values were written that differ from combination to combination."""
+    source = statement.context.source
+    assert source is not None
+    origins: dict[str, str] = {}
+    for unit in product.units:
+        places = [f"{source.file}:{product.lines[product.axes[axis].key]} product" for axis in unit.axes]
+        if unit.own_axis is None:
+            names = [", ".join(product.axes[axis].names) for axis in unit.axes]
+            named = [f"{name} of {place}" for name, place in zip(names, places, strict=True)]
+            places = [where_key(statement, unit.target[0]), *named]
+        origins[_word_of(statement.operator, unit.target)] = ", ".join(places)
+    return origins
