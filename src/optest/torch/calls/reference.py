@@ -21,6 +21,7 @@ from optest.torch.calls.names import NoSuchCallable
 from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
 from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
 from optest.torch.fact_sheet import facts_of
+from optest.torch.foreign_kernels import foreign_kernels_used
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
 __all__ = ["expected", "expected_in_own_dtype", "terms"]
@@ -51,10 +52,12 @@ def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dt
     except NoSuchCallable as error:  # another process had it, as an operator that pytest's conftest.py registers
         raise Fault(Reason.BAD_CASE, str(error)) from None
     rule = descriptor_of(call.call.function).rule
-    with _nothing_drawn(call):
+    with _nothing_drawn(call), foreign_kernels_used(call.call.operator) as foreign:
         found = _results(call, rule, inputs, in_own_dtype)
     if call.call.spelled.is_foreign:  # nobody but its library says what it should yield
         found.append(ReferenceNote(f"{call.call.function} itself, on the CPU", itself_on="cpu"))
+    elif foreign:
+        found.append(ReferenceNote(f"with kernels that are not torch's: {', '.join(foreign)}", itself_on="cpu"))
     return [*found, *_gradients(call, inputs, in_own_dtype)] if attributes.get("grad") else found
 
 
