@@ -50,8 +50,8 @@ def _rounded(value: Any) -> Any:
     return rounded if np.isfinite(rounded) else value
 
 
-# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. The error terms of such a sum are made by the call itself,
-# on magnitudes, squares and ones. The factors are in every term, so they become such, too.
+# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. The error terms of such a sum are made by the call
+# itself, on magnitudes, squares and ones. The factors are in every term, so they become such, too.
 _FACTORS = ("alpha", "beta")
 
 

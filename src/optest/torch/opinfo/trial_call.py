@@ -108,8 +108,8 @@ def _dtype(tensor: torch.Tensor) -> DType:
 def _allowed(call: Call, output: DType) -> tuple[float, float]:
     """What torch.testing allows; eight times as much for complex powers, whose error grows with |y·log x|."""
     rtol, atol = close_tolerance(output) or (0.0, 0.0)
-    # x**y is exp(y·log x), so that one rounding of the exponent is |y·log x| of them in the result: up to 32 in OpInfo's
-    # samples of pow. Of float32 8·rtol is 174 roundings (8·1.3e-6).
+    # x**y is exp(y·log x), so that one rounding of the exponent is |y·log x| of them in the result: up to 32 in
+    # OpInfo's samples of pow. Of float32 8·rtol is 174 roundings (8·1.3e-6).
     is_wide = output.is_complex and facts_of(call.function).is_power
     return (8 * rtol, atol) if is_wide else (rtol, atol)
 
