@@ -22,7 +22,7 @@ from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import SPREAD, descriptor_of
 from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names, upstream_of
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
+from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
 __all__ = ["can_be_differentiated", "expected_gradients", "has_floating_input", "in_float64", "upstream_gradients"]
@@ -148,6 +148,8 @@ def _of_moved(terms: Terms, dtype: DType) -> tuple[Rule, Any]:
     """Whole numbers have one sum, in whatever order and precision they are added, as long as the dtype holds it."""
     if np.max(terms.absolute, initial=0.0) <= 2.0**dtype.precision:
         return _EXACT, None
+    # The bound of the accumulate rule, 4·√k·u·Σ|t|, with the unit roundoff of the gradient's own dtype in place of that
+    # of a wider accumulator; ``units`` says how many of the accumulator's that are.
     units = 2.0 ** ((53 if dtype.precision > 24 else 24) - dtype.precision)
     return _LONG_SUM, ErrorBudget(4 * sqrt(terms.count) * units * terms.absolute)
 
@@ -162,7 +164,7 @@ def _terms(
         if of_magnitudes:
             tensors = [change(each) if each.is_floating_point() or each.is_complex() else each for each in tensors]
         drawn = partial(_drawn_as, draw, found.leaves, change)
-        found_for = in_float64(with_power_of_factors(call, power), tensors, drawn)
+        found_for = in_float64(with_alpha_beta_to_power(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
     absolute, squared = made(torch.abs, 1), made(_squared, 2)

@@ -19,7 +19,7 @@ from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.expected_gradients import expected_gradients
 from optest.torch.calls.names import NoSuchCallable
 from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
-from optest.torch.calls.scalar_arguments import with_power_of_factors, with_rounded_scalars
+from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
 from optest.torch.fact_sheet import facts_of
 from optest.torch.foreign_kernels import foreign_kernels_used
 from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
@@ -178,8 +178,8 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
         # before a call in place adds into the operands; ends of groups are no operands
         keeps = facts_of(call.call.function).terms == "product of groups"
         squares = [each if keeps and not each.is_floating_point() else each.square() for each in operands]
-        absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
-        squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
+        absolute = _made(with_alpha_beta_to_power(call, 1), operands, dtypes=WIDE)
+        squared = _made(with_alpha_beta_to_power(call, 2), squares, dtypes=WIDE)
     counts = _counts(call, operands, len(absolute)) if any(each.numel() for each in absolute) else [0] * len(absolute)
     return [
         Terms(as_array(one), as_array(two), count) for one, two, count in zip(absolute, squared, counts, strict=True)
@@ -197,7 +197,7 @@ def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> l
         return [count] * outputs  # a call in place yields its one result twice
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
     ones = [each.clone() if index in call.changes else each for index, each in enumerate(ones)]
-    leaves = _made(with_power_of_factors(call, 0), ones, dtypes=WIDE)
+    leaves = _made(with_alpha_beta_to_power(call, 0), ones, dtypes=WIDE)
     return [int(each.max()) if each.numel() else 0 for each in leaves]
 
 

@@ -8,7 +8,6 @@ in float32. A reference in float64 that took 1.702 itself would find the right a
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from optest.spec.calls import Call
 from optest.torch.calls.call import TorchCall
 from optest.torch.fact_sheet import facts_of
 
-__all__ = ["with_power_of_factors", "with_rounded_scalars"]
+__all__ = ["with_alpha_beta_to_power", "with_rounded_scalars"]
 
 
 def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
@@ -30,7 +29,7 @@ def with_rounded_scalars(call: TorchCall, inputs: Sequence[Any]) -> TorchCall:
     if not facts_of(call.call.function).scalars or not _computes_in_float32(inputs):
         return call
     args, kwargs = call.call.mapped(_rounded)
-    return dataclasses.replace(call, call=Call(call.call.function, tuple(args), kwargs))
+    return replace(call, call=Call(call.call.function, tuple(args), kwargs))
 
 
 def _computes_in_float32(inputs: Sequence[Any]) -> bool:
@@ -51,14 +50,12 @@ def _rounded(value: Any) -> Any:
     return rounded if np.isfinite(rounded) else value
 
 
-# Sums that have multiples in them, ``torch.addmm(c, a, b, beta=2, alpha=-0.5)``: β·c + α·a·b.
-#
-# What a contraction says of itself on magnitudes, squares and ones holds for its factors, too: they are in every term.
-
+# ``torch.addmm(c, a, b, beta=2, alpha=-0.5)`` is β·c + α·a·b. The error terms of such a sum are made by the call
+# itself, on magnitudes, squares and ones. The factors are in every term, so they become such, too.
 _FACTORS = ("alpha", "beta")
 
 
-def with_power_of_factors(call: TorchCall, power: int) -> TorchCall:
+def with_alpha_beta_to_power(call: TorchCall, power: int) -> TorchCall:
     """The call with ``|factor| ** power`` in the place of each factor; 0 counts terms."""
     if not any(name in call.call.kwargs for name in _FACTORS):
         return call

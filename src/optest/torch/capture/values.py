@@ -22,7 +22,7 @@ from optest.torch.capture.written_values import shortest, value_text, words_of_m
 from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
 
-__all__ = ["MOST_LITERAL", "Described", "described", "tensors_of"]
+__all__ = ["MOST_LITERAL", "Described", "described", "tensor_entries", "tensors_of"]
 
 MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
@@ -105,6 +105,19 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from tensors_of(each)
+
+
+def tensor_entries(entry: Any) -> Iterator[dict[str, Any]]:
+    """The mappings within an entry that describe a tensor, in the order of the call."""
+    if isinstance(entry, dict):
+        if "shape" in entry:
+            yield entry
+        else:
+            for value in entry.values():
+                yield from tensor_entries(value)
+    elif isinstance(entry, (list, tuple)):
+        for value in entry:
+            yield from tensor_entries(value)
 
 
 @dataclass(slots=True)

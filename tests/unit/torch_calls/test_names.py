@@ -1,13 +1,12 @@
-"""A file of cases names torch's operators; what torch merely imports, or loads, saves and sets, is out of its reach."""
+"""A file of cases names torch's operators and nothing else of torch's; which share of them was asked for."""
 
 from __future__ import annotations
 
 import pytest
 
 pytest.importorskip("torch")
-
 from optest.torch.calls.call import torch_call
-from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, declared_operators, find
 
 pytestmark = pytest.mark.torch
 
@@ -56,3 +55,13 @@ def test_what_is_no_constant_is_no_argument(name: str) -> None:
 def test_constants_are_arguments() -> None:
     for name in ("torch.float16", "torch.channels_last", "torch.strided", "torch.per_tensor_affine", "torch.inf"):
         torch_call(f"torch.to(input0, {name})")
+
+
+ONE_OF_THEM = "torch.add", "torch.add_", "torch.Tensor.add", "torch.getitem", "torch.ops.aten.view", "torch.truediv"
+NONE_OF_THEM = "torch.zeros", "torch.arange", "torch.ops.vendor.view", "torch.nonsense"
+
+
+def test_every_form_of_an_operator_is_one_that_torch_declares() -> None:
+    count, others = declared_operators([*ONE_OF_THEM, *NONE_OF_THEM, "torch.nn.functional.linear"])
+    assert others == sorted(NONE_OF_THEM)
+    assert 500 < count < 2000

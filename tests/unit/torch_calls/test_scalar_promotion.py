@@ -1,18 +1,21 @@
-"""``x + 0.3`` with x of 16 bits: torch's CPU rounds 0.3 to 16 bits, its compiler and CUDA do not; both are right."""
+"""Python numbers as operands: rounded to float32, or by torch's CPU kernels to 16 bits; both are right."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
-from optest.core.runner import execute
-from optest.operators import operators
-from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
-from optest.torch.calls.scalar_promotion import with_scalars_of_16_bits
-from optest.torch.eager import TorchBackend
+torch = pytest.importorskip("torch")
+
+from optest.core.runner import execute  # noqa: E402
+from optest.operators import operators  # noqa: E402
+from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype  # noqa: E402
+from optest.torch.calls.reference import expected  # noqa: E402
+from optest.torch.calls.scalar_promotion import with_scalars_of_16_bits  # noqa: E402
+from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -135,3 +138,45 @@ def test_a_number_is_divided_or_multiplied_by_the_rounded_reciprocal(text: str, 
     assert verdict(text, kind, Computed(lambda x, wide, narrow: wide / x)).status is Status.PASSED
     wrong = Computed(lambda x, wide, narrow: wide / x * (1 + 2.0**-6))
     assert verdict(text, kind, wrong).reason is Reason.VALUE
+
+
+X = np.array([1.0, 3.0, -0.7], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        ("torch.mul(input0, 1.702)", X.astype(np.float64) * np.float64(np.float32(1.702))),
+        ("torch.Tensor.mul(input0, 1.702)", X.astype(np.float64) * np.float64(np.float32(1.702))),
+        ("torch.ops.aten.mul.Tensor(input0, 1.702)", X.astype(np.float64) * np.float64(np.float32(1.702))),
+        ("torch.div(input0, 0.3)", X.astype(np.float64) / np.float64(np.float32(0.3))),
+        ("torch.add(input0, input0, alpha=0.1)", X.astype(np.float64) * (1 + np.float64(np.float32(0.1)))),
+        ("torch.truediv(0.3, input0)", np.float64(np.float32(0.3)) / X.astype(np.float64)),
+        ("torch.mul(input0, 1e300)", X.astype(np.float64) * 1e300),
+    ],
+)
+def test_a_number_is_rounded_to_what_torch_computes_in(call: str, wanted: np.ndarray) -> None:
+    (found,) = expected([X], {"call": call})
+    np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
+
+
+def test_16_bit_tensors_are_computed_in_float32_too() -> None:
+    x = X.astype(ml_dtypes.bfloat16)
+    (found,) = expected([x], {"call": "torch.mul(input0, 1.702)"})
+    wanted = x.astype(np.float64) * np.float64(np.float32(1.702))
+    np.testing.assert_allclose(np.asarray(found.values), wanted, rtol=1e-15)
+
+
+def test_float64_keeps_the_number_and_sizes_are_no_operands() -> None:
+    (wide,) = expected([X.astype(np.float64)], {"call": "torch.mul(input0, 1.702)"})
+    np.testing.assert_array_equal(np.asarray(getattr(wide, "values", wide)), X.astype(np.float64) * 1.702)
+    image = np.ones((1, 1, 10), dtype=np.float32)
+    (larger,) = expected([image], {"call": "torch.nn.functional.interpolate(input0, scale_factor=1.3)"})
+    assert np.asarray(getattr(larger, "values", larger)).shape == (1, 1, 13)
+
+
+def test_torch_itself_agrees() -> None:
+    """A correctly rounded product is what torch gives, which it is only with the number rounded first."""
+    x = np.linspace(-3, 3, 1001, dtype=np.float32)
+    (found,) = expected([x], {"call": "torch.mul(input0, 1.702)"})
+    np.testing.assert_array_equal(np.asarray(found.values).astype(np.float32), (torch.from_numpy(x) * 1.702).numpy())
