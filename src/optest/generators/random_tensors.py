@@ -12,10 +12,16 @@ from optest.generators import draws
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
 from optest.generators.counter import SMALL_WORDS, Stream, rows_of_words, small_head
-from optest.generators.domains import domain_of, integer_pieces, integers_within, legal_signs, real_pieces
+from optest.generators.domains import (
+    domain_of,
+    integer_pieces,
+    integers_within,
+    legal_signs,
+    real_pieces,
+    special_values,
+)
 from optest.generators.fills import check_fill, fill_values
-from optest.generators.placed import from_data, from_file, from_opinfo, identity
-from optest.generators.special_values import special_values
+from optest.generators.given_values import from_data, from_file, from_opinfo, identity
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called

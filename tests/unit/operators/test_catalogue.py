@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import optest.operators
 from optest.errors import UnknownName
 from optest.operators import operators
-from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.catalogue import DESCRIPTORS, FAMILIES
 from optest.operators.documentation import operator_pages
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, RuleClass, UnfitArguments
 
+OPERATORS = Path(optest.operators.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
 
 
@@ -117,6 +119,15 @@ def test_everything_exported_exists() -> None:
     ):
         module = importlib.import_module(f"optest.operators.{name}")
         assert all(hasattr(module, each) for each in module.__all__)
+
+
+@pytest.mark.parametrize("path", sorted(OPERATORS.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_modules_of_operators_are_found_by_what_they_need(path: Path) -> None:
+    """A module with descriptors is in the catalogue; one that imports NumPy is called a reference."""
+    module = f"optest.operators.{path.parent.name}.{path.stem}"
+    described = getattr(importlib.import_module(module), "DESCRIPTORS", ())
+    assert {each.name for each in described} <= {each.name for each in FAMILIES.get(path.parent.name, ())}
+    assert path.stem.endswith("_reference") or "import numpy" not in path.read_text(encoding="utf-8")
 
 
 def test_pages_are_made_from_descriptors() -> None:

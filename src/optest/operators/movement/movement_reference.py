@@ -17,7 +17,7 @@ from optest.operators.movement.concat import (
     section_sizes,
     slice_ranges,
 )
-from optest.operators.movement.fill import infer_broadcast_to, infer_tril, tiled
+from optest.operators.movement.copies import infer_broadcast_to, infer_tril, tiled
 from optest.operators.movement.helpers import distinct_dims
 from optest.operators.movement.transpose import infer_permute, infer_reshape, infer_roll
 from optest.operators.shapes import normalize_dim

@@ -53,6 +53,7 @@ DESCRIPTORS = in_module(
             dtype_variants=_EVERY,
             infer="infer_max",
             sum_length="helpers:terms_of_reduction",
+            samples="max_samples",
             case_sets=EXACT_SETS,
             rule=_EXACT,
             description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
@@ -81,6 +82,7 @@ DESCRIPTORS = in_module(
             dtype_variants=NUMBERS,
             infer="infer_argmax",
             sum_length="helpers:terms_of_reduction",
+            samples="argmax_samples",
             case_sets=EXACT_SETS,
             rule=_EXACT,
             description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
@@ -148,21 +150,11 @@ _ONE_DIM = (0, 1, -1, -2, -3)
 
 @with_further_layouts
 def max_samples() -> Iterator[Sample]:
-    yield from _one_dim((*NUMBERS, *BOOL))
-
-
-@with_further_layouts
-def min_samples() -> Iterator[Sample]:
-    yield from _one_dim((*NUMBERS, *BOOL))
+    yield from _one_dim(_EVERY)
 
 
 @with_further_layouts
 def argmax_samples() -> Iterator[Sample]:
-    yield from _one_dim(NUMBERS, keeps_all=True)
-
-
-@with_further_layouts
-def argmin_samples() -> Iterator[Sample]:
     yield from _one_dim(NUMBERS, keeps_all=True)
 
 

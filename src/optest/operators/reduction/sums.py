@@ -91,6 +91,7 @@ DESCRIPTORS = in_module(
         aliases=("reduce_prod",),
         attributes=(ONE_OR_MORE_DIMS, KEEPDIM, TOTAL_DTYPE),
         dtype_variants=(*NUMBERS, *BOOL),
+        infer="infer_sum",
         sum_length="helpers:terms_of_reduction",
         case_sets=tuple(name for name in EVERY_SET if name not in ("zero-mean", "integer-exact")),
         domain="factors",
@@ -132,13 +133,7 @@ DESCRIPTORS = in_module(
 
 
 def infer_sum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool add up in int64, as in torch, or in the dtype that is asked for."""
-    spec = given(specs, 0, "input")
-    return (dense(_total_dtype(spec, attributes), reduced(spec, attributes)),)
-
-
-def infer_prod(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool are multiplied in int64, or the dtype that is asked for."""
+    """Integers and bool add up, or multiply, in int64, as in torch, or in the dtype that is asked for."""
     spec = given(specs, 0, "input")
     return (dense(_total_dtype(spec, attributes), reduced(spec, attributes)),)
 
