@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from optest.api import bootstrap
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
-from optest.plan.schema import parse_plan
+from optest.plan import parse_plan
 from optest.registry import load_object
 from optest.torch.model_cases.writing import text_of_model_file
 

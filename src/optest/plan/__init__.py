@@ -12,6 +12,7 @@ from optest.registry import load_object
 if TYPE_CHECKING:
     from optest.plan.cases import build_cases
     from optest.plan.explain import explain_case
+    from optest.plan.plan_file import open_plan, parse_plan, read_plan
     from optest.plan.repro import case_plan, command_line
     from optest.plan.request import (
         CaseRequest,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         parse_tolerance,
         request_from,
     )
-    from optest.plan.schema import PlanDocument, open_plan, parse_plan, plan_schema, read_plan
+    from optest.plan.schema import PlanDocument, plan_schema
 
 __all__ = [
     "CaseRequest",
@@ -48,14 +49,14 @@ _HOMES = {
     "case_plan": "repro",
     "command_line": "repro",
     "explain_case": "explain",
-    "open_plan": "schema",
+    "open_plan": "plan_file",
     "parse_attribute": "request",
     "parse_dtypes": "request",
-    "parse_plan": "schema",
+    "parse_plan": "plan_file",
     "parse_shape": "request",
     "parse_tolerance": "request",
     "plan_schema": "schema",
-    "read_plan": "schema",
+    "read_plan": "plan_file",
     "request_from": "request",
 }
 

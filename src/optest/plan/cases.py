@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.attributes import applicable, bind_attributes
+from optest.plan.attributes import applicable
 from optest.plan.backend_options import check_backend_names, config_place, options_of_others
 from optest.plan.expansion import Expansion
-from optest.plan.fills import FillCheck, choose_fills, with_lengths_of_sums
-from optest.plan.layers import Entry, PlanContext, Statement, contexts_of, origins_of, where_of
+from optest.plan.fills import FillCheck
+from optest.plan.layers import Entry, Statement
+from optest.plan.make_case import make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
+from optest.plan.plan_context import PlanContext, contexts_of
 from optest.plan.problems import Ledger
 from optest.plan.product import Product
 from optest.plan.request import CaseRequest
 from optest.plan.source import Path
-from optest.plan.tensors import input_specs, output_specs, read_layouts
-from optest.plan.tolerances import check_tolerances, tolerance_layers
 from optest.plan.untrusted import refuse_untrusted
-from optest.plan.values import is_dotted, shown
-from optest.spec import DEFAULT_PRIORITY, Argument, BackendTarget, Fill, TensorSpec, TestCase, UnfitArguments
+from optest.spec import BackendTarget, Fill, TestCase
 from optest.spec.construct import collection_paused
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class _Gathering:
                 continue
             operator = self._known.get(entry["op"], (*path, "op"))
             if operator is not None and self._selection.takes(operator):
-                self._take(context, make_case(context.statement(operator, entry, path)), path)
+                self._take(context, make_case(Statement(operator, path, context, entry)), path)
 
     def take_flags(self, context: PlanContext) -> None:
         """Add one case for each operator that was asked for and that no plan has."""
@@ -149,7 +148,7 @@ class _Gathering:
         for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
             if operator is not None and operator.meanings.isdisjoint(selection.found):
                 selection.found |= operator.meanings
-                self._take(context, make_case(context.statement(operator, {"op": name}, ())), ())
+                self._take(context, make_case(Statement(operator, (), context, {"op": name})), ())
 
     def _take(self, context: PlanContext, case: TestCase | None, path: Path) -> None:
         if case is None or not self._selection.takes_case(case):
@@ -163,7 +162,7 @@ class _Gathering:
         if product is None:
             self._known.get(op, (*path, "op"))
             return
-        for case, name, rows in Expansion(product, context, self._known, self._selection.takes, make_case).cases():
+        for case, name, rows in Expansion(product, context, self._known, self._selection.takes).cases():
             if not self._selection.takes_case(case):
                 continue
             if messages := self._check_backend(case):
@@ -202,119 +201,6 @@ class _Gathering:
 
 def _numbered(identifier: str, count: int) -> str:
     return identifier if count == 1 else f"{identifier}#{count}"
-
-
-# One case
-
-
-class _Computed(NamedTuple):
-    """What a case computes."""
-
-    attributes: Mapping[str, Any]
-    inputs: tuple[Argument, ...]
-    outputs: tuple[TensorSpec, ...]
-    generator: str | None
-
-
-_TENSORS = ("shapes", "dtypes", "attributes", "generator", "backend_config", "expects_error")
-"""Keys that decide what is computed: options of a backend may imply dtypes, a refusal may have any."""
-_REST = (
-    *("backend_config", "name", "seed", "reference", "tolerance", "timeout", "retries", "priority"),
-    *("skip", "xfail", "expects_error", "tags", "description"),
-)
-
-
-def make_case(statement: Statement) -> TestCase | None:
-    """The case that is stated, or None where too little of it is right to go on; all faults go into the ledger."""
-    computed = statement.once("computed", _TENSORS, _computed)
-    rest = statement.once("rest", _REST, _rest)
-    if computed is None:
-        return None
-    statement.once("tolerances", (*_TENSORS, "tolerance", "skip"), lambda _: _check(statement, computed, rest))
-    if "backend_config" in statement.doubtful:
-        return None
-    origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
-    case = TestCase(descriptor=statement.operator.descriptor, origins=origins, **computed._asdict(), **rest)
-    return case if statement.operator.spelled is None else _in_own_words(case, statement)
-
-
-def _check(statement: Statement, computed: _Computed, rest: Mapping[str, Any]) -> None:
-    check_tolerances(statement, computed.outputs, rest["tolerances"])
-
-
-def _computed(statement: Statement) -> _Computed | None:
-    attributes = statement.once("attributes", ("attributes",), bind_attributes)
-    layouts = read_layouts(statement)
-    inputs = input_specs(statement, layouts)
-    if attributes is None or inputs is None:
-        choose_fills(statement, ())
-        return None
-    outputs = output_specs(statement, layouts, inputs, attributes)
-    present = [index for index, _ in inputs]
-    path, every, by_index = statement.once(
-        ("fills", *present), ("generator",), lambda _: choose_fills(statement, present)
-    )
-    descriptor = statement.operator.descriptor
-    arguments = {}
-    for index, spec in inputs:
-        name, fill = descriptor.tensors.input_name(index), by_index.get(index, every)
-        arguments[index] = Argument(name=name, path=f"input{index}", spec=spec, fill=fill)
-    return _Computed(attributes, with_lengths_of_sums(descriptor, arguments, outputs, attributes), outputs, path)
-
-
-def _rest(statement: Statement) -> dict[str, Any]:
-    """Everything that does not depend on tensors and attributes."""
-    entry, context = statement.entry, statement.context
-    return {
-        "backend": context.target,
-        "backend_config": statement.backend_config(),
-        "name": entry.get("name", ""),
-        "seed": statement.value("seed", context.seed),
-        "reference": _reference(statement),
-        "tolerances": tolerance_layers(statement),
-        "timeout_s": statement.value("timeout", context.default_timeout_s),
-        "retries": statement.value("retries", 0),
-        "priority": statement.value("priority", DEFAULT_PRIORITY),
-        "skip": entry.get("skip"),
-        "xfail": entry.get("xfail"),
-        "expects_error": entry.get("expects_error"),
-        "tags": _tags(statement),
-        "description": entry.get("description", ""),
-        "where": where_of(statement),
-        "base_dir": context.base_dir,
-        "allowed_folders": context.allowed_folders,
-    }
-
-
-def _reference(statement: Statement) -> str | None:
-    stated, place = statement.stated("reference")
-    if stated is None:
-        return None
-    if is_dotted(stated):
-        statement.context.fills.require_hook(stated, place, untrusted=statement.context.request.untrusted)
-    else:
-        message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
-        statement.ledger.problem(place, message)
-    return str(stated)
-
-
-def _tags(statement: Statement) -> tuple[str, ...]:
-    own, inherited = statement.entry.get("tags", ()), statement.context.defaults.get("tags", ())
-    return tuple(dict.fromkeys((*own, *inherited, *statement.operator.descriptor.tags)))
-
-
-def _in_own_words(case: TestCase, statement: Statement) -> TestCase | None:
-    """What a spelling stands for; inference has said what is wrong with it, unless the case expects an error."""
-    spelled = statement.operator.spelled
-    assert spelled is not None
-    try:
-        return spelled.in_own_words(case)
-    except UnfitArguments as error:
-        if "expects_error" in statement.entry:
-            own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
-            hint = f"whether a backend refuses it can be asked with {own}"
-            statement.ledger.problem(statement.place("op"), str(error), hint)
-        return None
 
 
 # What is wrong with the plans as a whole

@@ -8,8 +8,10 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeVar
 
-from optest.plan.layers import PlanContext, Statement
+from optest.plan.layers import Statement
+from optest.plan.make_case import make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators
+from optest.plan.plan_context import PlanContext
 from optest.plan.product import Product, Rows, Unit
 from optest.plan.values import Layout
 from optest.spec import TestCase
@@ -68,13 +70,11 @@ class Expansion:
         context: PlanContext,
         known: KnownOperators,
         takes: Callable[[KnownOperator], bool],
-        make_case: Callable[[Statement], TestCase | None],
     ) -> None:
         self.product = product
         self.context = context
         self.known = known
         self.takes = takes
-        self.make_case = make_case
         self._operators: dict[str, tuple[KnownOperator, CommonParts] | None] = {}
         self._op = next((unit for unit in product.units if unit.target == ("op",)), None)
 
@@ -82,6 +82,7 @@ class Expansion:
         """Every case with what it is called and its combination."""
         product, ledger = self.product, self.context.ledger
         names = _Names.of(product)
+        may_be_marked = bool(names.axes)
         set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
         first: dict[str, Rows] = {}
         failed = 0
@@ -92,14 +93,14 @@ class Expansion:
                 continue
             operator, common = found
             statement = Statement(operator, product.path, self.context, partial(product.entry, rows), common, rows)
-            case = self.make_case(statement)
+            case = make_case(statement)
             if case is None:
                 failed += 1
                 if failed > MAX_FAULTS and ledger.problems:
                     break
                 continue
             name = case.id
-            if names.axes:
+            if may_be_marked:
                 name += names.mark(rows)
                 set_name(case, name)
             if names.is_named and first.setdefault(name, rows) is not rows:

@@ -39,6 +39,7 @@ __all__ = [
     "key_of",
     "seed_text",
     "signature_of",
+    "signature_text",
 ]
 
 
@@ -334,7 +335,7 @@ class TestCase:
     def key(self) -> str:
         """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
         if not self._key:
-            object.__setattr__(self, "_key", key_of(seed_text(self.seed), _signature_text(self)))
+            object.__setattr__(self, "_key", key_of(seed_text(self.seed), signature_text(self)))
         return self._key
 
 
@@ -378,7 +379,7 @@ def _argument_signature(argument: Argument) -> list[Any]:
     return [argument.path, *_spec_signature(argument.spec), fill]
 
 
-def _signature_text(case: TestCase) -> str:
+def signature_text(case: TestCase) -> str:
     """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
     attributes = attributes_text(case.descriptor, case.attributes)
     arguments = [argument_text(argument) for argument in case.inputs]
