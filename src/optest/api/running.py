@@ -332,7 +332,6 @@ class _Lanes:
             else Patience(bench_s=bench_s, deadlines=_deadlines(request)),
             keep=keep,
             bench=bench,
-            answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
         )
         first = WorkerProcess(options, "worker-0")
         interruption.ends(first)  # who loads a framework for minutes, too

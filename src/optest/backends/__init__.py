@@ -6,7 +6,7 @@ No driver is imported before it is asked for; the stub is found by its name alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -67,10 +67,6 @@ class BackendDriver:
     guards_memory: bool = False
     """Foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a driver of
     optest's own, which is handed the inputs themselves and leaves them as they are."""
-    answers_stay: bool = False
-    """What :meth:`run` returned for a small case is left as it is while other cases are asked, :meth:`blame` needs
-    nothing of the latest, and nothing but cases is asked: a driver of optest's own, which is asked for several cases
-    before the first of them is judged."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
 
@@ -126,11 +122,6 @@ class BackendDriver:
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - part of the protocol
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
         return ()
-
-    def together(self) -> AbstractContextManager[object]:
-        """Entered around several cases that are asked one after the other, of a driver whose :attr:`answers_stay`: what
-        it does around each may be done once then. Nothing else runs in between."""
-        return nullcontext()
 
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
         """Asked when the answer to ``case`` was wrong, of a driver that looks closer only then.

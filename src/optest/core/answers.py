@@ -23,8 +23,8 @@ class Answer(NamedTuple):
     outputs: Sequence[Array]
     checks: tuple[Check, ...]
     fault: Fault | None = None
-    further: Sequence[FurtherAnswer] | Fault | None = None
-    """Other answers, where they were asked for at once; None where the driver is asked when the first has passed."""
+    further: Sequence[FurtherAnswer] | None = None
+    """Other answers, where they are known; None where the driver is asked when the first has passed."""
 
 
 def answer_of(

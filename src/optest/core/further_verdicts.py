@@ -19,7 +19,7 @@ from optest.core.operand_readings import judged_by_readings
 from optest.core.outputs import in_order
 from optest.core.phases import REFERENCE, Clock
 from optest.core.worst_operands import with_definition, with_worst_operands
-from optest.spec import Check, CheckState, Fault, Reason, Status, TestCase, Verdict
+from optest.spec import Check, CheckState, Reason, Status, TestCase, Verdict
 
 __all__ = ["OTHER_VALUES", "verdict_of_further"]
 
@@ -51,8 +51,6 @@ def verdict_of_further(
     further = answer.further
     if further is None:
         further = further_answers(case, driver)
-    if isinstance(further, Fault):
-        raise further
     if not further:
         return first
     tried = _Tried()

@@ -11,12 +11,9 @@ from optest.spec import Benchmark, Timings, Verdict
 
 __all__ = [
     "Asked",
-    "AskedTogether",
     "Broken",
     "Hello",
-    "Part",
     "Ran",
-    "RanTogether",
     "Ready",
     "ToParent",
     "ToWorker",
@@ -50,15 +47,6 @@ class Asked(msgspec.Struct, tag="asked", frozen=True):
     cases: list[dict[str, Any]]
 
 
-class AskedTogether(msgspec.Struct, tag="asked together", frozen=True):
-    """Run these executions together. ``common`` is what the wire forms of all their cases share."""
-
-    number: int
-    keys: list[list[str]]
-    common: dict[str, Any]
-    cases: list[list[dict[str, Any]]]
-
-
 class Ready(msgspec.Struct, tag="ready", frozen=True):
     """The driver is loaded."""
 
@@ -74,20 +62,6 @@ class Ran(msgspec.Struct, tag="ran", frozen=True):
     """Whether foreign code changed the worker, which waits to be ended."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
-    """One of several executions: its verdicts in the order of the cases."""
-
-    verdicts: list[Verdict]
-    timings: Timings
-
-
-class RanTogether(msgspec.Struct, tag="ran together", frozen=True):
-    """The executions in the order in which they were asked for."""
-
-    number: int
-    parts: list[Part]
-
-
 class Broken(msgspec.Struct, tag="broken", frozen=True):
     """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``.
 
@@ -99,8 +73,8 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
     message: str
 
 
-ToWorker = Hello | Asked | AskedTogether
-ToParent = Ready | Ran | RanTogether | Broken
+ToWorker = Hello | Asked
+ToParent = Ready | Ran | Broken
 
 _encoder = msgspec.msgpack.Encoder()
 _for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)

@@ -12,25 +12,18 @@ from types import TracebackType
 
 from optest.core.phases import Phase
 
-__all__ = ["MOST_PLACES", "PhasePage"]
+__all__ = ["PhasePage"]
 
 _BYTES = 8
 _PHASE_BITS = 4
 _PHASE_MASK = (1 << _PHASE_BITS) - 1
-_PLACE_BITS = 6
-MOST_PLACES = 1 << _PLACE_BITS
-_PLACE_MASK = MOST_PLACES - 1
-_BELOW = _PHASE_BITS + _PLACE_BITS
-_TICK_BITS = 6
-_TICKS_PER_S = 1e9 / (1 << _TICK_BITS)
-"""Time counts in 64 ns, so that 54 bits hold what the clock says for 36 years."""
+"""The other 60 bits hold nanoseconds of the monotonic clock, enough for 36 years."""
 
 
 class PhasePage:
-    """Phase, the case's place among those that are asked together, and the monotonic second at which the phase began,
-    in a file that both sides map.
+    """Phase, and the monotonic second at which it began, in a file that both sides map.
 
-    All lie in one aligned word, which is stored at once: whoever reads sees one phase with its own beginning, never
+    Both lie in one aligned word, which is stored at once: whoever reads sees one phase with its own beginning, never
     a half of each. (``struct.pack_into`` clears its place first, and a reader in between would see the year dot.)
     """
 
@@ -44,17 +37,12 @@ class PhasePage:
         if create:
             self.write(Phase.IDLE)
 
-    def write(self, phase: Phase, place: int = 0) -> None:
-        """``place`` is less than :data:`MOST_PLACES`."""
-        self._word[0] = (time.monotonic_ns() >> _TICK_BITS) << _BELOW | place << _PHASE_BITS | phase
+    def write(self, phase: Phase) -> None:
+        self._word[0] = time.monotonic_ns() << _PHASE_BITS | phase
 
     def read(self) -> tuple[Phase, float]:
         word = self._word[0]
-        return Phase(word & _PHASE_MASK), (word >> _BELOW) / _TICKS_PER_S
-
-    def place(self) -> int:
-        """Whose phase it is."""
-        return self._word[0] >> _PHASE_BITS & _PLACE_MASK
+        return Phase(word & _PHASE_MASK), (word >> _PHASE_BITS) / 1e9
 
     def close(self) -> None:
         self._word.release()

@@ -63,10 +63,6 @@ class Clock:
             if self._announce is not None:
                 self._announce(self._phase)
 
-    def count(self, phase: Phase, seconds: float) -> None:
-        """Add what a phase took that was announced for several at once."""
-        self._seconds[phase] = (self._seconds[phase] or 0.0) + seconds
-
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s, *_ = self._seconds
         compile_s = self.compile_s

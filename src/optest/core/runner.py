@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -13,12 +11,12 @@ import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
 from optest.compare import Expected
-from optest.core.answers import Answer, answer_of, further_answers
+from optest.core.answers import Answer, answer_of
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import excused, fault_verdict
 from optest.core.expected import expected_outputs, require_refused
-from optest.core.inputs import make_inputs, make_inputs_together
+from optest.core.inputs import make_inputs
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
@@ -39,7 +37,7 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["Execution", "TestRunner", "execute", "execute_together", "why_not_run"]
+__all__ = ["Execution", "TestRunner", "execute", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
@@ -82,40 +80,6 @@ def execute(
     return run.judged(every_measure, bench)
 
 
-def execute_together(
-    groups: Sequence[Sequence[TestCase]],
-    driver: BackendDriver,
-    *,
-    announce: Callable[[Phase, int], None] | None = None,
-    every_measure: bool = False,
-    interrupted: Callable[[], bool] | None = None,
-) -> list[Execution]:
-    """:func:`execute` for several executions of a driver whose :attr:`~BackendDriver.answers_stay`, part by part.
-
-    All are prepared, then the backend is asked for one after the other, then each is judged: what the processor has in
-    its nearest caches serves many times, not once. ``announce`` is told each phase and whose it is, by its place.
-    """
-    announcers = [None if announce is None else partial(_announced, announce, place) for place in range(len(groups))]
-    runs = [_Run(cases, driver, announcer, interrupted) for cases, announcer in zip(groups, announcers, strict=True)]
-    if announce is not None:
-        announce(GENERATE, 0)
-    began = perf_counter()
-    drawn = make_inputs_together([cases[0] for cases in groups])
-    share_s = (perf_counter() - began) / len(runs)
-    for run, inputs in zip(runs, drawn, strict=True):
-        run.prepare(inputs, share_s)
-        run.pause()
-    with driver.together():
-        for run in runs:
-            run.ask(further_at_once=True)
-            run.pause()
-    return [run.judged(every_measure, None) for run in runs]
-
-
-def _announced(announce: Callable[[Phase, int], None], place: int, phase: Phase) -> None:
-    announce(phase, place)
-
-
 def _shelf() -> tuple[Callable[[object, Sequence[Expected]], None], Callable[[object], Sequence[Expected] | None]]:
     """Where the expected outputs of runs lie: no frame of a backend's callers leads there."""
     held: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
@@ -126,7 +90,7 @@ _put_on_shelf, _on_shelf = _shelf()
 
 
 class _Run:
-    """One execution in its three parts, which happen in this order; between them others may have theirs."""
+    """One execution in its three parts, which happen in this order: :meth:`prepare`, :meth:`ask`, :meth:`judged`."""
 
     __slots__ = (
         "__weakref__",
@@ -160,14 +124,13 @@ class _Run:
         self._answer: Answer | None = None
         self._fault: Fault | None = None
 
-    def prepare(self, drawn: Sequence[Array] | None = None, share_s: float = 0.0) -> None:
-        """Make the inputs and the expected outputs; ``drawn`` are the inputs where they were made beside others', in
-        ``share_s`` seconds."""
+    def prepare(self) -> None:
+        """Make the inputs and the expected outputs."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
         try:
             clock.enter(GENERATE)
             reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-            self._inputs, known = make_inputs(cases[0], interrupted) if drawn is None else (drawn, None)
+            self._inputs, known = make_inputs(cases[0], interrupted)
             judged = [each for each in cases if each.expects_error is None]
             if judged:
                 clock.enter(REFERENCE)
@@ -180,9 +143,8 @@ class _Run:
                 require_refused(cases[0], self._inputs, interrupted)
         except Fault as fault:
             self._fault = fault
-        clock.count(GENERATE, share_s)
 
-    def ask(self, *, further_at_once: bool = False) -> None:
+    def ask(self) -> None:
         """Ask the backend, if there is something to ask it."""
         if self._fault is not None:
             return
@@ -192,11 +154,6 @@ class _Run:
         if type(driver).compile_s is not BackendDriver.compile_s:
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
-        if further_at_once and answer.fault is None:
-            try:
-                answer = answer._replace(further=further_answers(case, driver))
-            except Fault as fault:
-                answer = answer._replace(further=fault)
         self._answer = answer
 
     def spoil(self, fault: Fault) -> None:
@@ -206,10 +163,6 @@ class _Run:
             self._fault = fault
         else:
             self._answer = self._answer._replace(outputs=(), fault=fault)
-
-    def pause(self) -> None:
-        """Others have their parts now, which is no time of this one."""
-        self._clock.enter(IDLE)
 
     def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
         """The verdicts, and timings of what passed."""

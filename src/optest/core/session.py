@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import NoReturn, Protocol, TypeAlias
 
 from optest.backends import BackendDriver
 from optest.core import runner
@@ -37,13 +37,6 @@ _LOOKED_AHEAD = 16
 
 _SHARE = 4
 """A lane looks ahead by at most this part of its fair share of what remains."""
-
-_MOST_TOGETHER = 64
-_MOST_SHARED = 8.0
-"""A group may take so many times as long on the wall as its work takes the processor, which others use, too."""
-
-_TOGETHER_S = 0.02
-"""What may be lost of the journal when a library ends this process: in a worker it would be one case."""
 
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
 
@@ -70,13 +63,6 @@ class Journaling(Protocol):
     def result(self, result: CaseResult) -> None: ...
 
     def end(self, summary: RunSummary) -> None: ...
-
-
-@runtime_checkable
-class JournalsSeveral(Journaling, Protocol):
-    """One that takes several results at once, which is quicker."""
-
-    def results_at_once(self, results: Sequence[CaseResult]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,14 +165,6 @@ _Outcome: TypeAlias = tuple[Execution, runner.Execution, int]
 """An execution, what came of it, and the number of attempts."""
 
 
-class _Group(NamedTuple):
-    """Executions that are run at once, or a single one, which may have to be refused."""
-
-    executions: list[Execution]
-    refusal: Verdict | None
-    asked: list[Sequence[TestCase]]
-
-
 @dataclass(slots=True)
 class Session:
     """One run. ``make_executor`` gives a new executor for each of ``policy.jobs`` lanes.
@@ -266,12 +244,8 @@ class Session:
         executor = self.make_executor(0)
         self.interruption.ends(executor)
         try:
-            if self.choose is not None:
-                self._run_in_turn(self.choose(remaining), executor)
-            elif hasattr(executor, "execute_together") and not self.policy.maxfail:
-                self._run_in_groups(remaining, executor)
-            else:
-                self._run_in_turn(_one_by_one(remaining), executor)
+            turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
+            self._run_in_turn(turns, executor)
         finally:
             with self.interruption.put_off():
                 executor.close()
@@ -281,7 +255,7 @@ class Session:
 
         Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
         """
-        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         refusals: dict[int, Verdict | None] = {}
 
         def refusal_of(execution: Execution) -> Verdict | None:
@@ -298,66 +272,6 @@ class Session:
             self._report(execution, *self._run_one(execution, executor, refusal, following))
             if self._is_over():
                 return
-
-    def _run_in_groups(self, remaining: Sequence[Execution], executor: Any) -> None:
-        """Several quick executions at once, which are reported when all of them are done, a few milliseconds later.
-
-        As many as take no more than that, one at first: whatever ends this process takes no more with it.
-        """
-        looks_ahead = getattr(executor, "looks_ahead", False)
-        place, most = 0, 1
-        group = self._group(remaining, place, most, executor)
-        while group is not None:
-            place += len(group.executions)
-            following = self._group(remaining, place, most, executor) if looks_ahead else None
-            began, used_s = time.perf_counter(), time.process_time()
-            self._run_group(group, following, executor)
-            passed_s, used_s = time.perf_counter() - began, time.process_time() - used_s
-            most = _next_size(most, len(group.executions), passed_s, used_s)
-            group = following if looks_ahead else self._group(remaining, place, most, executor)
-
-    def _group(self, remaining: Sequence[Execution], place: int, most: int, executor: Any) -> _Group | None:
-        """What is run at once from ``place`` on; None at the end."""
-        if place == len(remaining):
-            return None
-        first = remaining[place]
-        refusal = self._refusal(first)
-        group = [first]
-        if refusal is None and self._is_tried_once(first) and executor.takes_with_others(first.cases):
-            group += self._joining(remaining[place + 1 : place + most], executor)
-        return _Group(group, refusal, [each.cases for each in group])
-
-    def _run_group(self, group: _Group, following: _Group | None, executor: Any) -> None:
-        """Run and report it, and tell a worker what certainly comes next."""
-        first = group.executions[0]
-        ahead = following.asked if following is not None and self._is_run_once(following) else None
-        if not self._is_run_once(group):
-            self._report(first, *self._run_one(first, executor, group.refusal))
-            return
-        if ahead is not None:
-            outcomes = executor.execute_together(group.asked, ahead)
-        elif len(group.executions) == 1 and not getattr(executor, "looks_ahead", False):
-            self._report(first, *self._run_one(first, executor, group.refusal))
-            return
-        else:
-            outcomes = executor.execute_together(group.asked)
-        self._report_together([(*each, 1) for each in zip(group.executions, outcomes, strict=True)])
-
-    def _is_run_once(self, group: _Group) -> bool:
-        """Whether it is run at all, and certainly not once more."""
-        return group.refusal is None and self._is_tried_once(group.executions[0])
-
-    def _joining(self, candidates: Sequence[Execution], executor: Any) -> list[Execution]:
-        """Those of the next executions that go on with what the first of a group begins, up to the first that does
-        not."""
-        joining = []
-        for each in candidates:
-            if not (self._is_tried_once(each) and executor.takes_with_others(each.cases)):
-                break
-            if self._refusal(each) is not None:
-                break
-            joining.append(each)
-        return joining
 
     def _is_tried_once(self, execution: Execution) -> bool:
         return max(self.policy.retries, execution.first.retries) == 0
@@ -404,7 +318,7 @@ class Session:
         A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
         executions at the end do not queue up behind one worker while another is idle.
         """
-        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         taken: deque[tuple[Execution, Verdict | None]] = deque()
         while True:
             with taking:  # a driver is asked by one thread at a time
@@ -432,10 +346,7 @@ class Session:
             return runner.Execution((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
-            if not following:
-                return executor.execute(cases), 1
-            ahead: Any = executor  # which said that it looks ahead
-            return ahead.execute(cases, following), 1
+            return executor.execute(cases, following), 1
         earlier: Verdict | None = None
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
@@ -444,19 +355,6 @@ class Session:
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
         return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
-
-    def _report_together(self, outcomes: Sequence[tuple[Execution, runner.Execution, int]]) -> None:
-        """:meth:`_report` for each; a journal that takes several results at once gets them so."""
-        results = [result for outcome in outcomes for result in self._results_of(*outcome)]
-        with self.interruption.after_this():
-            if isinstance(self.journal, JournalsSeveral):
-                self.journal.results_at_once(results)
-                self._count(results)
-            else:
-                for result in results:
-                    self._keep(result)
-        for count, result in enumerate(results, len(self.results) - len(results) + 1):
-            self._tell(result, count)
 
     def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
         for result in self._results_of(execution, outcome, attempts):
@@ -467,11 +365,8 @@ class Session:
     def _keep(self, result: CaseResult) -> None:
         """What the journal holds counts, and nothing else."""
         self.journal.result(result)
-        self._count([result])
-
-    def _count(self, results: Sequence[CaseResult]) -> None:
-        self.results.extend(results)
-        self.bad += sum(result.status in BAD_STATUSES for result in results)
+        self.results.append(result)
+        self.bad += result.status in BAD_STATUSES
 
     def _results_of(self, execution: Execution, outcome: runner.Execution, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
@@ -500,17 +395,6 @@ class Session:
 def _one_by_one(remaining: Sequence[Execution]) -> Iterator[Turn]:
     for place, execution in enumerate(remaining, 1):
         yield execution, remaining[place : place + _LOOKED_AHEAD]
-
-
-def _next_size(most: int, count: int, passed_s: float, used_s: float) -> int:
-    """How many executions are run at once after ``count`` that took so long on the wall and of the processor.
-
-    Time that other programs have taken shall not make groups small; one execution of that length is run alone.
-    """
-    if passed_s / count >= _TOGETHER_S:
-        return 1
-    each_s = max(used_s, passed_s / _MOST_SHARED) / count
-    return max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
 
 
 def resume_key(case: TestCase, round_index: int) -> object:

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from optest.core import runner
 from optest.core.expectations import excused
-from optest.core.groups import Groups
-from optest.core.messages import Broken, Ran, RanTogether
+from optest.core.messages import Broken, Ran
 from optest.errors import Unavailable, UsageError
 from optest.spec import Reason, Status, TestCase, Timings, Verdict
 
-__all__ = ["NotAnAnswer", "NotInWorker", "as_executions", "refusal"]
+__all__ = ["NotAnAnswer", "NotInWorker", "as_execution", "refusal"]
 
 
 def refusal(kind: str, message: str) -> Exception:
@@ -31,26 +30,7 @@ class NotInWorker(UsageError):
     """A driver or operator that was registered by hand in this process, which no worker can find by name."""
 
 
-def as_executions(answer: Ran | RanTogether | Broken, groups: Groups) -> list[runner.Execution] | None:
-    """In the order of the groups; None if one of several cannot be built.
-
-    Raises:
-        NotAnAnswer: if they are not as many.
-    """
-    match answer:
-        case RanTogether(_, parts):
-            if len(parts) != len(groups):
-                raise NotAnAnswer("it answers another question")
-            return [runner.Execution(tuple(each.verdicts), each.timings) for each in parts]
-        case Broken() if len(groups) > 1:
-            return None
-        case Ran() if len(groups) > 1:
-            raise NotAnAnswer("it answers another question")
-        case _:
-            return [_as_execution(answer, groups[0])]
-
-
-def _as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
+def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Execution:
     match answer:
         case Ran(_, verdicts, timings, benchmark, is_tainted):
             return runner.Execution(tuple(verdicts), timings, benchmark, is_tainted)
