@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, declared_numerics
+from optest.backends.abilities import Blames
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.answers import answer_of
@@ -296,7 +297,7 @@ def _called_again(failure: _Failure) -> str:
     """Whether the backend answers otherwise when it is called once more; those who look for blame call it anyway."""
     case, driver, history = failure.case, failure.driver, _history(failure)
     run_s = failure.clock.timings().run_s
-    if type(driver).blame is not BackendDriver.blame or history.varies is False or run_s is None or run_s > _QUICK_S:
+    if isinstance(driver, Blames) or history.varies is False or run_s is None or run_s > _QUICK_S:
         return ""
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in failure.expected]

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import MeasuresCompilation, WritesOutputs
 from optest.compare import Expected
 from optest.core.answers import Answer, answer_of
 from optest.core.benchmarking import BenchOptions, benchmark_of
@@ -136,7 +137,7 @@ class _Run:
                 clock.enter(REFERENCE)
                 expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
                 _put_on_shelf(self, expected)
-                if hasattr(self._driver, "run_into"):
+                if isinstance(self._driver, WritesOutputs):
                     self._outputs = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
             else:
                 clock.enter(REFERENCE)
@@ -151,7 +152,7 @@ class _Run:
         case, driver = self._cases[0], self._driver
         self._clock.enter(RUN)
         answer = answer_of(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
-        if type(driver).compile_s is not BackendDriver.compile_s:
+        if isinstance(driver, MeasuresCompilation):
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
         self._answer = answer
@@ -223,8 +224,6 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
     if case.skip is not None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
-    if getattr(driver.unsupported, "__func__", None) is BackendDriver.unsupported:
-        return None
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             lack = driver.unsupported(case)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver, declared_numerics
+from optest.backends.abilities import Blames, GivesFurtherAnswers
 from optest.compare import Expected
 from optest.compare.verdict import judge
 from optest.core.answers import Answer
@@ -62,10 +63,10 @@ def verdict_of(
         verdict = diagnosed(
             case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
         )
-        if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
+        if verdict.status is Status.FAILED and isinstance(driver, Blames):
             with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
                 driver.blame(case, [array.view() for array in inputs])
-        if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
+        if verdict.status is Status.PASSED and isinstance(driver, GivesFurtherAnswers):
             verdict = verdict_of_further(
                 case, driver, inputs, expected, answer, verdict, clock=clock, interrupted=interrupted
             )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import configure
 from optest.core.extensions import load_extensions
 from optest.core.keeping import execute_and_keep
 from optest.core.messages import (
@@ -93,7 +94,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, SideEffects]:
     patches = patch_watch()
     load_extensions(hello.plugins)
     driver = backend_manager.get(hello.driver)
-    driver.configure(hello.options)
+    configure(driver, hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
     return driver, SideEffects(patches, in_worker=not hello.fresh)
 

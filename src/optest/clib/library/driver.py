@@ -97,7 +97,7 @@ class FfiBackend(BackendDriver):
 
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         mapping = mapping_of_options(self._stated)
-        return super().samples(own) if mapping is None else with_samples_of_c(own, mapping, self.unsupported)
+        return [sample for sample, _ in own] if mapping is None else with_samples_of_c(own, mapping, self.unsupported)
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return read_ffi_config(case)[1]
