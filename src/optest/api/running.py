@@ -20,11 +20,11 @@ from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.backends.abilities import CountsOperators, NeedsEnvironment, case_options_of, keeps_deadline
+from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.executors import Executor, InProcess
-from optest.core.patience import Deadlines, Patience
+from optest.core.messages import NotInWorker
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
-from optest.core.worker_answers import NotInWorker
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
 from optest.plan import PlanDocument, case_plan, command_line
@@ -328,9 +328,9 @@ class _Lanes:
             plugins=plugin_modules(),
             every_measure=request.wants_every_measure,
             fresh=wanted == "case",
-            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
+            limits=PhaseLimits(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
             if keeps_deadline(request.driver)
-            else Patience(bench_s=bench_s, deadlines=_deadlines(request)),
+            else PhaseLimits(bench_s=bench_s, deadlines=_deadlines(request)),
             keep=keep,
             bench=bench,
         )

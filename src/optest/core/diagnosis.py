@@ -19,10 +19,9 @@ from optest.backends import BackendDriver, declared_numerics
 from optest.backends.abilities import Blames
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.answers import answer_of
+from optest.core.backend_answer import ask_backend
 from optest.core.border import Border
-from optest.core.expected import BY_BACKEND, expected_of_other_inputs
-from optest.core.multiples import (
+from optest.core.error_patterns import (
     as_multiple,
     as_shifted,
     cut_off,
@@ -30,6 +29,7 @@ from optest.core.multiples import (
     errors_of_a_step,
     held_by_a_narrower_dtype,
 )
+from optest.core.expected import BY_BACKEND, expected_of_other_inputs
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import ELEMENTWISE
@@ -302,7 +302,7 @@ def _called_again(failure: _Failure) -> str:
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in failure.expected]
     with failure.clock.announced(RUN):
-        again = answer_of(case, driver, failure.inputs, layouts, (), failure.interrupted)
+        again = ask_backend(case, driver, failure.inputs, layouts, (), failure.interrupted)
     if again.fault is not None:
         return f"another answer when called once more: {again.fault.message.partition(chr(10))[0]}"
     for wanted, one, other in zip(failure.expected, failure.outputs, again.outputs, strict=True):

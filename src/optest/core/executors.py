@@ -10,8 +10,8 @@ from typing import ClassVar, Protocol
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.core.keeping import execute_and_keep
-from optest.core.patience import Deadlines
+from optest.core.deadlines import Deadlines
+from optest.core.kept_tensors import execute_and_keep
 from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
@@ -32,7 +32,9 @@ class Executor(Protocol):
         """Whether it makes use of ``following``: the cases that it is certainly asked for next, in this order."""
         ...
 
-    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution: ...
+    def execute(
+        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+    ) -> runner.ExecutionResult: ...
 
     def close(self) -> None: ...
 
@@ -57,7 +59,7 @@ class InProcess:
         self,
         cases: Sequence[TestCase],
         following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
-    ) -> runner.Execution:
+    ) -> runner.ExecutionResult:
         why = self.deadlines.why(cases[0])
         execution = self._executed([self.deadlines.applied(case) for case in cases])
         first = execution.verdicts[0]
@@ -67,7 +69,7 @@ class InProcess:
             return replace(execution, verdicts=tuple(told))
         return execution
 
-    def _executed(self, cases: Sequence[TestCase]) -> runner.Execution:
+    def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:
         side_effects = self._watch(cases[0])
         with exits_refused(), directory_kept():
             if self.keep is not None:

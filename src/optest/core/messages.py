@@ -1,25 +1,33 @@
-"""What a parent and its worker say to each other, as MessagePack."""
+"""What a parent and its worker say to each other, as MessagePack, and what an answer means."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.spec import Benchmark, Timings, Verdict
+from optest.core.expectations import excused
+from optest.errors import Unavailable, UsageError
+from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
 __all__ = [
     "Asked",
     "Broken",
     "Hello",
+    "NotAnAnswer",
+    "NotInWorker",
     "Ran",
     "Ready",
     "ToParent",
     "ToWorker",
+    "as_execution",
     "decode_for_parent",
     "decode_for_worker",
     "encode",
+    "refusal",
 ]
 
 
@@ -83,3 +91,34 @@ _for_parent: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParen
 encode = _encoder.encode
 decode_for_worker = _for_worker.decode
 decode_for_parent = _for_parent.decode
+
+
+def refusal(kind: str, message: str) -> Exception:
+    if kind == "unavailable":
+        what, _, remedy = message.partition(" is unavailable: ")
+        return Unavailable(what, remedy)
+    if kind == "unknown":
+        return NotInWorker(message)
+    return UsageError(message)
+
+
+class NotAnAnswer(Exception):
+    """Bytes that came from a worker and are not its answer to what it was asked last."""
+
+
+class NotInWorker(UsageError):
+    """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+
+
+def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.ExecutionResult:
+    match answer:
+        case Ran(_, verdicts, timings, benchmark, is_tainted):
+            return runner.ExecutionResult(tuple(verdicts), timings, benchmark, is_tainted)
+        case Broken(_, _, message):
+            verdict = Verdict(
+                status=Status.ERROR,
+                reason=Reason.BAD_CASE,
+                message=f"the worker cannot build the case: {message}; "
+                "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
+            )
+            return runner.ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())

@@ -12,7 +12,7 @@ import numpy as np
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import MeasuresCompilation, WritesOutputs
 from optest.compare import Expected
-from optest.core.answers import Answer, answer_of
+from optest.core.backend_answer import BackendAnswer, ask_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import excused, fault_verdict
@@ -38,14 +38,14 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["Execution", "TestRunner", "execute", "why_not_run"]
+__all__ = ["ExecutionResult", "TestRunner", "execute", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ExecutionResult:
     """One execution and the verdicts that the cases sharing it got from it, in order."""
 
     verdicts: tuple[Verdict, ...]
@@ -64,7 +64,7 @@ def execute(
     interrupted: Callable[[], bool] | None = None,
     bench: BenchOptions | None = None,
     side_effects: SideEffects | None = None,
-) -> Execution:
+) -> ExecutionResult:
     """Run cases that compute the same thing once and judge each of them for itself.
 
     ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
@@ -122,7 +122,7 @@ class _Run:
         self._outputs: Sequence[tuple[str, TensorSpec]] | None = None
         self._is_tainted = False
         self._notes: tuple[Check, ...] = ()
-        self._answer: Answer | None = None
+        self._answer: BackendAnswer | None = None
         self._fault: Fault | None = None
 
     def prepare(self) -> None:
@@ -151,7 +151,7 @@ class _Run:
             return
         case, driver = self._cases[0], self._driver
         self._clock.enter(RUN)
-        answer = answer_of(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
+        answer = ask_backend(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
         if isinstance(driver, MeasuresCompilation):
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
@@ -165,7 +165,7 @@ class _Run:
         else:
             self._answer = self._answer._replace(outputs=(), fault=fault)
 
-    def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
+    def judged(self, every_measure: bool, bench: BenchOptions | None) -> ExecutionResult:
         """The verdicts, and timings of what passed."""
         cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, _on_shelf(self), self._answer
         clock, benchmark = self._clock, None
@@ -173,7 +173,7 @@ class _Run:
             verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
             clock.enter(IDLE)
             verdicts = [excused(each, verdict) for each in cases]
-            return Execution(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
+            return ExecutionResult(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
         clock.enter(COMPARE)
         verdicts = [excused(each, self._verdict(each, answer, every_measure)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
@@ -184,9 +184,9 @@ class _Run:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(IDLE)
-        return Execution(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
+        return ExecutionResult(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
 
-    def _verdict(self, case: TestCase, answer: Answer, every_measure: bool) -> Verdict:
+    def _verdict(self, case: TestCase, answer: BackendAnswer, every_measure: bool) -> Verdict:
         return verdict_of(
             case,
             self._driver,
@@ -214,7 +214,7 @@ def _timed(
     """
 
     def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        return verdict_of(case, who, inputs, expected, Answer(outputs, (), further=()), clock=Clock(None))
+        return verdict_of(case, who, inputs, expected, BackendAnswer(outputs, (), further=()), clock=Clock(None))
 
     specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
     return benchmark_of(case, driver, inputs, specs, judged, bench)

@@ -161,7 +161,7 @@ class Interruption:
             self._is_put_off = False
 
 
-_Outcome: TypeAlias = tuple[Execution, runner.Execution, int]
+_Outcome: TypeAlias = tuple[Execution, runner.ExecutionResult, int]
 """An execution, what came of it, and the number of attempts."""
 
 
@@ -339,11 +339,11 @@ class Session:
         executor: Executor,
         refusal: Verdict | None,
         following: Sequence[Sequence[TestCase]] = (),
-    ) -> tuple[runner.Execution, int]:
+    ) -> tuple[runner.ExecutionResult, int]:
         """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
         cases = execution.cases
         if refusal is not None:
-            return runner.Execution((refusal,) * len(cases), Timings()), 1
+            return runner.ExecutionResult((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
             return executor.execute(cases, following), 1
@@ -354,9 +354,9 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
+        return runner.ExecutionResult(verdicts, outcome.timings, outcome.benchmark), attempt
 
-    def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
+    def _report(self, execution: Execution, outcome: runner.ExecutionResult, attempts: int) -> None:
         for result in self._results_of(execution, outcome, attempts):
             with self.interruption.after_this():
                 self._keep(result)
@@ -368,7 +368,7 @@ class Session:
         self.results.append(result)
         self.bad += result.status in BAD_STATUSES
 
-    def _results_of(self, execution: Execution, outcome: runner.Execution, attempts: int) -> Iterator[CaseResult]:
+    def _results_of(self, execution: Execution, outcome: runner.ExecutionResult, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):

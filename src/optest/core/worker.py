@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import configure
 from optest.core.extensions import load_extensions
-from optest.core.keeping import execute_and_keep
+from optest.core.kept_tensors import execute_and_keep
 from optest.core.messages import (
     Asked,
     Broken,
@@ -30,8 +30,7 @@ from optest.core.messages import (
     encode,
 )
 from optest.core.monkeypatches import patch_watch
-from optest.core.phase_page import PhasePage
-from optest.core.phases import Phase
+from optest.core.phases import Phase, PhasePage
 from optest.core.runner import execute
 from optest.core.side_effects import SideEffects, refuse_earlier_patches, refuse_patches, runs_foreign_code
 from optest.core.wire import case_from_wire

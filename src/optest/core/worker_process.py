@@ -15,24 +15,24 @@ from typing import Any, NamedTuple
 
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.core.endings import death, death_at_load, descriptors_spoilt, overtime
+from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
 from optest.core.expectations import excused
-from optest.core.last_words import last_words
 from optest.core.messages import (
     Asked,
     Broken,
     Hello,
+    NotAnAnswer,
     Ran,
     Ready,
+    as_execution,
     decode_for_parent,
     encode,
+    refusal,
 )
-from optest.core.patience import Patience
-from optest.core.phase_page import PhasePage
-from optest.core.phases import Phase
+from optest.core.phases import Phase, PhasePage
 from optest.core.wire import case_to_wire
-from optest.core.worker_answers import NotAnAnswer, as_execution, refusal
+from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
 from optest.errors import InternalError, UsageError
 from optest.process import Child, start_child
 from optest.spec import Reason, TestCase, Timings, Verdict
@@ -70,7 +70,7 @@ class WorkerOptions:
     plugins: tuple[str, ...] = ()
     every_measure: bool = False
     fresh: bool = False
-    patience: Patience = field(default_factory=Patience)
+    limits: PhaseLimits = field(default_factory=PhaseLimits)
     keep: Path | None = None
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
@@ -117,7 +117,9 @@ class WorkerProcess:
         self._failing: set[str] = set()
         """Operators whose reference fails in a new worker too."""
 
-    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution:
+    def execute(
+        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+    ) -> runner.ExecutionResult:
         """Run the cases in the worker.
 
         ``following`` are the cases of the next calls, as far as these are certain: the worker goes on with them while
@@ -130,7 +132,9 @@ class WorkerProcess:
         with self._busy:
             return self._execute(cases, following)
 
-    def _execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution:
+    def _execute(
+        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+    ) -> runner.ExecutionResult:
         self._catch_up(cases)
         try:
             child, page = self._started_now()
@@ -148,12 +152,14 @@ class WorkerProcess:
         self._ask_ahead(child, following)
         return self._outcome(child, page, cases, began)
 
-    def _outcome(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
+    def _outcome(
+        self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float
+    ) -> runner.ExecutionResult:
         """Wait for the next answer, which is to these cases."""
         self._waited_for += 1
         while True:
             try:
-                answer = child.receive(_until_next_look(page, cases[0], self._options.patience))
+                answer = child.receive(_until_next_look(page, cases[0], self._options.limits))
             except ValueError as error:
                 return self._spoilt(child, page, cases, str(error))
             except TimeoutError:
@@ -169,7 +175,7 @@ class WorkerProcess:
             if self._may_pay_for_others(cases[0], execution):
                 return self._once_more(child, page, cases)
             self._answers += 1
-            self._options.patience.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
+            self._options.limits.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
             if _is_last(execution):
                 self._give_up(child, page)  # what it holds of the device is broken, or the worker itself has changed
             return execution
@@ -191,7 +197,7 @@ class WorkerProcess:
             self._ahead.popleft()
             self._waited_for += 1
 
-    def _may_pay_for_others(self, case: TestCase, execution: runner.Execution) -> bool:
+    def _may_pay_for_others(self, case: TestCase, execution: runner.ExecutionResult) -> bool:
         """Whether a reference failed that may not fail where no foreign code ran before."""
         return (
             self._answers > 0
@@ -200,7 +206,7 @@ class WorkerProcess:
             and case.descriptor.name not in self._failing
         )
 
-    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
+    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.ExecutionResult:
         """The execution in a new worker."""
         self._give_up(child, page)
         execution = self._execute(cases)
@@ -210,7 +216,7 @@ class WorkerProcess:
 
     def _encoded(self, cases: Sequence[TestCase]) -> bytes:
         self._asked += 1
-        deadlines = self._options.patience.deadlines
+        deadlines = self._options.limits.deadlines
         wires = [case_to_wire(deadlines.applied(case)) for case in cases]
         return encode(Asked(self._asked, [case.key for case in cases], wires))
 
@@ -256,7 +262,7 @@ class WorkerProcess:
             raise NotAnAnswer("it answers another question")
         return message
 
-    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> runner.Execution:
+    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> runner.ExecutionResult:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
         verdict = descriptors_spoilt(
@@ -362,16 +368,16 @@ class WorkerProcess:
     def _late(self, page: PhasePage, case: TestCase) -> _Late | None:
         """What takes longer than it may, if anything does; the worker may go on while this is told."""
         phase, since = page.read()
-        allowed_s = self._options.patience.allowance_s(phase, case)
+        allowed_s = self._options.limits.allowance_s(phase, case)
         took_s = time.monotonic() - since
         return _Late(phase, allowed_s, took_s) if took_s >= allowed_s else None
 
     def _ended_by_deadline(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], late: _Late
-    ) -> runner.Execution:
+    ) -> runner.ExecutionResult:
         child.write_traceback()
         child.kill()
-        deadlines = self._options.patience.deadlines
+        deadlines = self._options.limits.deadlines
         why = deadlines.why(cases[0]) if late.phase is Phase.RUN else ""
         verdict = overtime(late.phase, late.allowed_s, child.stderr_tail(), why)
         deadlines.record(cases[0], verdict, None)
@@ -379,23 +385,23 @@ class WorkerProcess:
 
     def _without_pipes(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float
-    ) -> runner.Execution:
+    ) -> runner.ExecutionResult:
         """Its ends of the pipes are closed: it is dead, or foreign code closed them and may go on for ever."""
         late = None
         has_ended = _ends_in(child, _DYING_S)
         while not has_ended and (late := self._late(page, cases[0])) is None:
-            has_ended = _ends_in(child, _until_next_look(page, cases[0], self._options.patience))
+            has_ended = _ends_in(child, _until_next_look(page, cases[0], self._options.limits))
         if late is not None:
             return self._ended_by_deadline(child, page, cases, late)
         return self._died(child, page, cases, began)
 
-    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.Execution:
+    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.ExecutionResult:
         returncode, signal = child.wait()
         phase, _ = page.read()
         if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
             self._give_up(child, page)
             return self._execute(cases)
-        told = last_words(child.stderr_tail(_REPORT_BYTES))
+        told = stderr_report(child.stderr_tail(_REPORT_BYTES))
         verdict = death(phase, returncode, signal, child.stderr_tail(), told)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
@@ -409,7 +415,7 @@ class WorkerProcess:
 
     def _gone(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], verdict: Verdict, phase: Phase, ran_s: float
-    ) -> runner.Execution:
+    ) -> runner.ExecutionResult:
         """The verdict for every case of the execution that the worker was at, and a clean place for the next worker."""
         self._give_up(child, page)
         execution = _all_with(verdict, cases)
@@ -425,8 +431,8 @@ class _DiedAtLoad(Exception):
         self.verdict = death_at_load(*self.how, times)
 
 
-def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> runner.Execution:
-    return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
+def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> runner.ExecutionResult:
+    return runner.ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:
@@ -437,15 +443,15 @@ def _ends_in(child: Child, timeout_s: float) -> bool:
     return True
 
 
-def _is_last(execution: runner.Execution) -> bool:
+def _is_last(execution: runner.ExecutionResult) -> bool:
     """Whether a worker is to run nothing more after it."""
     return execution.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
 
 
-def _until_next_look(page: PhasePage, case: TestCase, patience: Patience) -> float:
+def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> float:
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
     phase, since = page.read()
-    left = since + patience.allowance_s(phase, case) - time.monotonic()
+    left = since + limits.allowance_s(phase, case) - time.monotonic()
     if phase is not Phase.RUN and case.timeout_s is not None:
         left = min(left, case.timeout_s)
     return max(left, 0.001)

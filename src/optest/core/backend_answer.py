@@ -13,12 +13,12 @@ from optest.core.actual import actual_outputs
 from optest.core.border import Border
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-__all__ = ["Answer", "answer_of", "further_answers"]
+__all__ = ["BackendAnswer", "ask_backend", "further_answers"]
 
 Array = np.ndarray[Any, Any]
 
 
-class Answer(NamedTuple):
+class BackendAnswer(NamedTuple):
     """What the backend made of a case, or its fault, with what else was looked at."""
 
     outputs: Sequence[Array]
@@ -28,22 +28,22 @@ class Answer(NamedTuple):
     """Other answers, where they are known; None where the driver is asked when the first has passed."""
 
 
-def answer_of(
+def ask_backend(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
-) -> Answer:
+) -> BackendAnswer:
     """Ask the backend; ``layouts`` are the outputs' names and specs as the reference has them, ``notes`` what is to be
     said of the expected values."""
     try:
         outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted)
     except Fault as fault:
-        return Answer((), notes + _checks_of_driver(case, driver), fault)
+        return BackendAnswer((), notes + _checks_of_driver(case, driver), fault)
     further = notes + _checks_of_driver(case, driver)
-    return Answer(outputs, _together(checks, further) if further else checks)
+    return BackendAnswer(outputs, _together(checks, further) if further else checks)
 
 
 def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
