@@ -172,8 +172,6 @@ class GuardsMemory(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class KeepsGolden(Protocol, metaclass=_Ability):
-    """Keeps expected outputs of cases."""
-
     def golden(self, case: TestCase) -> Sequence[Any] | None:
         """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
 
@@ -184,8 +182,6 @@ class KeepsGolden(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class MeasuresCompilation(Protocol, metaclass=_Ability):
-    """Compiles what it runs."""
-
     def compile_s(self) -> float | None:
         """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
         ...
@@ -193,8 +189,6 @@ class MeasuresCompilation(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class GivesFurtherAnswers(Protocol, metaclass=_Ability):
-    """Runs a case under several circumstances."""
-
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:
         """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
         ...
@@ -202,8 +196,6 @@ class GivesFurtherAnswers(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class Blames(Protocol, metaclass=_Ability):
-    """Looks closer at a case whose answer is wrong, and only then."""
-
     def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
         """Call the case once more under circumstances that tell what the wrong answer is due to.
 
@@ -215,10 +207,8 @@ class Blames(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class PreparesCalls(Protocol, metaclass=_Ability):
-    """Has calls that can be timed by themselves, for ``--bench``."""
-
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:
-        """The case as such a call; None where there is none.
+        """The case as a call that can be timed by itself, for ``--bench``; None where there is none.
 
         Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
         leaving.
@@ -228,8 +218,6 @@ class PreparesCalls(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class WritesScripts(Protocol, metaclass=_Ability):
-    """Says how a case runs without optest."""
-
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:
         """Python lines that do without optest what ``run`` does, or why there are none, in words.
 
@@ -250,16 +238,12 @@ class TakesOptions(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class Configurable(Protocol, metaclass=_Ability):
-    """Takes options."""
-
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take options of the command line (``torch_device``, ``threads``) before the first case."""
 
 
 @runtime_checkable
 class StatesCaseOptions(Protocol, metaclass=_Ability):
-    """Has options that are part of its cases."""
-
     def case_options(self) -> Mapping[str, Any]:
         """What the options that ``configure`` took mean as this driver's ``backend_config``: every case holds them, and
         whoever runs one of its plans needs no option."""
@@ -268,8 +252,6 @@ class StatesCaseOptions(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class ChecksConfig(Protocol, metaclass=_Ability):
-    """Reads ``backend_config`` of its cases."""
-
     def problems(self, case: TestCase) -> Sequence[str]:
         """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
         ...
@@ -277,8 +259,6 @@ class ChecksConfig(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class KnowsDtypes(Protocol, metaclass=_Ability):
-    """Has dtypes stated among a case's options for it."""
-
     def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:
         """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
         ...
@@ -293,8 +273,6 @@ class KeepsDeadline(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class NeedsEnvironment(Protocol, metaclass=_Ability):
-    """Needs variables of the environment."""
-
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
         ...
@@ -305,8 +283,6 @@ class NeedsEnvironment(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class ChecksReadiness(Protocol, metaclass=_Ability):
-    """Cannot be checked without some option."""
-
     def ready_for_check(self) -> str | None:
         """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
         ...
@@ -314,8 +290,6 @@ class ChecksReadiness(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class LacksOperators(Protocol, metaclass=_Ability):
-    """Has a list of operators."""
-
     def lacks(self, descriptor: OperatorDescriptor) -> str | None:
         """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
         ...
@@ -323,35 +297,28 @@ class LacksOperators(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class SelectsSamples(Protocol, metaclass=_Ability):
-    """Adds samples that only drivers of its kind can be asked."""
-
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
-        """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make."""
+        """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
+        which a driver may add what only drivers of its kind can be asked."""
         ...
 
 
 @runtime_checkable
 class KnowsExpectations(Protocol, metaclass=_Ability):
-    """Ships differences that `optest check` expects of it."""
-
     def expectations(self) -> str | None:
-        """Path of the file of them for this driver's device; None for none."""
+        """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
         ...
 
 
 @runtime_checkable
 class KnowsExpectationsOfSamples(Protocol, metaclass=_Ability):
-    """The same for `optest run --source`, whose cases are calls of a framework."""
-
     def expectations_of_samples(self) -> str | None:
-        """Path of the file; None for none."""
+        """The same for `optest run --source`, whose cases are calls of a framework."""
         ...
 
 
 @runtime_checkable
 class CountsOperators(Protocol, metaclass=_Ability):
-    """Knows how many operators the backend has."""
-
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:
         """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
         ...
@@ -359,10 +326,8 @@ class CountsOperators(Protocol, metaclass=_Ability):
 
 @runtime_checkable
 class ExplainsItself(Protocol, metaclass=_Ability):
-    """Has something to say to ``optest doctor``."""
-
     def doctor(self) -> Sequence[str]:
-        """Devices, versions. Raise ``Unavailable`` if it cannot work here."""
+        """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
         ...
 
 
