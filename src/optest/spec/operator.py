@@ -1,5 +1,7 @@
-"""What an operator is: its tensors, attributes, legal inputs, reference and the class of its rule; and the calls by which it is checked when
-nobody has written a plan."""
+"""What an operator is: its tensors, attributes, legal inputs, reference, the class of its rule, and its samples.
+
+Samples are the calls by which it is checked when nobody has written a plan.
+"""
 
 from __future__ import annotations
 
