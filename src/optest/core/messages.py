@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.expectations import excused
+from optest.core.runner import ExecutionResult
 from optest.errors import Unavailable, UsageError
 from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
@@ -110,10 +110,10 @@ class NotInWorker(UsageError):
     """A driver or operator that was registered by hand in this process, which no worker can find by name."""
 
 
-def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.ExecutionResult:
+def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
     match answer:
         case Ran(_, verdicts, timings, benchmark, is_tainted):
-            return runner.ExecutionResult(tuple(verdicts), timings, benchmark, is_tainted)
+            return ExecutionResult(tuple(verdicts), timings, benchmark, is_tainted)
         case Broken(_, _, message):
             verdict = Verdict(
                 status=Status.ERROR,
@@ -121,4 +121,4 @@ def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> runner.Exec
                 message=f"the worker cannot build the case: {message}; "
                 "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
             )
-            return runner.ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
+            return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import queue
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
-from types import FrameType
-from typing import NoReturn, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from optest.backends import BackendDriver
-from optest.core import runner
 from optest.core.border import UserInterrupt
 from optest.core.executors import Closed, Executor
 from optest.core.expectations import after_attempts
+from optest.core.interruption import Interruption
 from optest.core.results import result_of
-from optest.core.runner import why_not_run
+from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Execution, executions
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
@@ -39,9 +35,6 @@ _SHARE = 4
 """A lane looks ahead by at most this part of its fair share of what remains."""
 
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
-
-_SAME_WISH_S = 1.0
-"""Signals that follow each other so fast mean one thing: the second would strike while the first is obeyed."""
 
 
 class Listener(Protocol):
@@ -80,88 +73,7 @@ class Policy:
     dedupe: bool = True
 
 
-@dataclass(slots=True)
-class Interruption:
-    """Whether the user pressed Ctrl-C or the process was asked to terminate."""
-
-    happened: bool = False
-    running: list[Executor] = field(default_factory=list)
-    """What :meth:`now` ends."""
-    _is_put_off: bool = False
-    _waits: bool = False
-    _raised_at: float = -math.inf
-
-    def __call__(self) -> bool:
-        return self.happened
-
-    def ends(self, executor: Executor) -> None:
-        """Let :meth:`now` end it, at once if that was asked already."""
-        self.running.append(executor)
-        if self.happened:
-            executor.close()
-
-    def done(self) -> None:
-        """Close what is still open: the worker of a run that could not begin."""
-        for executor in self.running:
-            executor.close()
-
-    def now(self) -> None:
-        """End a run in another thread: its workers are killed, and what they were doing has no result."""
-        self.happened = True
-        for executor in self.running:
-            executor.close()
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """While inside, SIGINT, SIGTERM and SIGHUP raise UserInterrupt here and are remembered."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def remember(_number: int, _frame: FrameType | None) -> None:
-            self.happened = True
-            if self._is_put_off:
-                self._waits = True
-            elif time.monotonic() > self._raised_at + _SAME_WISH_S:
-                self._raise()
-
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not below nohup
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, remember) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def after_this(self) -> Iterator[None]:
-        """A signal that comes while inside is raised afterwards: for steps that only make sense together."""
-        with self.put_off():
-            yield
-        if self._waits:
-            self._raise()
-
-    def _raise(self) -> NoReturn:
-        self._waits = False
-        self._raised_at = time.monotonic()
-        raise UserInterrupt
-
-    @contextmanager
-    def put_off(self) -> Iterator[None]:
-        """While inside, signals are only remembered: for ending what runs, which takes no longer than killing it.
-
-        Somebody who presses Ctrl-C twice would otherwise wait for the cases of all the workers that were left alive.
-        """
-        self._is_put_off = True
-        try:
-            yield
-        finally:
-            self._is_put_off = False
-
-
-_Outcome: TypeAlias = tuple[Execution, runner.ExecutionResult, int]
+_Outcome: TypeAlias = tuple[Execution, ExecutionResult, int]
 """An execution, what came of it, and the number of attempts."""
 
 
@@ -339,11 +251,11 @@ class Session:
         executor: Executor,
         refusal: Verdict | None,
         following: Sequence[Sequence[TestCase]] = (),
-    ) -> tuple[runner.ExecutionResult, int]:
+    ) -> tuple[ExecutionResult, int]:
         """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
         cases = execution.cases
         if refusal is not None:
-            return runner.ExecutionResult((refusal,) * len(cases), Timings()), 1
+            return ExecutionResult((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
             return executor.execute(cases, following), 1
@@ -354,9 +266,9 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return runner.ExecutionResult(verdicts, outcome.timings, outcome.benchmark), attempt
+        return ExecutionResult(verdicts, outcome.timings, outcome.benchmark), attempt
 
-    def _report(self, execution: Execution, outcome: runner.ExecutionResult, attempts: int) -> None:
+    def _report(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> None:
         for result in self._results_of(execution, outcome, attempts):
             with self.interruption.after_this():
                 self._keep(result)
@@ -368,7 +280,7 @@ class Session:
         self.results.append(result)
         self.bad += result.status in BAD_STATUSES
 
-    def _results_of(self, execution: Execution, outcome: runner.ExecutionResult, attempts: int) -> Iterator[CaseResult]:
+    def _results_of(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):

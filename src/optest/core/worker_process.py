@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from optest.core import runner
 from optest.core.benchmarking import BenchOptions
 from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
@@ -31,6 +30,7 @@ from optest.core.messages import (
     refusal,
 )
 from optest.core.phases import Phase, PhasePage
+from optest.core.runner import ExecutionResult
 from optest.core.wire import case_to_wire
 from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
 from optest.errors import InternalError, UsageError
@@ -117,9 +117,7 @@ class WorkerProcess:
         self._failing: set[str] = set()
         """Operators whose reference fails in a new worker too."""
 
-    def execute(
-        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-    ) -> runner.ExecutionResult:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
         """Run the cases in the worker.
 
         ``following`` are the cases of the next calls, as far as these are certain: the worker goes on with them while
@@ -132,9 +130,7 @@ class WorkerProcess:
         with self._busy:
             return self._execute(cases, following)
 
-    def _execute(
-        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
-    ) -> runner.ExecutionResult:
+    def _execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
         self._catch_up(cases)
         try:
             child, page = self._started_now()
@@ -152,9 +148,7 @@ class WorkerProcess:
         self._ask_ahead(child, following)
         return self._outcome(child, page, cases, began)
 
-    def _outcome(
-        self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float
-    ) -> runner.ExecutionResult:
+    def _outcome(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         """Wait for the next answer, which is to these cases."""
         self._waited_for += 1
         while True:
@@ -197,7 +191,7 @@ class WorkerProcess:
             self._ahead.popleft()
             self._waited_for += 1
 
-    def _may_pay_for_others(self, case: TestCase, execution: runner.ExecutionResult) -> bool:
+    def _may_pay_for_others(self, case: TestCase, execution: ExecutionResult) -> bool:
         """Whether a reference failed that may not fail where no foreign code ran before."""
         return (
             self._answers > 0
@@ -206,7 +200,7 @@ class WorkerProcess:
             and case.descriptor.name not in self._failing
         )
 
-    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.ExecutionResult:
+    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> ExecutionResult:
         """The execution in a new worker."""
         self._give_up(child, page)
         execution = self._execute(cases)
@@ -262,7 +256,7 @@ class WorkerProcess:
             raise NotAnAnswer("it answers another question")
         return message
 
-    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> runner.ExecutionResult:
+    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> ExecutionResult:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
         verdict = descriptors_spoilt(
@@ -374,7 +368,7 @@ class WorkerProcess:
 
     def _ended_by_deadline(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], late: _Late
-    ) -> runner.ExecutionResult:
+    ) -> ExecutionResult:
         child.write_traceback()
         child.kill()
         deadlines = self._options.limits.deadlines
@@ -383,9 +377,7 @@ class WorkerProcess:
         deadlines.record(cases[0], verdict, None)
         return self._gone(child, page, cases, verdict, late.phase, late.took_s)
 
-    def _without_pipes(
-        self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float
-    ) -> runner.ExecutionResult:
+    def _without_pipes(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         """Its ends of the pipes are closed: it is dead, or foreign code closed them and may go on for ever."""
         late = None
         has_ended = _ends_in(child, _DYING_S)
@@ -395,7 +387,7 @@ class WorkerProcess:
             return self._ended_by_deadline(child, page, cases, late)
         return self._died(child, page, cases, began)
 
-    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> runner.ExecutionResult:
+    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         returncode, signal = child.wait()
         phase, _ = page.read()
         if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
@@ -415,7 +407,7 @@ class WorkerProcess:
 
     def _gone(
         self, child: Child, page: PhasePage, cases: Sequence[TestCase], verdict: Verdict, phase: Phase, ran_s: float
-    ) -> runner.ExecutionResult:
+    ) -> ExecutionResult:
         """The verdict for every case of the execution that the worker was at, and a clean place for the next worker."""
         self._give_up(child, page)
         execution = _all_with(verdict, cases)
@@ -431,8 +423,8 @@ class _DiedAtLoad(Exception):
         self.verdict = death_at_load(*self.how, times)
 
 
-def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> runner.ExecutionResult:
-    return runner.ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
+def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:
+    return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:
@@ -443,7 +435,7 @@ def _ends_in(child: Child, timeout_s: float) -> bool:
     return True
 
 
-def _is_last(execution: runner.ExecutionResult) -> bool:
+def _is_last(execution: ExecutionResult) -> bool:
     """Whether a worker is to run nothing more after it."""
     return execution.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
 
@@ -452,6 +444,7 @@ def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> fl
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
     phase, since = page.read()
     left = since + limits.allowance_s(phase, case) - time.monotonic()
-    if phase is not Phase.RUN and case.timeout_s is not None:
-        left = min(left, case.timeout_s)
+    deadline_s = limits.deadlines.of(case)
+    if phase is not Phase.RUN and deadline_s is not None:
+        left = min(left, deadline_s)
     return max(left, 0.001)
