@@ -14,6 +14,7 @@ ROWS: list[set[str]] = [
     {"errors"},
     {"spec"},
     {"registry", "settings", "numerics", "store", "process", "timing"},
+    {"memory"},
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
@@ -29,13 +30,13 @@ ROW_OF["__init__"] = len(ROWS)
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "api", "settings", "cli", "pytest_plugin"}
 THIRD_PARTY = {
-    "yaml": {"plan", "clib"},
-    "pydantic": {"plan"},
+    "yaml": {"plan", "clib", "torch"},
+    "pydantic": {"plan", "torch"},
     "click": {"cli"},
     "pytest": {"pytest_plugin"},
     "rich": {"reporting", "cli"},
     "msgspec": {"store", "core", "reporting", "clib"},
-    "torch": {"torch", "infiniop"},
+    "torch": {"torch", "infiniop", "generators"},
     "safetensors": {"generators", "torch"},
     "ml_dtypes": {"numerics"},
     "pycparser": {"clib"},

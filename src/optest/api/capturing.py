@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optest.api import bootstrap
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
 from optest.plan.schema import parse_plan
 from optest.registry import load_object
@@ -98,6 +99,7 @@ def capture(
         Unavailable: if torch, or what a model needs, is not installed.
     """
     require_writable(output, force=force)
+    bootstrap()  # a plug-in that cannot be loaded is told before the model runs
     try:
         asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")
