@@ -12,6 +12,8 @@ from optest.api import bootstrap
 from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
 from optest.api.sourcing import known_differences, said_to_be_from, source_documents
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
+from optest.backends.abilities import configure as configure_driver
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
@@ -118,8 +120,8 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
         build,
         request=with_options_of(driver, _request(settings)),
         target_of=lambda _name, _chip: target,
-        check_backend=driver.problems,
-        dtypes_of=driver.dtypes_of,
+        check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
+        dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
     )
     if sources:
         cases = [case for each in sources for case in said_to_be_from(build(each.plan), each.origin)]
@@ -298,10 +300,10 @@ def configure(driver: BackendDriver, settings: Settings) -> None:
     """
     options = driver_options(settings)
     for name in options:
-        if name not in driver.options:
+        if name not in options_of(driver):
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
-    driver.configure(options)
+    configure_driver(driver, options)
 
 
 def driver_options(settings: Settings) -> dict[str, Any]:
@@ -321,7 +323,7 @@ def flags_of(settings: Settings) -> list[str]:
 
 def with_options_of(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
     """The request with the options that the driver has in the ``backend_config`` of every case."""
-    stated = {f"backend_config.{driver.name}.{key}": value for key, value in driver.case_options().items()}
+    stated = {f"backend_config.{driver.name}.{key}": value for key, value in case_options_of(driver).items()}
     return dataclasses.replace(request, attributes={**stated, **request.attributes}) if stated else request
 
 

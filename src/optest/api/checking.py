@@ -15,6 +15,14 @@ from optest.api.listing import columns_of
 from optest.api.rerunning import as_in_the_earlier_check, rerun_of, what_failed
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import (
+    ChecksConfig,
+    ChecksReadiness,
+    KnowsExpectations,
+    LacksOperators,
+    SelectsSamples,
+    case_options_of,
+)
 from optest.core.border import Border
 from optest.core.expectations import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
@@ -130,7 +138,7 @@ def write(given: Mapping[str, Any], path: str) -> str:
     check_writable(Path(path))
     seed = request.asked.settings["seed"] or 0
     driver = request.asked.driver
-    text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=driver.case_options())
+    text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=case_options_of(driver))
     write_atomically(Path(path), text.encode())
     count = len(request.asked.cases)
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
@@ -194,7 +202,7 @@ def checked(given: Mapping[str, Any]) -> Checked:
 
 
 def _require_ready(driver: BackendDriver) -> None:
-    why = driver.ready_for_check()
+    why = driver.ready_for_check() if isinstance(driver, ChecksReadiness) else None
     if why is not None:
         raise UsageError(why)
 
@@ -210,7 +218,7 @@ def _had(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = driver.lacks(each)
+        why = driver.lacks(each) if isinstance(driver, LacksOperators) else None
         if why is None:
             had.append(each)
         else:
@@ -227,6 +235,8 @@ def _lacking(names: Sequence[str], why: str) -> str:
 
 def _require_sound(driver: BackendDriver, cases: Sequence[TestCase]) -> None:
     """Raise for what is wrong with the driver's options, which is wrong with every case; said once."""
+    if not isinstance(driver, ChecksConfig):
+        return
     problems = dict.fromkeys(problem for case in cases for problem in driver.problems(case))
     if problems:
         raise UsageError("\n".join(problems))
@@ -271,7 +281,7 @@ def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[s
 
 def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
     """The driver's own and the user's; a line of the user's replaces one of the same name."""
-    shipped = driver.expectations()
+    shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
     versions = driver.versions()
     return Expectations.joined(read_expectations(path, operators=operators, versions=versions) for path in paths)
@@ -297,7 +307,7 @@ def _cases_of(
             descriptor, samples, request, operators=operators, target=target, check_fill=check_fill, tiers=tiers
         )
 
-    if type(driver).samples is not BackendDriver.samples:
+    if isinstance(driver, SelectsSamples):
         own = list(driver.samples(list(zip(own, built(own, TIERS).cases, strict=True))))
     return built(own, TIERS[: TIERS.index(Tier(settings["tier"])) + 1])
 

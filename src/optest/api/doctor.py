@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
+from optest.backends.abilities import ExplainsItself
 from optest.errors import Unavailable
 from optest.registry import load_entry_points, version_of
 from optest.settings import plugin_modules
@@ -64,7 +65,7 @@ def _plugins() -> Iterator[str]:
 def _backend(name: str) -> Iterator[str]:
     try:
         driver = backend_manager.get(name)
-        facts = list(driver.doctor())
+        facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
     except Unavailable as error:
         yield f"  {name}: unavailable: {error.remedy}"
         return

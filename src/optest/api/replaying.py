@@ -16,6 +16,7 @@ from optest.api.running import RunOutcome, run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import script_for
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import StatesCaseOptions, options_of
 from optest.core.tensor_archive import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
 from optest.errors import NothingSelected, OptestError, UsageError
@@ -124,10 +125,10 @@ def _as_then(
     driver: BackendDriver, first: CaseResult, given: Mapping[str, Any], settings: Settings, before: Mapping[str, Any]
 ) -> Settings:
     """The options of the backend as the run had them, where its cases do not hold them and nobody states others."""
-    if driver.name != first.backend or type(driver).case_options is not BackendDriver.case_options:
+    if driver.name != first.backend or isinstance(driver, StatesCaseOptions):
         return settings
-    then = {name: before[name] for name in driver.options if name in before and not settings.stated(name)}
-    if first.device and "torch_device" in driver.options and not settings.stated("torch_device"):
+    then = {name: before[name] for name in options_of(driver) if name in before and not settings.stated(name)}
+    if first.device and "torch_device" in options_of(driver) and not settings.stated("torch_device"):
         then["torch_device"] = first.device
     return resolve({**given, **then}) if then else settings
 

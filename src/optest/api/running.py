@@ -19,11 +19,12 @@ from optest.api.asking import Asked, asked, driver_options, flags_of, nothing_le
 from optest.api.benching import bench_notes, bench_options
 from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
+from optest.backends.abilities import CountsOperators, NeedsEnvironment, case_options_of, keeps_deadline
+from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.executors import Executor, InProcess
-from optest.core.patience import Deadlines, Patience
+from optest.core.messages import NotInWorker
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
-from optest.core.worker_answers import NotInWorker
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
 from optest.plan import PlanDocument, case_plan, command_line
@@ -201,7 +202,7 @@ def _run_in(
             isolation=lanes.isolation,
             dedupe=not settings["no_dedupe"],
         ),
-        repro=lambda case: _repro(case, directory, settings, request.driver.case_options()),
+        repro=lambda case: _repro(case, directory, settings, case_options_of(request.driver)),
         earlier=earlier,
         interruption=interruption,
         revise=request.revise,
@@ -318,7 +319,7 @@ class _Lanes:
             environment=worker_environment(
                 {
                     **_compile_cache(request, directory),
-                    **request.driver.environment(request.cases),
+                    **_needed_environment(request),
                     **_stated_by_the_user(environment()),
                 },
                 jobs,
@@ -327,12 +328,11 @@ class _Lanes:
             plugins=plugin_modules(),
             every_measure=request.wants_every_measure,
             fresh=wanted == "case",
-            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
-            if request.driver.keeps_deadline
-            else Patience(bench_s=bench_s, deadlines=_deadlines(request)),
+            limits=PhaseLimits(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
+            if keeps_deadline(request.driver)
+            else PhaseLimits(bench_s=bench_s, deadlines=_deadlines(request)),
             keep=keep,
             bench=bench,
-            answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
         )
         first = WorkerProcess(options, "worker-0")
         interruption.ends(first)  # who loads a framework for minutes, too
@@ -361,7 +361,7 @@ class _Lanes:
             bench_options(request.settings),
             _deadlines(request),
         )
-        unkept = request.driver.isolated and not request.driver.keeps_deadline
+        unkept = request.driver.isolated and not keeps_deadline(request.driver)
         notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
         return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
 
@@ -452,8 +452,16 @@ def _declared(request: Asked) -> dict[str, Any]:
     """How many operators the backend declares, where the cases are calls of models and coverage is of interest."""
     if not any(tag.startswith("model_") for case in request.cases for tag in case.tags):
         return {}
+    if not isinstance(request.driver, CountsOperators):
+        return {}
     found = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if found is None else {DECLARED: {"count": found[0], "others": list(found[1])}}
+
+
+def _needed_environment(request: Asked) -> Mapping[str, str]:
+    """What the driver's workers need from their start."""
+    driver = request.driver
+    return driver.environment(request.cases) if isinstance(driver, NeedsEnvironment) else {}
 
 
 def _seed(request: Asked) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, ScriptInput
+from optest.backends import BackendDriver, Script, ScriptInput
+from optest.backends.abilities import WritesScripts
 from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
 from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
@@ -51,7 +52,9 @@ def script_for(
     """Write the script of a result; ``tensors`` has its saved tensors, which lie beside it as ``file_name``."""
     archive = read_archive(tensors)
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
-    found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
+    found: Script | str = f"backend {driver.name} does not say how a case runs without optest"
+    if isinstance(driver, WritesScripts):
+        found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
     if isinstance(found, str):
         return _through_optest(result, case, found, file_name, plugins, options or {})
     uses_saved = any("saved[" in line for line in found.lines)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from optest.backends import BackendDriver
+from optest.backends.abilities import KnowsExpectationsOfSamples
 from optest.errors import NothingSelected, UsageError
 from optest.operators import operators
 from optest.plan import PlanDocument, parse_dtypes
@@ -72,7 +73,7 @@ def known_differences(driver: BackendDriver) -> Revise:
     A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What
     is known of results excuses no gradient, and what is known of gradients no result.
     """
-    path = driver.expectations_of_samples()
+    path = driver.expectations_of_samples() if isinstance(driver, KnowsExpectationsOfSamples) else None
     if path is None:
         return lambda _, verdict: verdict
     known = read_expectations(path, operators=operators, versions=driver.versions())

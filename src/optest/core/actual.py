@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
+from optest.backends.abilities import WritesOutputs, guards_memory
 from optest.core.border import Border
 from optest.core.outputs import in_order
 from optest.memory.buffers import Buffer, never_written
@@ -56,8 +57,7 @@ def actual_outputs(
     Raises:
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
-    run_into = getattr(driver, "run_into", None)
-    buffers = [] if run_into is None else _buffers_for(case, driver, layouts)
+    buffers = _buffers_for(case, layouts) if isinstance(driver, WritesOutputs) else []
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
         outputs = _ask(case, driver, inputs, buffers, interrupted)
@@ -80,34 +80,23 @@ def _ask(
     buffers: list[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool] | None,
 ) -> Sequence[Array]:
-    if buffers:
-        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)  # type: ignore[attr-defined]
+    if buffers and isinstance(driver, WritesOutputs):
+        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)
     else:
-        asked = _call_on_ours if driver.guards_memory else _call
-        outputs = in_order(case, asked(driver.run, case, inputs, (), interrupted))
+        call = _call_on_ours if guards_memory(driver) else _call
+        outputs = in_order(case, call(driver.run, case, inputs, (), interrupted))
     # What counts is what stands there when the call is over: a kernel that is still running is not done.
-    if driver.is_reference or driver.guards_memory:
+    if driver.is_reference or guards_memory(driver):
         return outputs
     with Border("keeping a copy of the outputs", _INTERNAL):
         return [np.array(output) for output in outputs]
 
 
-def _buffers_for(
-    case: TestCase, driver: BackendDriver, layouts: Sequence[tuple[str, TensorSpec]] | None
-) -> list[tuple[str, TensorSpec]]:
-    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them.
-
-    Raises:
-        Fault: UNSUPPORTED if nobody knows them and the driver cannot allocate them itself.
-    """
+def _buffers_for(case: TestCase, layouts: Sequence[tuple[str, TensorSpec]] | None) -> list[tuple[str, TensorSpec]]:
+    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them; none where
+    nobody knows them, so that the driver has to allocate them itself."""
     if layouts:
         return [*layouts]
-    if not case.outputs and type(driver).run is BackendDriver.run:
-        raise Fault(
-            Reason.UNSUPPORTED,
-            f"backend {driver.name} writes into buffers of optest, but the shapes of the outputs are not known; "
-            "state them under `shapes:`",
-        )
     return list(zip(case.descriptor.tensors.output_names(len(case.outputs)) or (), case.outputs, strict=True))
 
 

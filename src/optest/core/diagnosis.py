@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, declared_numerics
+from optest.backends.abilities import Blames
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.answers import answer_of
+from optest.core.backend_answer import ask_backend
 from optest.core.border import Border
-from optest.core.expected import BY_BACKEND, expected_of_other_inputs
-from optest.core.multiples import (
+from optest.core.error_patterns import (
     as_multiple,
     as_shifted,
     cut_off,
@@ -29,6 +29,7 @@ from optest.core.multiples import (
     errors_of_a_step,
     held_by_a_narrower_dtype,
 )
+from optest.core.expected import BY_BACKEND, expected_of_other_inputs
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import ELEMENTWISE
@@ -321,12 +322,12 @@ def _called_again(failure: _Failure) -> str:
     """Whether the backend answers otherwise when it is called once more; those who look for blame call it anyway."""
     case, driver, history = failure.case, failure.driver, _history(failure)
     run_s = failure.clock.timings().run_s
-    if type(driver).blame is not BackendDriver.blame or history.varies is False or run_s is None or run_s > _QUICK_S:
+    if isinstance(driver, Blames) or history.varies is False or run_s is None or run_s > _QUICK_S:
         return ""
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in failure.expected]
     with failure.clock.announced(RUN):
-        again = answer_of(case, driver, failure.inputs, layouts, (), failure.interrupted)
+        again = ask_backend(case, driver, failure.inputs, layouts, (), failure.interrupted)
     if again.fault is not None:
         return f"another answer when called once more: {again.fault.message.partition(chr(10))[0]}"
     for wanted, one, other in zip(failure.expected, failure.outputs, again.outputs, strict=True):

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from optest.backends.further import FurtherAnswer
+from optest.backends import FurtherAnswer
 from optest.clib.library.answers import Answer, elements_kept
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.policy import Policy

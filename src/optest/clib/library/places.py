@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -156,11 +156,6 @@ class Place:
             else:
                 poison = filling.outputs if slot.is_output else filling.inputs
                 _fill_tensor(slot, poison, values.get(slot.key))
-
-    def in_order(self, names: Sequence[str]) -> list[_Slot]:
-        """The outputs of these names."""
-        by_name = {slot.name: slot for slot in self.outputs}
-        return [by_name[name] for name in names]
 
     @property
     def is_restored(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from optest.backends.scripts import Script, ScriptInput
+from optest.backends import Script, ScriptInput
 from optest.numerics import Array
 from optest.spec import TestCase
 from optest.torch.calls.call import TorchCall

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from test_every_reason import case_of
 
-from optest.core.patience import Patience
+from optest.core.deadlines import PhaseLimits
 from optest.core.phases import Phase
 
 
@@ -17,5 +17,5 @@ from optest.core.phases import Phase
 def test_a_short_deadline_shortens_what_others_than_the_backend_may_take(timeout_s: float | None, own_s: float) -> None:
     case = replace(case_of(), timeout_s=timeout_s)
     for phase in (Phase.GENERATE, Phase.REFERENCE, Phase.COMPARE):
-        assert Patience().allowance_s(phase, case) == own_s
-    assert Patience().allowance_s(Phase.RUN, case) == (timeout_s or 300.0)
+        assert PhaseLimits().allowance_s(phase, case) == own_s
+    assert PhaseLimits().allowance_s(Phase.RUN, case) == (timeout_s or 300.0)

@@ -49,7 +49,7 @@ def execute_and_keep(
     folder: Path,
     announce: Callable[[Phase], None] = lambda _: None,
     **how: Any,
-) -> runner.Execution:
+) -> runner.ExecutionResult:
     """As ``runner.execute``; inputs and reference are made once more, so that running stays as it is without this."""
     case = cases[0]
     with suppress(Fault):  # it will be the verdict, since inputs and reference are the same again

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.core.last_words import last_words
+from optest.core.worker_death import stderr_report
 from optest.spec import Reason
 
 ASAN = """\
@@ -18,26 +18,28 @@ READ of size 4 at 0x602000000070 thread T0
 
 
 def test_our_own_line_brings_its_reason() -> None:
-    found = last_words("noise\noptest: [OUT_OF_BOUNDS] memory was written 4 bytes behind the end of output out\nmore\n")
+    found = stderr_report(
+        "noise\noptest: [OUT_OF_BOUNDS] memory was written 4 bytes behind the end of output out\nmore\n"
+    )
     assert found is not None
     assert found.reason is Reason.OUT_OF_BOUNDS
     assert found.words == "memory was written 4 bytes behind the end of output out"
 
 
 def test_a_line_without_a_reason_leaves_the_signal_s() -> None:
-    found = last_words("optest: memory was read through a null pointer (address 0x0)\n")
+    found = stderr_report("optest: memory was read through a null pointer (address 0x0)\n")
     assert found is not None
     assert (found.reason, found.words) == (None, "memory was read through a null pointer (address 0x0)")
 
 
 def test_a_reason_that_does_not_exist_is_none() -> None:
-    found = last_words("optest: [NONSENSE] words\n")
+    found = stderr_report("optest: [NONSENSE] words\n")
     assert found is not None
     assert found.reason is None
 
 
 def test_a_report_is_its_first_line_and_the_library_s_own_frames() -> None:
-    found = last_words(ASAN)
+    found = stderr_report(ASAN)
     assert found is not None
     assert found.reason is Reason.SANITIZER
     assert found.words.splitlines() == [
@@ -49,10 +51,10 @@ def test_a_report_is_its_first_line_and_the_library_s_own_frames() -> None:
 
 def test_the_last_report_counts_and_is_preferred_to_our_line() -> None:
     first, second = "a.c:1:2: runtime error: first\n", "b.c:3:4: runtime error: second\n    #0 1 in f b.c:3\n"
-    found = last_words(f"{first}optest: [OUT_OF_BOUNDS] words\n{second}")
+    found = stderr_report(f"{first}optest: [OUT_OF_BOUNDS] words\n{second}")
     assert found is not None
     assert found.words == "b.c:3:4: runtime error: second\n  #0 1 in f b.c:3"
 
 
 def test_nothing_of_its_own() -> None:
-    assert last_words("Fatal Python error: Segmentation fault\n  File 'x.py'\n") is None
+    assert stderr_report("Fatal Python error: Segmentation fault\n  File 'x.py'\n") is None

@@ -8,41 +8,42 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.backends import BackendDriver, FurtherAnswer
+from optest.backends.abilities import GivesFurtherAnswers
 from optest.core.actual import actual_outputs
 from optest.core.border import Border
 from optest.spec import Check, CheckState, Fault, Reason, TensorSpec, TestCase
 
-__all__ = ["Answer", "answer_of", "further_answers"]
+__all__ = ["BackendAnswer", "ask_backend", "further_answers"]
 
 Array = np.ndarray[Any, Any]
 
 
-class Answer(NamedTuple):
+class BackendAnswer(NamedTuple):
     """What the backend made of a case, or its fault, with what else was looked at."""
 
     outputs: Sequence[Array]
     checks: tuple[Check, ...]
     fault: Fault | None = None
-    further: Sequence[FurtherAnswer] | Fault | None = None
-    """Other answers, where they were asked for at once; None where the driver is asked when the first has passed."""
+    further: Sequence[FurtherAnswer] | None = None
+    """Other answers, where they are known; None where the driver is asked when the first has passed."""
 
 
-def answer_of(
+def ask_backend(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
     layouts: Sequence[tuple[str, TensorSpec]] | None,
     notes: tuple[Check, ...],
     interrupted: Callable[[], bool] | None,
-) -> Answer:
+) -> BackendAnswer:
     """Ask the backend; ``layouts`` are the outputs' names and specs as the reference has them, ``notes`` what is to be
     said of the expected values."""
     try:
         outputs, checks = actual_outputs(case, driver, inputs, layouts, interrupted)
     except Fault as fault:
-        return Answer((), notes + _checks_of_driver(case, driver), fault)
+        return BackendAnswer((), notes + _checks_of_driver(case, driver), fault)
     further = notes + _checks_of_driver(case, driver)
-    return Answer(outputs, _together(checks, further) if further else checks)
+    return BackendAnswer(outputs, _together(checks, further) if further else checks)
 
 
 def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAnswer]:
@@ -51,7 +52,7 @@ def further_answers(case: TestCase, driver: BackendDriver) -> Sequence[FurtherAn
     Raises:
         Fault: RAISED if the driver fails to say.
     """
-    if type(driver).further is BackendDriver.further:
+    if not isinstance(driver, GivesFurtherAnswers):
         return ()
     with Border("the backend's `further`", Reason.RAISED):
         return tuple(driver.further(case))
@@ -65,8 +66,6 @@ def _together(checks: tuple[Check, ...], further: tuple[Check, ...]) -> tuple[Ch
 
 def _checks_of_driver(case: TestCase, driver: BackendDriver) -> tuple[Check, ...]:
     """What the driver itself looked at; a driver that fails to say so is not believed, but keeps its outputs."""
-    if type(driver).checks is BackendDriver.checks:
-        return ()
     try:
         with Border("the backend's `checks`", Reason.RAISED):
             return tuple(driver.checks(case))

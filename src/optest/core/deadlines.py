@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from optest.core.phases import Phase
 from optest.spec import Reason, Status, TestCase, Verdict
 
-__all__ = ["Deadlines", "Patience"]
+__all__ = ["Deadlines", "PhaseLimits"]
 
 _OWN_PHASES_S = 300.0
 """How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
@@ -74,7 +74,7 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class PhaseLimits:
     """How much longer than a case's deadline a worker may take: a driver that keeps deadlines itself ends first.
 
     ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up, ``bench_s``
