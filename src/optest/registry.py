@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 
 __all__ = [
+    "EXTRAS",
     "Registry",
     "file_of_module",
     "is_installed",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 Entry = TypeVar("Entry")
+
+EXTRAS = {"torch": "optest[torch]", "safetensors": "optest[safetensors]", "pycparser": "optest[ffi]"}
+"""What brings a package that optest can do without, by the name of its module."""
 
 
 class Registry(Generic[Entry]):
@@ -146,10 +150,7 @@ def _top(module: str) -> str:
 def _distribution_of(module: str) -> str:
     """The words after ``pip install`` that bring a missing module."""
     top = _top(module)
-    extras = {"torch": "optest[torch]", "onnxruntime": "optest[onnx]", "safetensors": "optest[safetensors]"}
-    extras |= {"jax": "optest[jax]", "openvino": "optest[openvino]", "numba": "optest[fast]", "ray": "optest[cluster]"}
-    extras |= {"pycparser": "optest[ffi]"}
-    return extras.get(top, top)
+    return EXTRAS.get(top, top)
 
 
 def load_plugins(modules: Iterable[str]) -> None:

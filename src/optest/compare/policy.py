@@ -56,7 +56,7 @@ __all__ = [
     "stated_tolerance",
 ]
 
-NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.RULES_BACKEND_TEST, Layer.COMMAND_LINE})
+NAMING_LAYERS = frozenset({Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE})
 """Layers that name a case or an operator; only these relax what has one right answer."""
 
 BUILT_IN = "operator"
