@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure, driver_options
 from optest.api.listing import unknown_among
+from optest.api.run_request import RunRequest, configure, driver_options
 from optest.api.running import RunOutcome, run_cases
 from optest.api.saving import file_stem, save
 from optest.api.scripts import script_for
@@ -102,7 +102,7 @@ def _is_replay(directory: RunDirectory) -> bool:
     return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
-def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> Asked:
+def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
     """``before`` are the options of the run that is replayed."""
     settings = resolve(given)
     targets = {(each.backend, each.chip, each.device) for each in found}
@@ -117,7 +117,7 @@ def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mappin
     timeout_s = settings["timeout"] if settings.stated("timeout") else None
     cases = [case_from_wire(each.case, operators.get) for each in found]
     cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
-    return Asked(settings=settings, document=None, driver=driver, target=target, cases=cases)
+    return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
 
 
 def _as_then(
@@ -211,7 +211,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _written(outcome: RunOutcome, request: Asked, files: _Files) -> Iterable[str]:
+def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterable[str]:
     """Write what was asked for and say so, case by case."""
     kept = outcome.directory.tensors_dir()
     taken: set[str] = set()

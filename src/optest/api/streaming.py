@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from optest.api.asking import Asked
-from optest.api.running import run_cases
+from optest.api.run_request import RunRequest
+from optest.api.running import Steering, run_cases
 from optest.core.schedule import Execution, executions
-from optest.core.session import Interruption, Turn
+from optest.core.session import Turn
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.settings import resolve
@@ -33,7 +33,7 @@ class CaseStream:
     Cases that compute the same thing share one execution, whichever of them is asked for first.
     """
 
-    def __init__(self, request: Asked) -> None:
+    def __init__(self, request: RunRequest) -> None:
         self._request = request
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._changed = threading.Condition()
@@ -43,7 +43,7 @@ class CaseStream:
         self._is_over = False
         self._error: OptestError | None = None
         self._thread: threading.Thread | None = None
-        self._interruption = Interruption()
+        self._steering = Steering(choose=self._turns)
         self.info: RunInfo | None = None
         """What the run says of itself, None before it began."""
 
@@ -91,13 +91,13 @@ class CaseStream:
             self._is_closed = True
             self._changed.notify_all()
         if at_once:
-            self._interruption.now()
+            self._steering.interruption.now()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            run_cases(self._request, terminal=_Listener(self), choose=self._turns, interruption=self._interruption)
+            run_cases(self._request, terminal=_Listener(self), steering=self._steering)
         except OptestError as error:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever

@@ -16,8 +16,8 @@ from optest.api import collecting
 from optest.pytest_plugin.nodes import WRONG_REQUEST
 
 if TYPE_CHECKING:
-    from optest.pytest_plugin.asking import Results
     from optest.pytest_plugin.nodes import CaseItem
+    from optest.pytest_plugin.results import Results
 
 __all__ = ["DIRECTORIES", "EXPECTED", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
 

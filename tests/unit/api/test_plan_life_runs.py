@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from optest.api import cases, run
-from optest.api.durations import slowest
 from optest.api.running import RunOutcome
 from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
 from optest.operators import operators
+from optest.reporting.figures import slowest
 from optest.spec import Reason
 from optest.store import read_journal
 

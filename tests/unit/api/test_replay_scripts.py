@@ -203,7 +203,7 @@ def test_a_right_answer_passes_the_script(here: Path) -> None:
 @pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
 def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
-    from optest.api.checking import checked
+    from optest.api.checking import check_request
     from optest.backends import Script, ScriptInput, backend_manager
     from optest.core.inputs import make_inputs
     from optest.core.tensor_archive import spec_of
@@ -211,7 +211,9 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     from optest.spec import Fault
 
     driver = backend_manager.get("torch")
-    cases = [case for case in checked({"backend": "torch", "tier": "smoke"}).asked.cases if case.expects_error is None]
+    cases = [
+        case for case in check_request({"backend": "torch", "tier": "smoke"}).run.cases if case.expects_error is None
+    ]
     recorded, not_written = set(), {}
     for case in cases:
         if driver.unsupported(case):

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from optest.api.capturing import capture  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
 from optest.torch.capture.recording import Asked  # noqa: E402
 from optest.torch.capture.running import captured  # noqa: E402
+from optest.torch.capture_command import capture  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -208,9 +208,9 @@ def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
 
 
 def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
-    asked = "import sys, optest.cli, optest.api.capturing; print(sorted(sys.modules))"
+    asked = "import sys, optest.cli, optest.torch.capture_command; print(sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=600, check=True)
-    assert "'optest.api.capturing'" in ended.stdout
+    assert "'optest.torch.capture_command'" in ended.stdout
     assert "'torch'" not in ended.stdout
 
 

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optest.core.runner import why_not_run
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
+from optest.guests import CommandContext
 from optest.plan.schema import parse_plan
 from optest.registry import load_object
 from optest.torch.model_cases.writing import text_of_model_file
@@ -19,7 +21,7 @@ from optest.torch.model_cases.writing import text_of_model_file
 if TYPE_CHECKING:
     from optest.torch.capture.running import Capture
 
-__all__ = ["WrittenCapture", "capture", "require_writable"]
+__all__ = ["WrittenCapture", "capture", "capture_command", "require_writable"]
 
 _QUIET = "compute nothing"
 _SHOWN = 4
@@ -32,11 +34,9 @@ class WrittenCapture:
     path: str
     model: str
     made: Capture
-    not_run: Mapping[str, str]
-    """Why a case of the file will not run, by its name."""
 
-    def lines(self) -> Iterator[str]:
-        """What was written, what was not, and what comes next."""
+    def lines(self, not_run: Mapping[str, str]) -> Iterator[str]:
+        """What was written, what was not, and what comes next; ``not_run`` has a reason by the name of a case."""
         made = self.made
         operators = len({case["op"] for case in made.cases})
         yield (
@@ -44,7 +44,7 @@ class WrittenCapture:
             f"{_counted(operators, 'operator')}, model {self.model}"
         )
         yield from _beside(made)
-        for name, why in self.not_run.items():
+        for name, why in not_run.items():
             yield f"  will not run: {name}: {why}"
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
@@ -116,17 +116,22 @@ def capture(
         comment=[f"Calls of torch that {what.rpartition('/')[2]} makes, written by `optest capture`."],
     )
     _write(Path(output), text, force=force)
-    return WrittenCapture(path=output, model=name, made=made, not_run=_not_run(output))
+    return WrittenCapture(path=output, model=name, made=made)
 
 
-def _not_run(path: str) -> dict[str, str]:
-    """Why torch on the CPU will not be asked for a case of the file, by its name."""
-    from optest.api.asking import asked  # brings the backends
-    from optest.core.runner import why_not_run
+def capture_command(context: CommandContext, **given: Any) -> int:
+    """What the command line asks for, as :data:`optest.torch.guest.GUEST` declares it.
 
-    found = asked({"plan": path, "backend": "torch"}, imports_hooks=False)
-    verdicts = {case.name: why_not_run(case, found.driver) for case in found.cases}
-    return {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
+    Raises:
+        OptestError: as :func:`capture`.
+    """
+    written = capture(**given)
+    cases, driver = context.cases(plan=written.path, backend="torch")
+    verdicts = {case.name: why_not_run(case, driver) for case in cases}
+    not_run = {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
+    for line in written.lines(not_run):
+        context.echo(line)
+    return 0
 
 
 def _patterns(ops: Sequence[str]) -> tuple[str, ...]:
