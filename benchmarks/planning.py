@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from optest.api.provenance import fingerprint
 from optest.api.run_request import run_request
 from optest.backends import backend_manager
+from optest.core.provenance import fingerprint
 from optest.core.schedule import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators

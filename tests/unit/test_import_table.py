@@ -32,7 +32,7 @@ REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "guests", "api", "settings", "cli", "pytest_plugin"}
 THIRD_PARTY = {
     "yaml": {"plan", "clib"},
-    "pydantic": {"plan"},
+    "pydantic": {"plan", "torch"},
     "click": {"cli"},
     "pytest": {"pytest_plugin"},
     "rich": {"reporting", "cli"},

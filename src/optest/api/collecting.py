@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from optest.api.run_request import RunRequest, run_request
-from optest.api.streaming import CaseStream, joined, runs_of_workers
+from optest.api.streaming import CaseStream, runs_of_workers
 from optest.plan import read_plan
 from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
-from optest.reporting.explain import explain
-from optest.reporting.explain import gist as gist_of
+from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines, operator_lines
 from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
+from optest.store.joined_runs import joined_runs
 
 __all__ = [
     "Listed",
@@ -27,7 +27,7 @@ __all__ = [
     "file_request",
     "gist",
     "is_bad",
-    "joined",
+    "joined_runs",
     "lines_expected",
     "listed_cases",
     "model_of",
@@ -146,11 +146,6 @@ def is_bad(result: CaseResult) -> bool:
 def shows_nothing(result: CaseResult) -> bool:
     """Whether nothing was run, or nothing compared: neither is a pass."""
     return result.status in (Status.SKIPPED, Status.UNCHECKED)
-
-
-def gist(result: CaseResult) -> str:
-    """A failure in one line: its reason, and the first thing to say of it."""
-    return gist_of(result)
 
 
 def figures(directories: Iterable[Path]) -> list[str]:

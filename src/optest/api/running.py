@@ -16,9 +16,9 @@ from typing import Any, TextIO
 
 from optest.api.earlier_runs import as_the_resumed_run, options_stated
 from optest.api.lanes import Lanes, bench_options, lanes_of
-from optest.api.provenance import changed, fingerprint, host, versions
 from optest.api.reports import default_report_path, report_files
 from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
+from optest.core.provenance import changed, fingerprint, host, versions
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
 from optest.errors import PlanError, UsageError

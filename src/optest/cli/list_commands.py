@@ -82,7 +82,7 @@ def report_command(
     --exit-code asks for that of the run.
     """
     if trend:
-        from optest.api.trending import trend as trend_of
+        from optest.api.reports import trend as trend_of
 
         text, status = trend_of(journals, form, output, given)
     elif len(journals) > 1:

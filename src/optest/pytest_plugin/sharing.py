@@ -114,4 +114,4 @@ def take_over(node: Any) -> None:
 def join_runs(config: pytest.Config) -> None:
     """Make one run of what the workers ran, so that reports and trends have the session as a whole."""
     parts = config.stash.get(DIRECTORIES, [])
-    parts[:] = collecting.joined(parts)
+    parts[:] = collecting.joined_runs(parts)
