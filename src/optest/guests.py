@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from optest.errors import UsageError
 from optest.registry import load_object
-from optest.spec import CaseResult, TestCase
+
+if TYPE_CHECKING:
+    from optest.spec import CaseResult, TestCase
 
 __all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "guests", "run_hooks"]
 

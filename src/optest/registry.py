@@ -1,17 +1,16 @@
 """Names to objects: registries that load what they hold when it is asked for, import strings, plug-ins.
 
-It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote.
+It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote. Every command line imports
+this module, so that what takes long to import (the metadata of packages) is imported where it is used.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -211,11 +210,15 @@ def load_extension(what: str, path: str) -> Any:
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:
     """Return ``(name, import path)`` of every installed entry point of ``group``, without importing any."""
+    from importlib.metadata import entry_points
+
     return [(point.name, point.value) for point in entry_points(group=group)]
 
 
 def version_of(distribution: str) -> str | None:
     """The installed version of a distribution, None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -290,4 +293,6 @@ def load_file(path: Path) -> ModuleType:
 
 def run_file(path: Path) -> None:
     """Run a Python file as ``python FILE`` does. Whatever its code raises passes."""
+    import runpy
+
     runpy.run_path(str(path), run_name="__main__")

@@ -14,10 +14,8 @@ from optest.generators import FILLS
 from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
-from optest.reporting import report_names
 from optest.settings import OPTIONS, resolve
 from optest.spec import OperatorDescriptor, TestCase, dtype_names
-from optest.store import RunDirectory
 
 __all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
 
@@ -188,8 +186,16 @@ def names_for(option: str) -> tuple[str, ...]:
 
 def _run_names() -> tuple[str, ...]:
     """``latest`` and the ids of the latest runs, the last one first."""
+    from optest.store import RunDirectory  # a list of operators does without
+
     runs = RunDirectory.all(Path(resolve()["runs_dir"]))
     return ("latest", *(run.id for run in reversed(runs[-_MOST_RUNS:]))) if runs else ()
+
+
+def _report_names() -> tuple[str, ...]:
+    from optest.reporting import report_names  # a list of operators does without
+
+    return report_names()
 
 
 def _case_sets() -> tuple[str, ...]:
@@ -205,7 +211,7 @@ _NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
     "bench_against": backend_manager.names,
     "dtype": dtype_names,
     "generator": lambda: tuple(FILLS),
-    "report": report_names,
+    "report": _report_names,
     "case_set": _case_sets,
     **dict.fromkeys(("run", "resume", "rerun_failed", "failed_first"), _run_names),
 }
