@@ -26,29 +26,33 @@ _GUESTS = ("optest.torch.guest:GUEST", "optest.clib.guest:GUEST")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option. ``type`` is str, int, float, bool, count or ``choice``; ``plan`` is its key at the top of a plan.
-
-    ``repeat`` collects every use; ``bare`` is the value of a flag that stands without one; ``repro`` says whether it
-    is the driver's, which belongs in the line that runs one case again; ``commands`` take the option; ``required`` and
-    ``completes`` (``file``, ``folder``) are for the options of a guest's own command.
-    """
+    """One option of the command line, of plans and of the environment."""
 
     name: str
     flags: tuple[str, ...]
     type: str = "str"
+    """str, int, float, bool, count or ``choice``."""
     default: Any = None
     choices: tuple[str, ...] = ()
     repeat: bool = False
+    """Every use is collected."""
     bare: str = ""
+    """The value of a flag that stands without one."""
     minimum: int | None = None
     plan: str = ""
+    """Its key at the top of a plan."""
     repro: bool = False
+    """It is the driver's, and belongs in the line that runs one case again."""
     commands: tuple[str, ...] = ("run",)
+    """The commands that take it."""
+    in_trends: bool = False
+    """A trend compares runs that have the same value of it."""
     group: str = "Selection"
     metavar: str = ""
+    help: str = ""
     required: bool = False
     completes: str = ""
-    help: str = ""
+    """``file`` or ``folder``, for what the name does not tell."""
 
     @property
     def env(self) -> str:

@@ -14,14 +14,14 @@ from optest.reporting.file_report import FILE_FORMATS, format_of_suffix
 from optest.reporting.from_journal import exit_status_of, report_from_journal
 from optest.reporting.page import wants_color
 from optest.reporting.trend import trend_data, trend_lines, trend_of
-from optest.settings import environment, resolve
+from optest.settings import OPTIONS, environment, resolve
 from optest.store import Journal, RunDirectory, check_writable, read_journal, write_atomically
 
 __all__ = ["default_report_path", "report", "report_files", "schema", "trend"]
 
 _MOST_IN_A_TREND = 20
 _FORMS_OF_A_TREND = ("terminal", "json")
-_WHAT_IS_ASKED = ("command", "source", "compile_backend", "backward", "reference_dtype")
+_WHAT_IS_ASKED = ("command", *(option.name for option in OPTIONS if option.in_trends))
 
 
 def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path | None]:

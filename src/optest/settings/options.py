@@ -27,6 +27,7 @@ _CORE: tuple[Option, ...] = (
         group="What to run",
         metavar="opinfo:OP,OP",
         commands=("run", "list"),
+        in_trends=True,
         help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, opinfo:all all of them. Repeatable.",
     ),
     Option(

@@ -14,6 +14,7 @@ _OPTIONS = (
         choices=("float64", "same"),
         default="float64",
         group="What to run",
+        in_trends=True,
         help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
     ),
     Option(
@@ -22,6 +23,7 @@ _OPTIONS = (
         type="bool",
         default=False,
         group="What to run",
+        in_trends=True,
         help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
     ),
     Option(
@@ -40,6 +42,7 @@ _OPTIONS = (
         repro=True,
         metavar="NAME",
         commands=("run", "replay"),
+        in_trends=True,
         help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
     ),
     Option(
