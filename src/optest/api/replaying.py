@@ -14,7 +14,7 @@ from optest.api.listing import unknown_among
 from optest.api.run_request import RunRequest, configure, driver_options
 from optest.api.running import RunOutcome, run_cases
 from optest.api.saving import file_stem, save
-from optest.api.scripts import script_for
+from optest.api.scripts import Replayed, script_for
 from optest.backends import BackendDriver, backend_manager
 from optest.core.tensor_archive import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
@@ -226,7 +226,15 @@ def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterabl
             yield f"saved: {path} ({', '.join(names)})"
         if files.scripts is not None:
             script = files.script or files.scripts / f"{stem}.py"
-            yield from _write_script(script, result, case, request.driver, path, driver_options(request.settings))
+            replayed = Replayed(
+                result=result,
+                case=case,
+                driver=request.driver,
+                tensors=path,
+                options=driver_options(request.settings),
+                plugins=plugin_modules(),
+            )
+            yield from _write_script(script, replayed)
 
 
 def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Iterable[tuple[CaseResult, TestCase]]:
@@ -234,24 +242,15 @@ def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Ite
     return [(each, by_identity[each.id, each.key]) for each in in_plan_order(results)]
 
 
-def _write_script(
-    path: Path,
-    result: CaseResult,
-    case: TestCase,
-    driver: BackendDriver,
-    tensors: Path,
-    options: Mapping[str, Any],
-) -> Iterable[str]:
+def _write_script(path: Path, replayed: Replayed) -> Iterable[str]:
     """The script, and beside it the tensors that it reads, if it reads any."""
     beside = path.with_suffix(".npz")
-    written = script_for(
-        result, case, driver, tensors, file_name=beside.name, plugins=plugin_modules(), options=options
-    )
+    written = script_for(replayed, beside.name)
     write_atomically(path, written.text.encode())
     how = f"needs optest: {written.why_optest}" if written.why_optest else "needs no optest"
     reads = f", reads {beside.name}" if written.needs_tensors else ""
-    if written.needs_tensors and (beside.resolve() != tensors.resolve() or written.arrays):
-        archive = read_archive(tensors)
+    if written.needs_tensors and (beside.resolve() != replayed.tensors.resolve() or written.arrays):
+        archive = read_archive(replayed.tensors)
         write_archive(
             beside,
             Archive(tensors={**archive.tensors, **written.arrays}, offsets=archive.offsets, facts=archive.facts),
