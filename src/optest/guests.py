@@ -88,7 +88,7 @@ class Command:
     """A command of a guest, ``capture``, or one in a group, ``ffi inspect``.
 
     ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
-    in the list of commands, ``group`` that of the group.
+    in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     options: tuple[Option, ...] = ()
     group: str = ""
+    after: str = ""
 
     def call(self, context: CommandContext, given: Mapping[str, Any]) -> int:
         """Run it with what was given; an option that was not has its default.

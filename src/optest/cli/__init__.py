@@ -49,11 +49,11 @@ cli.add_command(list_command)
 cli.add_command(explain_command)
 cli.add_command(replay_command)
 cli.add_command(report_command)
-add_guest_commands(cli)
 cli.add_command(schema_command)
 cli.add_command(init_command)
 cli.add_command(doctor_command)
 cli.add_command(completion_command)
+add_guest_commands(cli)
 
 
 def main() -> None:

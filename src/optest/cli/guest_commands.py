@@ -33,6 +33,14 @@ def add_guest_commands(root: click.Group) -> None:
         for declared in guest.commands:
             group, _, name = declared.name.rpartition(" ")
             _group_of(root, group, declared.group).add_command(_click_command(declared, name))
+            _place(root, group or name, declared.after)
+
+
+def _place(root: click.Group, name: str, after: str) -> None:
+    """Let a command stand behind another one in the list of commands."""
+    names = [each for each in root.commands if each != name]
+    names.insert(names.index(after) + 1 if after in names else len(names), name)
+    root.commands = {each: root.commands[each] for each in names}
 
 
 def _group_of(root: click.Group, name: str, text: str) -> click.Group:

@@ -89,7 +89,8 @@ _OPTIONS = (
 _INSPECT = Command(
     name="ffi inspect",
     function="optest.clib.inspect_command:inspect_command",
-    group="Look at a C library, before its operators are run.",
+    group="Look at a C library.",
+    after="schema",
     short="Hold a library against its headers and a mapping.",
     text="""Hold the shared objects LIB, or the folder LIB of the mapping's, against headers and mapping.
 

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,11 @@ class WrittenCapture:
     path: str
     model: str
     made: Capture
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    """Why a case of the file will not run, by its name."""
 
-    def lines(self, not_run: Mapping[str, str]) -> Iterator[str]:
-        """What was written, what was not, and what comes next; ``not_run`` has a reason by the name of a case."""
+    def lines(self) -> Iterator[str]:
+        """What was written, what was not, and what comes next."""
         made = self.made
         operators = len({case["op"] for case in made.cases})
         yield (
@@ -44,7 +46,7 @@ class WrittenCapture:
             f"{_counted(operators, 'operator')}, model {self.model}"
         )
         yield from _beside(made)
-        for name, why in not_run.items():
+        for name, why in self.not_run.items():
             yield f"  will not run: {name}: {why}"
         yield "next:"
         yield f"  optest run --plan {shlex.quote(self.path)}"
@@ -129,7 +131,7 @@ def capture_command(context: CommandContext, **given: Any) -> int:
     cases, driver = context.cases(plan=written.path, backend="torch")
     verdicts = {case.name: why_not_run(case, driver) for case in cases}
     not_run = {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
-    for line in written.lines(not_run):
+    for line in replace(written, not_run=not_run).lines():
         context.echo(line)
     return 0
 

@@ -78,6 +78,7 @@ _OPTIONS = (
 _CAPTURE = Command(
     name="capture",
     function="optest.torch.capture_command:capture_command",
+    after="explain",
     short="Write the operators that a model calls as cases.",
     text="""Run a model once and write every call of torch that it makes as a case of FILE.yaml.
 
