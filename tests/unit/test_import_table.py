@@ -16,6 +16,7 @@ ROWS: list[set[str]] = [
     {"registry"},
     {"guests"},
     {"settings", "numerics", "store", "process", "timing"},
+    {"memory"},
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
@@ -31,7 +32,7 @@ ROW_OF["__init__"] = len(ROWS)
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
 FACES_MAY = {"errors", "guests", "api", "settings", "cli", "pytest_plugin"}
 THIRD_PARTY = {
-    "yaml": {"plan", "clib"},
+    "yaml": {"plan", "clib", "torch"},
     "pydantic": {"plan", "torch"},
     "click": {"cli"},
     "pytest": {"pytest_plugin"},

@@ -10,8 +10,9 @@ import numpy as np
 
 from optest.backends import BackendDriver
 from optest.core.border import Border
-from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
+from optest.memory.buffers import Buffer, never_written
+from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
     MARGIN_BYTES,
     ErrorStateKept,
@@ -208,24 +209,20 @@ def _fill_our_buffers(
 ) -> Sequence[Array]:
     """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
 
-    def filled(poison: int) -> list[GuardedBuffer]:
-        buffers = [GuardedBuffer.make(spec, poison) for _, spec in outputs]
+    def filled(poison: Poison) -> list[Buffer]:
+        buffers = [Buffer.allocate(spec, name=f"output {name}", poison=poison) for name, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
         _call(run_into, case, inputs, (arrays,), interrupted)
         for (name, _), buffer in zip(outputs, buffers, strict=True):
-            place = buffer.overrun()
-            if place is not None:
-                raise Fault(
-                    Reason.OUT_OF_BOUNDS,
-                    f"memory was written {place} of output {name}",
-                    details={"output": name},
-                )
+            change = buffer.outside()
+            if change is not None:
+                raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"output": name})
         return buffers
 
-    first = filled(POISONS[0])
-    if any(buffer.untouched().any() for buffer in first):
-        for (name, _), one, other in zip(outputs, first, filled(POISONS[1]), strict=True):
-            _require_written(name, unwritten(one, other))
+    first = filled(WRITE_POISONS[0])
+    if any(buffer.has_untouched() for buffer in first):
+        for (name, _), one, other in zip(outputs, first, filled(WRITE_POISONS[1]), strict=True):
+            _require_written(name, never_written(one, other))
     return [buffer.array for buffer in first]
 
 

@@ -59,6 +59,8 @@ _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
 _LEAST_OF_SUMS = 0.2
 """Of what the rule of a narrower accumulator expects of all errors together; less is of another size."""
+_NEARER = 0.25
+"""Of the sum of squared errors: another call explains an answer if its errors are half as large, or less."""
 _QUICK_S = 0.1
 """A backend that took no longer is called once more."""
 
@@ -260,7 +262,30 @@ def _answer_to(failure: _Failure, other: OtherCall) -> Sequence[Expected] | None
     expected = expected_of_other_inputs(case, other.inputs, failure.driver, failure.interrupted)
     if isinstance(expected, str) or len(expected) != len(failure.outputs):
         return None
-    return expected if failure.is_right_for(expected, case, other.inputs) else None
+    is_right = failure.is_right_for(expected, case, other.inputs) and _is_nearer(failure, expected)
+    return expected if is_right else None
+
+
+def _is_nearer(failure: _Failure, expected: Sequence[Expected]) -> bool:
+    """Whether the outputs lie clearly nearer to this than to what the case expects: a change that changes nothing, or
+    less than the fault does, explains nothing."""
+    if failure.verdict.reason in (Reason.SHAPE, Reason.DTYPE):
+        return True
+    own = sum(map(_distance, failure.outputs, failure.expected))
+    return not own or sum(map(_distance, failure.outputs, expected)) <= _NEARER * own
+
+
+def _distance(output: Array, wanted: Expected) -> float:
+    """The sum of the squared errors of an output, infinite where one is."""
+    got, right = _number(output), _number(wanted.value)
+    same = (got == right) | (np.isnan(got) & np.isnan(right))
+    total = float(np.sum(np.square(np.abs(np.where(same, 0.0, got - right)))))
+    return np.inf if np.isnan(total) else total
+
+
+def _number(values: Any) -> Array:
+    array = np.asarray(values)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _are_equal(one: Sequence[Expected], other: Sequence[Expected]) -> bool:

@@ -49,6 +49,8 @@ _STEPS = (
     ("float16", 2.0**-12, "as if computed in float16 or tf32"),
     ("float32", 2.0**-25, "as if computed in float32"),
 )
+_LEAST_OF_LAST_BITS = 0.2
+"""Half of all rounded numbers have it set; fewer by chance where there are few of them."""
 _MOST_STEPS = 64
 """Steps of a narrower dtype that roundings of partial sums in it may lose; beyond, it is something else."""
 _LEAST_ON_A_SIDE = 0.2
@@ -188,10 +190,17 @@ def held_by_a_narrower_dtype(output: Array, wanted: Expected) -> str:
         if np.unique(right[others]).size < _LEAST_VALUES:
             continue
         near = np.abs(got - right) <= _MOST_STEPS * _step(narrow) * np.abs(right).max()
-        if bool(near.all()) and bool((widen(round_to(got, narrow)) == got).all()):
+        if bool(near.all()) and bool((widen(round_to(got, narrow)) == got).all()) and _uses_last_bit(got, narrow):
             also = " (or of tf32)" if name == "float16" else ""
             return f"every result is a number of {name}{also}: rounded to it, or accumulated in it, on the way"
     return ""
+
+
+def _uses_last_bit(values: Array, kind: DType) -> bool:
+    """Whether the last bit of a significand is set as often as in rounded numbers: in half of them. Where it is not,
+    the numbers have fewer bits than the dtype, as differences of large numbers do."""
+    last = np.abs(values[values != 0])
+    return bool(np.mod(last / ulp(last, kind), 2).mean() > _LEAST_OF_LAST_BITS) if last.size else False
 
 
 def cut_off(output: Array, wanted: Expected) -> str:

@@ -42,7 +42,8 @@ _BEFORE_A_DUMP = 4
 _MOST_LAST_LINES = 16
 _DUMP = re.compile(r"^(?:Fatal Python error: |Current thread 0x)")
 _OWN_FRAME = re.compile(
-    r'^ *File "(?:.*[/\\]optest[/\\](?:api|backends|cli|clib|compare|core|numerics|operators|process|torch)[/\\].*\.py'
+    r'^ *File "(?:.*[/\\]optest[/\\]'
+    r"(?:api|backends|cli|clib|compare|core|infiniop|memory|numerics|operators|process|torch)[/\\].*\.py"
     r'|<frozen runpy>)", line [0-9]+ in ',
 )
 """Of optest, in what Python's faulthandler writes when a process dies."""

@@ -82,17 +82,35 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
         by_mark.update((mark, key) for mark in marks if mark not in by_mark)
         groups.setdefault(key, []).append(result)
     passed: dict[str, list[CaseResult]] = {}
+    failed: dict[str, list[CaseResult]] = {}
     for result in listed if bad else ():
         if result.status is Status.PASSED:
             passed.setdefault(result.operator, []).append(result)
-    return [_group(members, passed) for members in _with_small_ones(list(groups.values()))]
+        elif result.status in BAD_STATUSES:
+            failed.setdefault(result.operator, []).append(result)
+    return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
 
 
-def _group(members: Sequence[CaseResult], passed: Mapping[str, Sequence[CaseResult]]) -> FailureGroup:
+def _group(
+    members: Sequence[CaseResult],
+    failed: Mapping[str, Sequence[CaseResult]],
+    passed: Mapping[str, Sequence[CaseResult]],
+) -> FailureGroup:
     first = min(members, key=_complexity)
     one_operator = all(each.operator == first.operator for each in members)
-    pattern = pattern_of(members, passed.get(first.operator, ())) if one_operator else ""
+    right = passed.get(first.operator, ())
+    pattern = _pattern(members, failed[first.operator], right) if one_operator else ""
     return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
+
+
+def _pattern(members: Sequence[CaseResult], failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> str:
+    """Which cases of one operator fail: all that do, whatever is said of them, else the members of one group."""
+    whole = pattern_of(failed, passed)
+    rest = len(failed) - len(members)
+    if whole or not rest:
+        return whole
+    of_group = pattern_of(members, passed)
+    return of_group and f"{of_group}; {rest} more cases of it fail in other ways"
 
 
 def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:

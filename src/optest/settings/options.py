@@ -415,7 +415,8 @@ OPTIONS = _in_groups(_CORE, tuple(option for guest in guests() for option in gue
 class RunOptions(Mapping[str, Any]):
     """What a run is asked for: the options that somebody stated, by their names in :data:`OPTIONS`.
 
-    One value of an option that may be repeated is put into a tuple.
+    One value of an option that may be repeated is put into a tuple; a mapping of names to values becomes texts:
+    ``shape={"input0": [2, 3]}`` is ``--shape input0=2x3``.
 
     Raises:
         UnknownName: for an option that does not exist.
@@ -428,10 +429,7 @@ class RunOptions(Mapping[str, Any]):
         for name in stated:
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
-        self._stated = {
-            name: (value,) if by_name[name].repeat and isinstance(value, str) else value
-            for name, value in stated.items()
-        }
+        self._stated = {name: _repeated(value) if by_name[name].repeat else value for name, value in stated.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self._stated[name]
@@ -444,3 +442,13 @@ class RunOptions(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"RunOptions({', '.join(f'{name}={value!r}' for name, value in self._stated.items())})"
+
+
+def _repeated(value: Any) -> Any:
+    """The values of an option that may be repeated, as the command line has them."""
+    if isinstance(value, Mapping):
+        texts = {
+            name: "x".join(map(str, each)) if isinstance(each, (list, tuple)) else each for name, each in value.items()
+        }
+        return tuple(f"{name}={text}" for name, text in texts.items())
+    return (value,) if isinstance(value, str) else value

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from optest.core.extensions import load_extensions
 from optest.core.runner import why_not_run
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
 from optest.guests import CommandContext
@@ -100,6 +101,7 @@ def capture(
         Unavailable: if torch, or what a model needs, is not installed.
     """
     require_writable(output, force=force)
+    load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
     try:
         asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")

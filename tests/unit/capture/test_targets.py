@@ -356,3 +356,13 @@ def test_a_case_that_will_not_run_is_named_with_its_reason(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "will not run" in line]
     assert "masked::masked_fill.1" in line
     assert "False everywhere" in line
+
+
+def test_a_plugin_that_cannot_be_loaded_is_told_before_the_model_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.setenv("OPTEST_PLUGINS", "no_such_plugin")
+    with pytest.raises(UsageError, match="no_such_plugin"):
+        capture(str(tmp_path / "model.py"), str(tmp_path / "m.yaml"))
+    assert not (tmp_path / "m.yaml").exists()

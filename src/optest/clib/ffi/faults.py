@@ -19,8 +19,8 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
-from optest.clib.ffi.memory import Buffer
 from optest.clib.ffi.workspace import WORKSPACE
+from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
 __all__ = ["FaultReport", "fault_reason", "fault_words", "faults_watched"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Placement
 from optest.clib.ffi.workspace import WORKSPACE, Workspace
+from optest.memory.buffers import Buffer
+from optest.memory.poisons import Poison
+from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Fault, Reason, TensorSpec
 

@@ -296,4 +296,6 @@ def known_keys(path: tuple[str | int, ...]) -> list[str]:
             return list(InputEntry.__annotations__)
         case ("cases", int(), "expects_error"):
             return list(ErrorEntry.__annotations__)
+        case ("cases", int(), "mark" | "marks", *_, str() as kind) if kind in MARK_OPTIONS:
+            return list(MARK_OPTIONS[kind])
     return []

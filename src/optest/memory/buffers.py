@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Placement, Region, heap_region, page_region
+from optest.memory.poisons import Poison
+from optest.memory.regions import Placement, Region, heap_region, page_region
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import DType, TensorSpec, contiguous_strides, format_shape
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from optest.clib.ffi.glibc import has_glibc_malloc
+from optest.memory.glibc import has_glibc_malloc
 
 __all__ = ["HeapGarbage"]
 
