@@ -145,7 +145,7 @@ def collected(folder: Path, count: int) -> None:
     row("listed, torch not imported", listed, f"{listed[1] / loaded[1]:.2f}", "≤ 2")
     import torch  # noqa: F401 - not what is measured
 
-    made = least(lambda: [collecting.collected(file, {"compile_backend": "eager"}) for file in files])
+    made = least(lambda: [collecting.file_request(file, {"compile_backend": "eager"}) for file in files])
     row("made into cases", made, f"{made[1] / loaded[1]:.2f}", "≤ 2")
 
 

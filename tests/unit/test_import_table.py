@@ -13,7 +13,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "optest"
 ROWS: list[set[str]] = [
     {"errors"},
     {"spec"},
-    {"registry", "settings", "numerics", "store", "process", "timing"},
+    {"registry"},
+    {"guests"},
+    {"settings", "numerics", "store", "process", "timing"},
     {"memory"},
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
@@ -28,7 +30,7 @@ ROW_OF = {package: row for row, packages in enumerate(ROWS) for package in packa
 ROW_OF["__init__"] = len(ROWS)
 
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
-FACES_MAY = {"errors", "api", "settings", "cli", "pytest_plugin"}
+FACES_MAY = {"errors", "guests", "api", "settings", "cli", "pytest_plugin"}
 THIRD_PARTY = {
     "yaml": {"plan", "clib", "torch"},
     "pydantic": {"plan", "torch"},

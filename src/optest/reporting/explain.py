@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
-from optest.reporting.layouts import layout_text, layouts_of
-from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
-from optest.reporting.remedies import remedy_of
+from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
+from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, Verdict, dtype
 

@@ -74,13 +74,9 @@ class Layer(IntEnum):
     """Who states a tolerance; a higher layer wins."""
 
     OPERATOR = 1
-    RULES_DEFAULT = 2
-    PLAN = 3
-    CASE = 4
-    RULES_BACKEND = 5
-    RULES_TEST = 6
-    RULES_BACKEND_TEST = 7
-    COMMAND_LINE = 8
+    PLAN = 2
+    CASE = 3
+    COMMAND_LINE = 4
 
     @property
     def phrase(self) -> str:
@@ -89,12 +85,8 @@ class Layer(IntEnum):
 
 _LAYER_PHRASES = {
     Layer.OPERATOR: "operator",
-    Layer.RULES_DEFAULT: "rules file, default",
     Layer.PLAN: "plan default",
     Layer.CASE: "case",
-    Layer.RULES_BACKEND: "rules file, backend",
-    Layer.RULES_TEST: "rules file, test",
-    Layer.RULES_BACKEND_TEST: "rules file, backend and test",
     Layer.COMMAND_LINE: "command line",
 }
 

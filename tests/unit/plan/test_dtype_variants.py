@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.api.asking import asked
+from optest.api.run_request import run_request
 from optest.errors import PlanError
 from optest.operators import operators
 from optest.plan.dtypes import variants_in_words
@@ -47,6 +47,6 @@ def test_what_goes_together_stands_together() -> None:
 def test_who_states_one_dtype_for_all_is_shown_one_for_each() -> None:
     request = {"op": ("dequantize",), "shape": ("input=2x3", "scale=1", "zero_point=1"), "dtype": "int8"}
     with pytest.raises(PlanError) as raised:
-        asked(request)
+        run_request(request)
     (problem,) = raised.value.problems
     assert str(problem.hint).startswith("one for each input fits: int8, float32, int8; defined for: int8, float32|")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optest.reporting.check_findings import failure_groups, group_lines
+from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
 from optest.spec import CaseResult, Reason
 

@@ -1,4 +1,4 @@
-"""Whether anything was verified: cases that were all skipped are no success, though pytest calls it one.
+"""What all cases add up to, and whether anything was verified: cases that were all skipped are no success.
 
 pytest ends with 0 if every test was skipped, since a skip is a person's choice. Cases are skipped by conditions on the
 device and by what a backend lacks, so a whole run can turn into skips with nobody noticing: it ends with 5, as a run
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import pytest
 
-__all__ = ["VERIFIED", "Verified"]
+from optest.api import collecting
+from optest.pytest_plugin.sharing import DIRECTORIES, EXPECTED
+
+__all__ = ["VERIFIED", "Verified", "summary_lines"]
 
 _SKIPPED = "optest_skipped"
 
@@ -65,3 +68,12 @@ class Verified:
 
 
 VERIFIED = pytest.StashKey[Verified]()
+
+
+def summary_lines(config: pytest.Config) -> list[str]:
+    """The lines for the terminal, none with ``-q`` or if no case was run."""
+    directories = config.stash.get(DIRECTORIES, [])
+    if not directories or config.option.verbose < 0:
+        return []
+    expected = config.stash.get(EXPECTED, {})
+    return [*collecting.figures(directories), *collecting.unused_expectations(expected, directories)]

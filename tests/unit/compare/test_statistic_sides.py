@@ -11,7 +11,7 @@ from comparing import ACCUMULATE, EXACT, ULP, stated, verdict_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.compare.sides import Sides
+from optest.compare.statistic import Sides
 from optest.numerics import numpy_dtype, round_to, ulp, widen
 from optest.spec import Numerics, Reason, Rounding, Rule, RuleClass, Terms, dtype
 

@@ -1,4 +1,4 @@
-"""``--rerun-failed`` and ``--failed-first``: what went wrong in an earlier run, and the cases that are it now."""
+"""What an earlier run was asked and what went wrong in it: ``--resume``, ``--rerun-failed`` and ``--failed-first``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ from pathlib import Path
 from typing import Any
 
 from optest.errors import NothingSelected, OptestError, UnknownName, UsageError
-from optest.settings import OPTIONS, Origin, resolve
+from optest.settings import OPTIONS, Origin, Settings, resolve
 from optest.spec import BAD_STATUSES, TestCase
 from optest.store import RunDirectory, read_journal
 
-__all__ = ["Earlier", "as_in_the_earlier_check", "as_in_the_earlier_run", "failed_first", "rerun_of", "what_failed"]
+__all__ = [
+    "Earlier",
+    "as_in_the_earlier_check",
+    "as_in_the_earlier_run",
+    "as_the_resumed_check",
+    "as_the_resumed_run",
+    "failed_first",
+    "options_stated",
+    "rerun_of",
+    "what_failed",
+]
 
 _NOT_AGAIN = frozenset({"exitfirst", "maxfail", "resume", "rerun_failed", "failed_first"}).union(
     option.name for option in OPTIONS if option.group == "Reports"
 )
 """Options of the earlier run that say what part of it was run, and how it was told."""
 _LATEST = "latest"
+_WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +87,8 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
             f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
             f"  ask its failures again: optest replay --run {directory.id}, or optest check --lf {directory.id}"
         )
-    now = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
-    return {**{name: value for name, value in before.items() if name not in _NOT_AGAIN}, **now, **run}
+    kept = {name: value for name, value in before.items() if name not in _NOT_AGAIN}
+    return {**kept, **options_stated(settings), **run}
 
 
 def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -103,9 +114,46 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
         )
     if backend:
         return {**given, "rerun_failed": directory.id}
-    now = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
     kept = {name: value for name, value in before.items() if name in settings.values and name not in _NOT_AGAIN}
-    return {**kept, **now, "rerun_failed": directory.id}
+    return {**kept, **options_stated(settings), "rerun_failed": directory.id}
+
+
+def as_the_resumed_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a run that is resumed by its name alone was asked for, but for where to stop; what is stated now wins."""
+    settings = resolve(given)
+    if not settings["resume"] or settings["plan"] or settings["source"] or settings["op"]:
+        return given
+    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
+    info = read_journal(directory.journal_path).info
+    if info is not None and info.options.get("command") == "check":
+        raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
+    if info is not None and info.options.get("plan") and not info.plan:
+        raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
+    before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
+    if not any(map(before.get, ("plan", "source", "op"))):
+        raise UsageError(
+            f"run {directory.id} does not say what it was asked, as that of a replay; "
+            "give --plan or --op with --resume, or the id of another run"
+        )
+    return {**before, **options_stated(settings)}
+
+
+def as_the_resumed_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a check that is resumed was asked; what is stated now wins."""
+    settings = resolve(given)
+    if not settings["resume"] or settings["backend"]:
+        return given
+    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
+    info = read_journal(directory.journal_path).info
+    if info is None or info.options.get("command") != "check":
+        raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
+    before = {name: value for name, value in info.options.items() if name in settings.values and name != "exitfirst"}
+    return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
+
+
+def options_stated(settings: Settings) -> dict[str, Any]:
+    """The options that somebody gave, by name; what a plan says is read from the plan."""
+    return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
 
 
 def _latest_check(root: Path, backend: str | None) -> RunDirectory:

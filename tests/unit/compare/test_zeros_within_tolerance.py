@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optest.compare.zeros import zeros_are_within
+from optest.compare.assert_close import zeros_are_within
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``optest ffi inspect --write``: a mapping to start from, made of a library and its headers."""
+"""``optest ffi inspect``: the report on a library, and with ``--write`` a mapping to start from."""
 
 from __future__ import annotations
 
@@ -9,15 +9,51 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from optest.api.inspecting import LibraryReport
 from optest.clib.library.mapping_file import read_mapping
 from optest.clib.library.sketch import Sketch, sketch
+from optest.clib.library_report import LibraryReport, as_text, inspect
+from optest.clib.library_report import as_json as report_as_json
 from optest.errors import InternalError, UsageError
+from optest.guests import CommandContext
 from optest.operators import operators
 
-__all__ = ["WrittenMapping", "require_writable", "write_mapping"]
+__all__ = ["WrittenMapping", "inspect_command", "require_writable", "write_mapping"]
 
 _SHOWN = 3
+
+
+def inspect_command(
+    context: CommandContext,
+    *,
+    library: Sequence[str],
+    headers: Sequence[str],
+    mapping: str,
+    as_json: bool,
+    signatures: bool,
+    write: str,
+    force: bool,
+) -> int:
+    """What the command line asks for, as :data:`optest.clib.guest.GUEST` declares it.
+
+    Raises:
+        UsageError, Unavailable: as :func:`optest.clib.library_report.inspect` and :func:`write_mapping`.
+    """
+    if force and not write:
+        raise UsageError("--force goes with --write")
+    if write:
+        require_writable(write, mapping=mapping, force=force)
+    report = inspect(library, headers, mapping)
+    if as_json:
+        context.echo(report_as_json(report))
+    else:
+        for line in as_text(report, signatures=signatures):
+            context.echo(line)
+    if not write:
+        return report.exit_status
+    written = write_mapping(report, write, libraries=library, headers=headers, force=force)
+    for line in written.lines():
+        context.echo(line, err=as_json)
+    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

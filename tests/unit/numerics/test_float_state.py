@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from optest.numerics import error_state
+from optest.numerics import float_state
 
 
 @pytest.fixture(params=["private", "public"])
@@ -19,9 +19,9 @@ def module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "public":
         monkeypatch.setitem(sys.modules, "numpy._core.umath", ModuleType("numpy._core.umath"))
         monkeypatch.delattr(np, "geterrobj", raising=False)
-    yield importlib.reload(error_state)
+    yield importlib.reload(float_state)
     monkeypatch.undo()
-    importlib.reload(error_state)
+    importlib.reload(float_state)
 
 
 def test_a_mode_that_foreign_code_leaves_behind_is_put_back(module: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""From what a user gave to cases and the driver they are for: the way that run, list, explain and replay share."""
+"""From the options that a user gave to what is to be run: settings, driver and cases."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from optest.api import bootstrap
-from optest.api.rerunning import as_in_the_earlier_run, failed_first, rerun_of, what_failed
-from optest.api.sourcing import known_differences, said_to_be_from, source_documents
+from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, rerun_of, what_failed
+from optest.api.source_cases import SourceDocument, known_differences, said_to_be_from, source_documents
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
 from optest.backends.abilities import configure as configure_driver
 from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
 from optest.generators.fills import check_fill
+from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
 from optest.plan.backend_options import configured_backends, unused_options
@@ -26,19 +27,21 @@ from optest.plan.tolerances import with_signed_zeros
 from optest.registry import load_extension
 from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
 from optest.spec import BackendTarget, TestCase, Verdict
-from optest.torch.cases import compared_in_own_dtype, differentiated
 
 __all__ = [
-    "Asked",
-    "asked",
+    "RunRequest",
     "configure",
-    "driver_called",
+    "driver_flags",
+    "driver_named",
     "driver_options",
-    "flags_of",
-    "nothing_left",
+    "nothing_selected",
+    "run_request",
+    "selected",
     "with_deadline",
-    "with_options_of",
+    "with_driver_options",
 ]
+
+Revise = Callable[[TestCase, Verdict], Verdict]
 
 
 def _as_judged(_: TestCase, verdict: Verdict) -> Verdict:
@@ -46,8 +49,8 @@ def _as_judged(_: TestCase, verdict: Verdict) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a command is about: the settings, the driver, and the cases that were selected.
+class RunRequest:
+    """What is to be run: the settings, the driver, and the cases that were selected.
 
     ``keep`` asks for the tensors of every execution, in the folder ``tensors`` of the run. ``revise`` has the last word
     on a verdict, before anybody hears of it; ``facts`` go into what the run says of itself.
@@ -59,7 +62,7 @@ class Asked:
     target: BackendTarget
     cases: list[TestCase]
     keep: bool = False
-    revise: Callable[[TestCase, Verdict], Verdict] = _as_judged
+    revise: Revise = _as_judged
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What the report has to say about the choice of the cases."""
@@ -75,7 +78,28 @@ class Asked:
         return self.every_measure or bool(self.settings["verbose"])
 
 
-def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True) -> Asked:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What the cases are written in: a plan, sources, or nothing but the command line."""
+
+    document: PlanDocument | None
+    sources: Sequence[SourceDocument]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def plans(self) -> Sequence[PlanDocument | None]:
+        return [each.plan for each in self.sources] or [self.document]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.sources:
+            return tuple(note for each in self.sources for note in each.notes)
+        return () if self.document is None else tuple(self.document.notes)
+
+
+def run_request(
+    given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True
+) -> RunRequest:
     """Resolve settings, driver and cases.
 
     With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
@@ -87,18 +111,10 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
     """
     bootstrap()
     given = as_in_the_earlier_run(given)
-    first = resolve(given)
-    sources = source_documents(first) if first["source"] else ()
-    document = open_plan(first["plan"], untrusted=first["untrusted"], facts=_facts(first)) if first["plan"] else None
-    if document is not None and "format" in document.report:
-        _check_report(document)
-    settings, told = _with_backend(given, first, document, {"backend": "torch"} if sources else {})
-    if document is None and not sources and not settings["op"]:
-        raise UsageError(
-            "nothing to run: give a plan (--plan FILE) or an operator\n"
-            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
-        )
-    build = partial(
+    written = _read_plans(resolve(given))
+    settings, backend_notes = _settings_with_backend(given, written)
+    _require_cases_stated(written, settings)
+    make = partial(
         build_cases,
         operators=operators,
         check_fill=check_fill,
@@ -106,34 +122,127 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
         backend_names=backend_manager.names(),
         default_timeout_s=settings["timeout"],
     )
-    problems: tuple[Problem, ...] = ()
-    chip = _chip(settings, document)
-    try:
-        driver = driver_called(settings["backend"] or "numpy", chip)
-    except UsageError as error:
-        for plan in (*(each.plan for each in sources), *(() if sources else (document,))):
-            build(plan, _request(settings), target_of=_raising(error), check_backend=lambda _: ())
-        raise
-    configure(driver, settings)
-    target = backend_manager.target(driver, chip)
-    build = partial(
-        build,
-        request=with_options_of(driver, _request(settings)),
+    driver, target = _configured_driver(settings, written, make)
+    make = partial(
+        make,
+        request=with_driver_options(driver, _case_request(settings)),
         target_of=lambda _name, _chip: target,
         check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
         dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
     )
-    if sources:
-        cases = [case for each in sources for case in said_to_be_from(build(each.plan), each.origin)]
-    else:
-        cases, document, problems = _built(build, document, leaves_wrong_files_out)
-    if settings["backward"]:
-        cases = differentiated(cases)
-    if settings["reference_dtype"] == "same":
-        cases = compared_in_own_dtype(cases)
-    if settings["signed_zeros"]:
-        cases = with_signed_zeros(cases)
-    chosen = select(
+    every, written = _made_cases(make, written, leaves_wrong_files_out)
+    every = _changed_by_options(every, settings)
+    chosen, order_notes = _in_order(by_urgency(selected(every, settings)), every, settings)
+    expectations = _expectations(settings, written.document, driver)
+    known = known_differences(driver) if written.sources else _as_judged
+    return RunRequest(
+        settings=settings,
+        document=written.document,
+        driver=driver,
+        target=target,
+        cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
+        revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
+        expectations=expectations,
+        notes=(*backend_notes, *order_notes, *unused_options(chosen), *written.notes),
+        problems=written.problems,
+    )
+
+
+def _read_plans(settings: Settings) -> _Written:
+    sources = source_documents(settings) if settings["source"] else ()
+    if not settings["plan"]:
+        return _Written(document=None, sources=sources)
+    facts = Facts(  # what a model case may ask before it is left out
+        device=settings["torch_device"] or "cpu",
+        compile_backend=settings["compile_backend"] or "eager",
+        environment=environment(),
+    )
+    document = open_plan(settings["plan"], untrusted=settings["untrusted"], facts=facts)
+    if "format" in document.report:
+        from optest.reporting import require_report  # the reports are no part of `list` and `explain`
+
+        require_report(document.report["format"], where=f"{document.where(('report', 'format'))} $.report.format")
+    return _Written(document=document, sources=sources)
+
+
+def _require_cases_stated(written: _Written, settings: Settings) -> None:
+    if written.document is None and not written.sources and not settings["op"]:
+        raise UsageError(
+            "nothing to run: give a plan (--plan FILE) or an operator\n"
+            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
+        )
+
+
+def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with those of the plan; where nobody names a backend, the one that is configured runs the cases.
+
+    Raises:
+        UsageError: if several backends are configured and none is named.
+    """
+    document = written.document
+    options = document.options() if document is not None else {"backend": "torch"} if written.sources else {}
+    configured = configured_backends(document, _case_request(resolve(given))) if "backend" not in options else {}
+    known = {name: place for name, place in configured.items() if name in backend_manager.names()}
+    if len(known) == 1:
+        options["backend"] = next(iter(known))
+    settings = resolve(given, plan=options, plan_name=document.path if document is not None else "--source")
+    if len(known) > 1 and not settings["backend"]:
+        places = "".join(f"\n  at {place}: backend_config.{name}" for name, place in known.items())
+        raise UsageError(
+            f"options of {len(known)} backends are stated, but no backend is named{places}\n"
+            f"  name the one to run: --backend {next(iter(known))}, or backend: {next(iter(known))} in the plan"
+        )
+    if len(known) == 1 and settings.origin("backend").origin is Origin.PLAN:
+        name = options["backend"]
+        return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
+    return settings, ()
+
+
+def _configured_driver(
+    settings: Settings, written: _Written, make: Callable[..., list[TestCase]]
+) -> tuple[BackendDriver, BackendTarget]:
+    """The driver with its options, and what the cases are for.
+
+    Raises:
+        PlanError: with all that is wrong with the plan, an unknown backend among it.
+    """
+    chip = _chip(settings, written.document)
+    try:
+        driver = driver_named(settings["backend"] or "numpy", chip)
+    except UsageError as error:
+        for plan in written.plans:
+            make(plan, _case_request(settings), target_of=_raising(error), check_backend=lambda _: ())
+        raise
+    configure(driver, settings)
+    return driver, backend_manager.target(driver, chip)
+
+
+def _made_cases(
+    make: Callable[[PlanDocument | None], list[TestCase]], written: _Written, leaves_wrong_files_out: bool
+) -> tuple[list[TestCase], _Written]:
+    """The cases, and what they are written in, without the files of model cases that are wrong."""
+    if written.sources:
+        return [case for each in written.sources for case in said_to_be_from(make(each.plan), each.origin)], written
+    document = written.document
+    try:
+        return make(document), written
+    except PlanError as error:
+        rest = document.without_models({each.file for each in error.problems}) if document is not None else None
+        if rest is None or not leaves_wrong_files_out:
+            raise
+        return make(rest), _Written(document=rest, sources=(), problems=error.problems)
+
+
+def _changed_by_options(cases: list[TestCase], settings: Settings) -> list[TestCase]:
+    """The cases with what options of a guest and ``--signed-zeros`` ask of every one of them."""
+    for hooks in run_hooks():
+        cases = hooks.changed_cases(cases, settings)
+    return with_signed_zeros(cases) if settings["signed_zeros"] else cases
+
+
+def selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
+    """The cases that the options of the group Selection leave."""
+    return select(
         cases,
         keyword=settings["keyword"] or "",
         globs=settings["case"],
@@ -141,26 +250,6 @@ def asked(given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imp
         skip_tags=settings["skip_tag"],
         priority_max=settings["priority_max"],
         shard=parse_shard(settings["shard"]) if settings["shard"] else None,
-    )
-    chosen, notes = _in_order(by_urgency(chosen), cases, settings)
-    expectations = _expectations(settings, document, driver)
-    known = known_differences(driver) if sources else _as_judged
-    return Asked(
-        settings=settings,
-        document=document,
-        driver=driver,
-        target=target,
-        cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
-        revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
-        expectations=expectations,
-        notes=(
-            *told,
-            *notes,
-            *unused_options(chosen),
-            *(document.notes if document is not None and not sources else ()),
-            *(note for each in sources for note in each.notes),
-        ),
-        problems=problems,
     )
 
 
@@ -171,46 +260,6 @@ def _expectations(settings: Settings, document: PlanDocument | None, driver: Bac
     return Expectations.joined(
         [*(read(file).of_files(plans) for file, plans in of_plans), *map(read, settings["expectations"] or ())]
     )
-
-
-def _with_backend(
-    given: Mapping[str, Any], first: Settings, document: PlanDocument | None, defaults: Mapping[str, Any]
-) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with those of the plan; where nobody names a backend, the one that is configured runs the cases.
-
-    Raises:
-        UsageError: if several backends are configured and none is named.
-    """
-    options = document.options() if document is not None else dict(defaults)
-    configured = configured_backends(document, _request(first)) if "backend" not in options else {}
-    known = {name: place for name, place in configured.items() if name in backend_manager.names()}
-    if len(known) == 1:
-        options["backend"] = next(iter(known))
-    settings = resolve(given, plan=options, plan_name=document.path if document is not None else "--source")
-    if len(known) > 1 and not settings["backend"]:
-        places = "".join(f"\n  at {place}: backend_config.{name}" for name, place in known.items())
-        example = next(iter(known))
-        raise UsageError(
-            f"options of {len(known)} backends are stated, but no backend is named{places}\n"
-            f"  name the one to run: --backend {example}, or backend: {example} in the plan"
-        )
-    if len(known) == 1 and settings.origin("backend").origin is Origin.PLAN:
-        name = options["backend"]
-        return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
-    return settings, ()
-
-
-def _built(
-    build: Callable[[PlanDocument | None], list[TestCase]], document: PlanDocument | None, leaves_wrong_files_out: bool
-) -> tuple[list[TestCase], PlanDocument | None, tuple[Problem, ...]]:
-    """The cases, the plan that they are of, and what is wrong with the files that it no longer includes."""
-    try:
-        return build(document), document, ()
-    except PlanError as error:
-        rest = document.without_models({each.file for each in error.problems}) if document is not None else None
-        if rest is None or not leaves_wrong_files_out:
-            raise
-        return build(rest), rest, error.problems
 
 
 def _require_callable(path: str) -> None:
@@ -225,15 +274,6 @@ def _require_callable(path: str) -> None:
         return
     if not callable(found) and not callable(getattr(found, "generate", None)):
         raise UsageError(f"{path!r} is of type {type(found).__name__}, but should be a function")
-
-
-def _facts(settings: Settings) -> Facts:
-    """What a model case may ask before it is left out."""
-    return Facts(
-        device=settings["torch_device"] or "cpu",
-        compile_backend=settings["compile_backend"] or "eager",
-        environment=environment(),
-    )
 
 
 def _in_order(
@@ -251,7 +291,7 @@ def _in_order(
     return chosen, ()
 
 
-def nothing_left(settings: Settings) -> NothingSelected:
+def nothing_selected(settings: Settings) -> NothingSelected:
     """The error for a selection that leaves no case; it names the options that narrow it."""
     narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
     stated = [
@@ -276,7 +316,7 @@ def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:
     return target_of
 
 
-def driver_called(backend: str, chip: str | None) -> BackendDriver:
+def driver_named(backend: str, chip: str | None) -> BackendDriver:
     """The driver; whoever misses one of their own is told how it would be found."""
     try:
         return backend_manager.select(backend, chip)
@@ -311,7 +351,7 @@ def driver_options(settings: Settings) -> dict[str, Any]:
     return {each.name: settings[each.name] for each in OPTIONS if each.repro and settings[each.name]}
 
 
-def flags_of(settings: Settings) -> list[str]:
+def driver_flags(settings: Settings) -> list[str]:
     """The driver's options as they are written on a command line."""
     words = []
     for each in OPTIONS:
@@ -321,24 +361,13 @@ def flags_of(settings: Settings) -> list[str]:
     return words
 
 
-def with_options_of(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
+def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
     """The request with the options that the driver has in the ``backend_config`` of every case."""
     stated = {f"backend_config.{driver.name}.{key}": value for key, value in case_options_of(driver).items()}
     return dataclasses.replace(request, attributes={**stated, **request.attributes}) if stated else request
 
 
-def _check_report(document: PlanDocument) -> None:
-    """A plan may ask for reports of installed packages, which its schema does not know.
-
-    Raises:
-        UnknownName: if there is no such report.
-    """
-    from optest.reporting import require_report  # the reports are no part of `list` and `explain`
-
-    require_report(document.report["format"], where=f"{document.where(('report', 'format'))} $.report.format")
-
-
-def _request(settings: Settings) -> CaseRequest:
+def _case_request(settings: Settings) -> CaseRequest:
     """What wins over the plan; what the plan itself says is read from there, below its cases."""
     asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
     if settings["source"]:

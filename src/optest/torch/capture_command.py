@@ -7,12 +7,14 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optest.api import bootstrap
+from optest.core.extensions import load_extensions
+from optest.core.runner import why_not_run
 from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
+from optest.guests import CommandContext
 from optest.plan import parse_plan
 from optest.registry import load_object
 from optest.torch.model_cases.writing import text_of_model_file
@@ -20,7 +22,7 @@ from optest.torch.model_cases.writing import text_of_model_file
 if TYPE_CHECKING:
     from optest.torch.capture.running import Capture
 
-__all__ = ["WrittenCapture", "capture", "require_writable"]
+__all__ = ["WrittenCapture", "capture", "capture_command", "require_writable"]
 
 _QUIET = "compute nothing"
 _SHOWN = 4
@@ -33,7 +35,7 @@ class WrittenCapture:
     path: str
     model: str
     made: Capture
-    not_run: Mapping[str, str]
+    not_run: Mapping[str, str] = field(default_factory=dict)
     """Why a case of the file will not run, by its name."""
 
     def lines(self) -> Iterator[str]:
@@ -99,7 +101,7 @@ def capture(
         Unavailable: if torch, or what a model needs, is not installed.
     """
     require_writable(output, force=force)
-    bootstrap()  # a plug-in that cannot be loaded is told before the model runs
+    load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
     try:
         asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
         captured = load_object("optest.torch.capture.running:captured")
@@ -118,17 +120,22 @@ def capture(
         comment=[f"Calls of torch that {what.rpartition('/')[2]} makes, written by `optest capture`."],
     )
     _write(Path(output), text, force=force)
-    return WrittenCapture(path=output, model=name, made=made, not_run=_not_run(output))
+    return WrittenCapture(path=output, model=name, made=made)
 
 
-def _not_run(path: str) -> dict[str, str]:
-    """Why torch on the CPU will not be asked for a case of the file, by its name."""
-    from optest.api.asking import asked  # brings the backends
-    from optest.core.runner import why_not_run
+def capture_command(context: CommandContext, **given: Any) -> int:
+    """What the command line asks for, as :data:`optest.torch.guest.GUEST` declares it.
 
-    found = asked({"plan": path, "backend": "torch"}, imports_hooks=False)
-    verdicts = {case.name: why_not_run(case, found.driver) for case in found.cases}
-    return {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
+    Raises:
+        OptestError: as :func:`capture`.
+    """
+    written = capture(**given)
+    cases, driver = context.cases(plan=written.path, backend="torch")
+    verdicts = {case.name: why_not_run(case, driver) for case in cases}
+    not_run = {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
+    for line in replace(written, not_run=not_run).lines():
+        context.echo(line)
+    return 0
 
 
 def _patterns(ops: Sequence[str]) -> tuple[str, ...]:
