@@ -15,14 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
 
-from generic_faults import faults_of
-from sixty_faults import Fault, Faulty
+from wrong_kernels import first_findings
+from wrong_kernels.any_operator import faults_of
 
 from optest.api import bootstrap
-from optest.api.checking import cases_asked
-from optest.core.runner import execute, why_not_run
 from optest.operators import operators
-from optest.spec import BAD_STATUSES, TestCase
 
 
 def main(names: list[str]) -> None:
@@ -34,14 +31,15 @@ def main(names: list[str]) -> None:
     for descriptor in operators:
         if descriptor.samples is None or (names and descriptor.name not in names):
             continue
-        cases = cases_asked(descriptor.name)
-        for fault in faults_of(descriptor):
+        faults = list(faults_of(descriptor))
+        findings = first_findings(descriptor.name, faults)
+        for fault in faults:
             kind = fault.name.partition(": ")[2]
             kind = (
                 "an attribute or optional input ignored" if kind.endswith(" ignored") and "offset" not in kind else kind
             )
             asked[kind] += 1
-            if is_found(fault, cases):
+            if fault.name in findings:
                 found[kind] += 1
             else:
                 missed.setdefault(kind, []).append(fault.name)
@@ -54,16 +52,6 @@ def main(names: list[str]) -> None:
     )
     for kind, which in missed.items():
         print(f"- {kind}: {', '.join(name.partition(': ')[0] if ' ignored' not in name else name for name in which)}")
-
-
-def is_found(fault: Fault, cases: list[TestCase]) -> bool:
-    driver = Faulty("generic", fault)
-    for case in cases:
-        if case.expects_error is not None or why_not_run(case, driver) is not None:
-            continue
-        if execute([case], driver).verdicts[0].status in BAD_STATUSES:
-            return True
-    return False
 
 
 if __name__ == "__main__":

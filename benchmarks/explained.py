@@ -21,8 +21,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
 
 import numpy as np
-from generic_faults import faults_of
-from sixty_faults import FAULTS, Array, Call, Change, Fault, Faulty, single, wide
+from wrong_kernels import FAULTS, Call, Change, Fault, Faulty
+from wrong_kernels.any_operator import faults_of
+from wrong_kernels.changes import single, wide
+from wrong_kernels.registry import Array
 
 from optest.api import bootstrap
 from optest.api.checking import cases_asked
@@ -30,7 +32,7 @@ from optest.core.results import result_of
 from optest.core.runner import execute, why_not_run
 from optest.operators import operators
 from optest.reporting.failure_groups import failure_groups, group_lines
-from optest.spec import CaseResult, Reason
+from optest.spec import CaseResult
 
 LEAST = 0.8
 _OF_THE_CALL = re.compile(r"^  (?:rule|again|case|description|definition|operands there|input\d+|and \d+ more)\b")
@@ -75,17 +77,17 @@ def results_of(fault: Fault) -> list[CaseResult]:
 
 
 def corpus() -> Iterator[Planted]:
-    for name, words in _SIXTY.items():
+    for name, words in _ORDINARY.items():
         yield Planted(fault=FAULTS[name], words=words)
     for op, kinds in _GENERIC.items():
         found = {each.name.partition(": ")[2]: each for each in faults_of(operators.get(op))}
         for kind, words in kinds.items():
             yield Planted(fault=found[kind], words=words)
     for op, name, words, change in _OWN:
-        yield Planted(fault=Fault(f"{op}: {name}", op, (Reason.VALUE,), change), words=words)
+        yield Planted(fault=Fault(f"{op}: {name}", op, change), words=words)
 
 
-_SIXTY = {
+_ORDINARY = {
     "add-reads-dense": "dense",
     "sum-reads-dense": "dense",
     "sub-swaps-operands": "exchanged|ratio is -1",

@@ -26,9 +26,9 @@ from width_calls import DTYPES, cases_of_width
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "plugins"))
 
-import wrong_kernels as kernels
-from generic_faults import faults_of
-from sixty_faults import FAULTS, Call, Change, Fault, Faulty
+from wrong_kernels import FAULTS, Call, Change, Fault, Faulty
+from wrong_kernels import calls_of_width as kernels
+from wrong_kernels.any_operator import faults_of
 
 from optest.api import bootstrap
 from optest.backends.numpy_reference import NumpyBackend
@@ -36,7 +36,7 @@ from optest.compare import judge
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
 from optest.operators import operators
-from optest.spec import BackendTarget, Numerics, Reason, Status, TestCase
+from optest.spec import BackendTarget, Numerics, Status, TestCase
 
 __all__ = ["CLASSES", "Tally", "Variant", "tallies", "variants"]
 
@@ -66,19 +66,19 @@ class Variant:
 
 
 def _new(kind: str, op: str, name: str, **more: Any) -> Variant:
-    """A kernel of ``wrong_kernels.py``."""
-    return Variant(kind=kind, op=op, name=name, change=kernels.change(op, name), **more)
+    """A kernel for these calls alone."""
+    return Variant(kind=kind, op=op, name=name, change=FAULTS[f"{op}: {name}"].change, **more)
 
 
 def _known(kind: str, name: str, **more: Any) -> Variant:
-    """A fault of ``sixty_faults.py``."""
+    """A fault that every check finds."""
     fault = FAULTS[name]
     words = name.removeprefix(fault.op.replace("_", "-") + "-").replace("-", " ")
     return Variant(kind=kind, op=fault.op, name=words, change=fault.change, **more)
 
 
 def _generic(kind: str, op: str, name: str, **more: Any) -> Variant:
-    """A fault of ``generic_faults.py``."""
+    """A fault that every operator can have."""
     (found,) = (fault for fault in faults_of(operators.get(op)) if fault.name == f"{op}: {name}")
     return Variant(kind=kind, op=op, name=name, change=found.change, **more)
 
@@ -330,7 +330,7 @@ def tally(index: int, seeds: int, widths: Sequence[int]) -> Tally:
     """Ask one variant of the table, in this process."""
     variant = variants()[index]
     found = Tally(variant=dataclasses.replace(variant, change=_forgotten))
-    fault = Fault(variant.name, variant.op, (Reason.VALUE,), variant.change)
+    fault = Fault(variant.name, variant.op, variant.change)
     driver = Faulty("wrong", fault)
     for dtype in DTYPES:
         for width in widths:

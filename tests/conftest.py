@@ -1,14 +1,17 @@
 """What holds for all tests: neither a busy machine nor the shell's variables are a failure; the example's C library is
-built once."""
+built once. At the end of a run stand the processor time of all its processes and the tests that cost most of it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import warm_python
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,3 +36,57 @@ def c_library_as_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def c_library(c_library_as_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A module's own examples/c_library with lib/, and broken/lib/ beside it: a process loads a file only once."""
     return shutil.copytree(c_library_as_built, tmp_path_factory.mktemp("own") / "c_library")
+
+
+_workers: list[float] = []
+_tests: dict[str, float] = {}
+_began = pytest.StashKey[float]()
+
+
+def processor_seconds() -> float:
+    """Of this process and of those of its children that have ended."""
+    return sum(os.times()[:4]) + warm_python.processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    item.stash[_began] = processor_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "teardown":
+        report.user_properties.append(("processor_s", processor_seconds() - item.stash[_began]))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    for name, value in report.user_properties:
+        if name == "processor_s" and isinstance(value, float):
+            _tests[report.nodeid] = value
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["processor_s"] = processor_seconds()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended; one that was killed leaves no times."""
+    _workers.append(getattr(node, "workeroutput", {}).get("processor_s", 0.0))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if len(_tests) < 2:
+        return
+    total = sum(_workers) + (sum(os.times()[:2]) if _workers else processor_seconds())
+    terminalreporter.section("processor time")
+    terminalreporter.write_line(f"{total:.0f} s in all; the tests that cost most of it, with the fixtures they set up:")
+    shown = terminalreporter.config.option.durations
+    for name, seconds in sorted(_tests.items(), key=lambda each: -each[1])[: 10 if shown is None else shown or None]:
+        terminalreporter.write_line(f"{seconds:7.1f} s  {name}")

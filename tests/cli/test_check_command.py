@@ -20,7 +20,7 @@ def test_a_check_passes_and_can_be_reported_again(optest: Shell) -> None:
 
 
 def test_a_fault_is_found_and_its_line_finds_it_again(optest: Shell) -> None:
-    plugin = {"OPTEST_PLUGINS": "sixty_faults"}
+    plugin = {"OPTEST_PLUGINS": "wrong_kernels"}
     ended = optest("check", "--backend", "sum-ignores-keepdim", "-o", "sum", "--set", "attributes", env=plugin)
     assert ended.status == 1, ended.text
     assert "FAILED  sum/attributes/" in ended.out

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from library_faults import in_rounds
 
 from optest.api.running import run
 from optest.clib.ffi.held import running_threads
@@ -666,23 +667,25 @@ OF_DESCRIPTORS = {
     "sub_aligns_pointers": (case("sub", [4, 5], [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
     "silu_looks_past_the_end": (case("silu", [4, 5]), (Reason.READ_OUT_OF_BOUNDS,)),
 }
-QUICK = ("rms_norm_shares_eps", "mul_descriptor_leaks")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in OF_DESCRIPTORS]
-)
+@in_rounds(OF_DESCRIPTORS)
 def test_what_descriptors_share_is_state(
-    c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    together: tuple[str, ...], c_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked_of_it, reasons = OF_DESCRIPTORS[name]
+    asked_of_it = [OF_DESCRIPTORS[name][0] for name in together]
     place = {"library": str(c_library / "broken"), "headers": str(c_library / "include")}
-    monkeypatch.setenv("INFINIOP_FAULT", name)
-    (result,) = answer(tmp_path, [asked_of_it], **place)
-    assert result.reason in reasons, result.verdict.message
+    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
+    results = answer(tmp_path, asked_of_it, **place)
+    unlike = {
+        name: result.verdict.message
+        for name, result in zip(together, results, strict=True)
+        if result.reason not in OF_DESCRIPTORS[name][1]
+    }
+    assert unlike == {}
     monkeypatch.delenv("INFINIOP_FAULT")
-    (right,) = answer(tmp_path, [asked_of_it], **place)
-    assert right.status is Status.PASSED, right.verdict.message
+    right = answer(tmp_path, asked_of_it, **place)
+    assert [each.verdict.message for each in right if each.status is not Status.PASSED] == []
 
 
 @pytest.mark.heavy

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
+import warm_python
 from user_shell import user_environment
 
 from optest.spec import CaseResult, Status
@@ -17,21 +18,20 @@ from optest.store import read_journal
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
+
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> Iterator[None]:
+    with warm_python.available():
+        yield
+
+
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 NAMES = ("gpt2", "llama", "mixture", "mobilenet", "resnet", "speech")
 
 
 def optest(folder: Path, *words: str, status: int = 0, **environment: str) -> str:
     """What the command prints."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "optest", *words],
-        cwd=folder,
-        env=user_environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    ended = warm_python.run("optest", *words, cwd=folder, env=user_environment(**environment))
     text = ended.stdout + ended.stderr
     assert ended.returncode == status, text
     assert "Traceback" not in text, text

@@ -23,41 +23,44 @@ pytestmark = [
 ]
 
 FAULTS = {
-    "add_ignores_strides_of_b": ("add", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
-    "mul_ignores_strides_of_output": ("mul", {Reason.OUT_OF_BOUNDS}),
-    "sub_drops_sign_of_strides": ("sub", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
-    "gelu_stride_of_size_1": ("gelu", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
-    "gemm_reads_square_b_transposed": ("gemm", {Reason.VALUE}),
-    "swiglu_writes_before_it_reads_b": ("swiglu", {Reason.VALUE}),
-    "add_loses_tail": ("add", {Reason.UNWRITTEN}),
-    "relu_writes_one_too_many": ("relu", {Reason.OUT_OF_BOUNDS}),
-    "silu_looks_past_the_end": ("silu", {Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL}),
-    "f16_ties_away": ("mul", {Reason.VALUE}),
-    "rms_norm_sums_in_f16": ("rms_norm", {Reason.VALUE, Reason.NAN}),
-    "relu_nan_becomes_0": ("relu", {Reason.NAN}),
-    "gemm_reads_c_where_beta_is_0": ("gemm", {Reason.NAN, Reason.VALUE, Reason.UNWRITTEN}),  # what the output held
-    "softmax_misreads_negative_axis": ("softmax", {Reason.VALUE}),
-    "gelu_refuses_with_success": ("gelu", {Reason.NOT_REFUSED}),
-    "gemm_accepts_null": ("gemm", {Reason.NOT_REFUSED, Reason.SIGNAL}),
-    "gemm_accepts_output_in_input": ("gemm", {Reason.NOT_REFUSED}),
-    "rms_norm_accepts_short_workspace": ("rms_norm", {Reason.NOT_REFUSED, Reason.WORKSPACE}),
-    "sub_accepts_stride_zero_output": ("sub", {Reason.NOT_REFUSED}),
-    "swiglu_changes_input": ("swiglu", {Reason.INPUT_MUTATED}),
-    "add_keeps_tensor_descriptor": ("add", set(Reason)),
-    "rms_norm_shares_eps": ("rms_norm", {Reason.STATE, Reason.VALUE}),
-    "softmax_needs_zeroed_workspace": ("softmax", {Reason.WORKSPACE}),
-    "softmax_exits_on_f64": ("softmax", {Reason.EXIT_CODE}),
-    "gelu_aborts_on_nan": ("gelu", {Reason.SIGNAL}),
-    "device_stays_selected": ("relu", {Reason.STATE}),
-    "clip_u64_as_signed": ("clip", {Reason.VALUE}),
-    "conv_accepts_other_channels": ("conv1d", {Reason.NOT_REFUSED}),
-    "rope_accepts_one_position_more": ("rope", {Reason.NOT_REFUSED}),
-    "clip_leaks": ("clip", {Reason.LEAK}),
-    "silu_prints": ("silu", {Reason.STATE}),
-    "random_sample_hangs_on_large_topk": ("random_sample", {Reason.DEADLINE}),
-    "tanh_leaves_rounding_upward": ("tanh", set(Reason)),
+    "add_ignores_strides_of_b": ("add/layouts", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "mul_ignores_strides_of_output": ("mul/output-layouts", {Reason.OUT_OF_BOUNDS}),
+    "sub_drops_sign_of_strides": ("sub/layouts", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "gelu_stride_of_size_1": ("gelu/layouts", {Reason.READ_OUT_OF_BOUNDS, Reason.VALUE}),
+    "gemm_reads_square_b_transposed": ("gemm/squares", {Reason.VALUE}),
+    "swiglu_writes_before_it_reads_b": ("swiglu/in-place", {Reason.VALUE}),
+    "add_loses_tail": ("add/ordinary", {Reason.UNWRITTEN}),
+    "relu_writes_one_too_many": ("relu/ordinary", {Reason.OUT_OF_BOUNDS}),
+    "silu_looks_past_the_end": ("silu/ordinary", {Reason.READ_OUT_OF_BOUNDS, Reason.SIGNAL}),
+    "f16_ties_away": ("mul/ties", {Reason.VALUE}),
+    "rms_norm_sums_in_f16": ("rms_norm/ordinary", {Reason.VALUE, Reason.NAN}),
+    "relu_nan_becomes_0": ("relu/special", {Reason.NAN}),
+    "gemm_reads_c_where_beta_is_0": (
+        "gemm/ordinary",
+        {Reason.NAN, Reason.VALUE, Reason.UNWRITTEN},
+    ),  # what the output held
+    "softmax_misreads_negative_axis": ("softmax/attributes", {Reason.VALUE}),
+    "gelu_refuses_with_success": ("gelu/refused", {Reason.NOT_REFUSED}),
+    "gemm_accepts_null": ("gemm/refused", {Reason.NOT_REFUSED, Reason.SIGNAL}),
+    "gemm_accepts_output_in_input": ("gemm/refused", {Reason.NOT_REFUSED}),
+    "rms_norm_accepts_short_workspace": ("rms_norm/refused", {Reason.NOT_REFUSED, Reason.WORKSPACE}),
+    "sub_accepts_stride_zero_output": ("sub/refused", {Reason.NOT_REFUSED}),
+    "swiglu_changes_input": ("swiglu/ordinary", {Reason.INPUT_MUTATED}),
+    "add_keeps_tensor_descriptor": ("add/ordinary", set(Reason)),
+    "rms_norm_shares_eps": ("rms_norm/ordinary", {Reason.STATE, Reason.VALUE}),
+    "softmax_needs_zeroed_workspace": ("softmax/ordinary", {Reason.WORKSPACE}),
+    "softmax_exits_on_f64": ("softmax/dtypes", {Reason.EXIT_CODE}),
+    "gelu_aborts_on_nan": ("gelu/special", {Reason.SIGNAL}),
+    "device_stays_selected": ("relu/ordinary", {Reason.STATE}),
+    "clip_u64_as_signed": ("clip/attributes", {Reason.VALUE}),
+    "conv_accepts_other_channels": ("conv1d/refused", {Reason.NOT_REFUSED}),
+    "rope_accepts_one_position_more": ("rope/refused", {Reason.NOT_REFUSED}),
+    "clip_leaks": ("clip/ordinary", {Reason.LEAK}),
+    "silu_prints": ("silu/ordinary", {Reason.STATE}),
+    "random_sample_hangs_on_large_topk": ("random_sample/ordinary", {Reason.DEADLINE}),
+    "tanh_leaves_rounding_upward": ("tanh/ordinary", set(Reason)),
 }
-"""Some of every kind, with the operator that is asked and the reasons that suit it."""
+"""Some of every kind, with the operator and the case set that are asked and the reasons that suit it."""
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +108,16 @@ def test_there_is_nothing_to_say_of_the_right_library(library: Path, tmp_path: P
 @pytest.mark.heavy
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    operator, reasons = FAULTS[fault]
+    asked, reasons = FAULTS[fault]
+    operator, case_set = asked.split("/")
     monkeypatch.setenv("INFINIOP_FAULT", fault)
     timeout = 10.0 if "hangs" in fault else 200.0
-    given = {**options(library / "broken", tmp_path, operator), "exitfirst": True, "timeout": timeout}
+    given = {
+        **options(library / "broken", tmp_path, operator),
+        "case_set": (case_set,),
+        "exitfirst": True,
+        "timeout": timeout,
+    }
     found = bad(check(given, stream=io.StringIO()))
     assert found, f"nothing found of {fault}"
     assert {each.reason for each in found} <= reasons, told_of(found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import warm_python
 from user_shell import user_environment
 
 from optest.spec import CaseResult, Evidence
@@ -17,6 +17,13 @@ from optest.store import RunDirectory, read_journal
 pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> Iterator[None]:
+    with warm_python.available("torch.testing._internal.common_methods_invocations"):
+        yield
+
 
 OPERATORS = (
     "add,mul,div,pow,sum,mean,var,amax,cumsum,softmax,exp,log,sqrt,rsqrt,tanh,sigmoid,nn.functional.gelu,"
@@ -28,15 +35,8 @@ assert len(OPERATORS.split(",")) == 30
 
 def optest(folder: Path, *words: str) -> str:
     """What the command printed."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "optest", *words],
-        cwd=folder,
-        env=user_environment(OPTEST_PLUGINS="scaled_torch"),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    environment = user_environment(OPTEST_PLUGINS="scaled_torch")
+    ended = warm_python.run("optest", *words, cwd=folder, env=environment, timeout=900)
     text = ended.stdout + ended.stderr
     assert "Traceback" not in text, text
     return text

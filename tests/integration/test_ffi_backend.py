@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from library_faults import in_rounds
 
 from optest.api.running import RunOutcome, run
 from optest.errors import OptestError
@@ -139,35 +140,20 @@ FAULTS = {
 }
 
 
-QUICK = (
-    "add_ignores_strides_of_b",
-    "add_writes_where_empty",
-    "gelu_aborts_on_nan",
-    "gelu_refuses_with_success",
-    "gemm_ignores_alpha",
-    "mul_ignores_strides_of_output",
-    "mul_skips_0d",
-    "relu_nan_becomes_0",
-    "sigmoid_last_needs_its_neighbour",
-    "softmax_exits_on_f64",
-    "softmax_needs_zeroed_workspace",
-    "swiglu_changes_input",
-)
-"""One of each kind; the others are slow by their number alone."""
-
-
-@pytest.mark.parametrize(
-    "fault", [pytest.param(each, marks=() if each in QUICK else pytest.mark.slow) for each in FAULTS]
-)
-def test_a_fault_has_its_reason(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, reason = FAULTS[fault]
+@in_rounds(FAULTS)
+def test_faults_have_their_reasons(
+    together: tuple[str, ...], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = {"library": str(library / "broken"), "headers": str(library / "include")}
-    monkeypatch.setenv("INFINIOP_FAULT", fault)
-    result = answer(tmp_path, asked, **place)
-    assert result.reason is reason, result.verdict.message
-    assert result.verdict.message
-    if fault == "mul_skips_0d":
-        assert result.verdict.message == "1 of 1 elements of output out were never written; the first at []"
+    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
+    results = answered(tmp_path, [FAULTS[name][0] for name in together], **place).results
+    told = {name: result.verdict for name, result in zip(together, results, strict=True)}
+    unlike = {name: verdict.message for name, verdict in told.items() if verdict.reason is not FAULTS[name][1]}
+    assert unlike == {}
+    assert all(verdict.message for verdict in told.values())
+    if "mul_skips_0d" in together:
+        said = "1 of 1 elements of output out were never written; the first at []"
+        assert told["mul_skips_0d"].message == said
 
 
 def test_without_its_fault_the_broken_library_passes(library: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from library_faults import in_rounds
 
 from optest.api.running import RunOutcome, run
 from optest.clib.library.mapping_file import mapping_path, read_mapping
@@ -338,29 +339,19 @@ FAULTS: dict[str, tuple[dict[str, Any], Reason]] = {
     "gemm_one_b_for_all_batches": (case("gemm", dtypes=["float32"], **BATCH), Reason.VALUE),
     "gemm_forgets_beta_in_last_batch": (case("gemm", dtypes=["float32"], **BATCH), Reason.VALUE),
 }
-QUICK = (
-    "clip_min_wins",
-    "layer_norm_divides_by_n_less_1",
-    "layer_norm_leaves_deviation",
-    "rope_swaps_algorithms",
-    "conv_ignores_dilation",
-    "random_sample_ignores_topk",
-    "rearrange_moves_at_most_4_bytes",
-    "gemm_forgets_beta_in_last_batch",
-)
-"""One of each kind; the others are slow by their number alone."""
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(each, marks=() if each in QUICK else pytest.mark.heavy) for each in FAULTS]
-)
-def test_a_fault_is_told(fault: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, reason = FAULTS[fault]
-    monkeypatch.setenv("INFINIOP_FAULT", fault)
-    (result,) = answered(tmp_path, [asked], library / "broken").results
-    assert result.reason is reason, result.verdict.message
-    if fault == "layer_norm_leaves_deviation":  # an output of C that the case did not ask for
-        assert "of output std " in result.verdict.message
+@in_rounds(FAULTS)
+def test_faults_are_told(
+    together: tuple[str, ...], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFINIOP_FAULT", ",".join(together))
+    results = answered(tmp_path, [FAULTS[name][0] for name in together], library / "broken").results
+    told = {name: result.verdict for name, result in zip(together, results, strict=True)}
+    unlike = {name: verdict.message for name, verdict in told.items() if verdict.reason is not FAULTS[name][1]}
+    assert unlike == {}
+    if "layer_norm_leaves_deviation" in together:  # an output of C that the case did not ask for
+        assert "of output std " in told["layer_norm_leaves_deviation"].message
 
 
 def test_without_their_faults_these_cases_pass(library: Path, tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_python
 from user_shell import user_environment
 
 from optest.spec import CaseResult, Status
@@ -18,17 +18,16 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> Iterator[None]:
+    with warm_python.available():
+        yield
+
+
 def run(folder: Path, file: str, *more: str) -> tuple[dict[str, CaseResult], str]:
     """The results of a plan by case, and what was printed."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "optest", "run", "--plan", file, *more],
-        cwd=folder,
-        env=user_environment(OPTEST_PLUGINS="faulty_torch"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    environment = user_environment(OPTEST_PLUGINS="faulty_torch")
+    ended = warm_python.run("optest", "run", "--plan", file, *more, cwd=folder, env=environment)
     text = ended.stdout + ended.stderr
     assert "Traceback" not in text, text
     journals = list((folder / ".optest" / "runs").glob("*/journal.jsonl"))

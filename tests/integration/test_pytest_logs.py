@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(pytest.importorskip("torch") is None, reason="torch")]
 
@@ -55,6 +55,12 @@ def test_of_its_own(caplog):
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> Iterator[None]:
+    with warm_python.available():
+        yield
+
+
 @pytest.fixture(scope="module")
 def logging_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
@@ -66,15 +72,8 @@ def logging_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_there(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--compile-backend", "eager", *arguments],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    done = warm_python.run("pytest", "--compile-backend", "eager", *arguments, cwd=folder, env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout
 

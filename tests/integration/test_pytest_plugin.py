@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import warm_python
 
 from optest.spec import CaseResult
 from optest.store import RunDirectory, read_journal
@@ -41,6 +43,12 @@ cases:
 INI = "[pytest]\naddopts = -p optest.pytest_plugin --strict-markers -p no:cacheprovider\noptest_models = models\n"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def warm() -> Iterator[None]:
+    with warm_python.available():
+        yield
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
@@ -53,16 +61,25 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(project: Path, *arguments: str, path: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project), "COLUMNS": "200"}
+    return warm_python.run("pytest", *arguments, cwd=project, env=environment(project, path, env))
+
+
+def run_cold(project: Path, *arguments: str, path: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
+    """The real program, for what depends on which modules are imported."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=project,
-        env={**variables, "TEST_COMPILE_BACKEND": "eager", **env},
+        env=environment(project, path, env),
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
+
+
+def environment(project: Path, path: Path | None, further: dict[str, str]) -> dict[str, str]:
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(path or ""), "HOME": str(project), "COLUMNS": "200"}
+    return {**variables, "TEST_COMPILE_BACKEND": "eager", **further}
 
 
 def test_every_case_is_a_test_and_fails_in_optests_words(project: Path) -> None:
@@ -111,11 +128,11 @@ def test_an_unknown_model_is_told_with_those_that_there_are(project: Path) -> No
 
 def test_lists_need_no_torch(project: Path, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')\n")
-    done = run(project, "--list-cases", path=tmp_path)
+    done = run_cold(project, "--list-cases", path=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "gpt-oss::add.ok::torch.add  (" in done.stdout
     assert len(done.stdout.splitlines()) == 8
-    assert run(project, "--list-models", path=tmp_path).stdout.split() == ["gpt-oss", "granite4h"]
+    assert run_cold(project, "--list-models", path=tmp_path).stdout.split() == ["gpt-oss", "granite4h"]
 
 
 def test_a_run_ends_at_the_first_failure(project: Path) -> None:
@@ -459,7 +476,7 @@ def test_without_the_line_nothing_of_the_plugin_is_there(tmp_path: Path) -> None
     (tmp_path / "test_own.py").write_text(
         "import sys\n\ndef test_own():\n    assert not [name for name in sys.modules if name.startswith('optest.')]\n"
     )
-    done = run(tmp_path, "--model", "mine")
+    done = run_cold(tmp_path, "--model", "mine")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 

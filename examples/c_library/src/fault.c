@@ -1,27 +1,34 @@
-/* Which fault is active. Compiled into the broken library only. */
+/* Which faults are active. Compiled into the broken library only. */
 #include "fault.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum fault active_fault = FAULT_NONE;
+bool active_faults[FAULT_COUNT];
 
-static const char *const names[] = {
-    "",
+static const char *const names[FAULT_COUNT] = {
 #define FAULT_LINE(name, operator, kind, sentence) #name,
 #include "../faults.def"
 #undef FAULT_LINE
 };
 
-__attribute__((constructor)) static void choose_fault(void) {
-    const char *wanted = getenv("INFINIOP_FAULT");
-    if (wanted == NULL) return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
-        if (strcmp(names[i], wanted) != 0) continue;
-        active_fault = (enum fault)i;
+static void activate(const char *wanted, size_t length) {
+    for (size_t i = 0; i < FAULT_COUNT; ++i) {
+        if (strlen(names[i]) != length || memcmp(names[i], wanted, length) != 0) continue;
+        active_faults[i] = true;
         return;
     }
-    fprintf(stderr, "INFINIOP_FAULT is %s, but should be a name that `make faults` prints\n", wanted);
+    fprintf(stderr, "INFINIOP_FAULT is %.*s, but should be a name that `make faults` prints\n", (int)length, wanted);
     abort();
+}
+
+/* Several names stand between commas. */
+__attribute__((constructor)) static void choose_faults(void) {
+    const char *wanted = getenv("INFINIOP_FAULT");
+    while (wanted != NULL && *wanted != '\0') {
+        const size_t length = strcspn(wanted, ",");
+        activate(wanted, length);
+        wanted += length + (wanted[length] == ',');
+    }
 }

@@ -4,16 +4,18 @@
 
 #ifdef FAULTS
 
+#include <stdbool.h>
+
 enum fault {
-    FAULT_NONE,
 #define FAULT_LINE(name, operator, kind, sentence) FAULT_##name,
 #include "../faults.def"
 #undef FAULT_LINE
+    FAULT_COUNT
 };
 
-extern enum fault active_fault; /* from the environment variable INFINIOP_FAULT, when the library is loaded */
+extern bool active_faults[FAULT_COUNT]; /* from the environment variable INFINIOP_FAULT, when the library is loaded */
 
-#define FAULT(name) (active_fault == FAULT_##name)
+#define FAULT(name) (active_faults[FAULT_##name])
 
 #else
 

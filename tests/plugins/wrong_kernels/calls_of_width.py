@@ -1,39 +1,20 @@
-"""Wrong kernels that ``tests/plugins/sixty_faults.py`` does not have: what ``wrong_variants.py`` judges beside those.
+"""Wrong kernels for the calls of ``benchmarks/width_calls.py``, which ``wrong_variants.py`` judges beside the others.
 
-Each is a function from a call to its outputs, not yet rounded, or None where the fault does not show.
+They rely on what those calls look like: two dimensions, no special values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
-from sixty_faults import Call, Change, cut, half, single, wide
 
-__all__ = ["KERNELS", "change"]
-
-Array = Any
-
-KERNELS: dict[tuple[str, str], Change] = {}
-"""By operator and a few words."""
+from wrong_kernels.changes import cut, half, single, wide
+from wrong_kernels.registry import WIDTH, Array, Call, Change, fault
 
 
 def kernel(op: str, name: str) -> Callable[[Change], Change]:
-    def keep(change: Change) -> Change:
-        KERNELS[op, name] = change
-        return change
-
-    return keep
-
-
-def change(op: str, name: str) -> Change:
-    """A kernel of the table.
-
-    Raises:
-        KeyError: if there is none.
-    """
-    return KERNELS[op, name]
+    return fault(f"{op}: {name}", op, tags=(WIDTH,))
 
 
 def _in_16_bits(call: Call, array: Array) -> Array:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from sixty_faults import Array, Call, Fault, cut, read_as_dense, truncated, wide
 
 from optest.spec import REQUIRED, OperatorDescriptor, Reason, RuleClass
+from wrong_kernels.changes import cut, read_as_dense, truncated, wide, with_input, wrong_where
+from wrong_kernels.registry import Array, Call, Change, Fault
 
 _ANY = (Reason.VALUE, Reason.NAN, Reason.SHAPE, Reason.RAISED)
 
@@ -39,20 +40,18 @@ def faults_of(descriptor: OperatorDescriptor) -> Iterator[Fault]:
     yield from _ignored(descriptor)
 
 
-def _fault(descriptor: OperatorDescriptor, name: str, change: Callable[[Call], Any]) -> Fault:
-    return Fault(f"{descriptor.name}: {name}", descriptor.name, _ANY, change)
+def _fault(descriptor: OperatorDescriptor, name: str, change: Change) -> Fault:
+    return Fault(f"{descriptor.name}: {name}", descriptor.name, change, _ANY)
 
 
-def _with_input(place: int, change: Callable[[Call, int], Array | None]) -> Callable[[Call], Any]:
+def _with_input(place: int, change: Callable[[Call, int], Array | None]) -> Change:
     def run(call: Call) -> Sequence[Array] | None:
         path = f"input{place}"
         there = [index for index, argument in enumerate(call.case.inputs) if argument.path == path]
         changed = change(call, there[0]) if there else None
         if changed is None:
             return None
-        inputs = list(call.inputs)
-        inputs[there[0]] = changed
-        return call.with_inputs(*inputs)
+        return with_input(call, there[0], changed)
 
     return run
 
@@ -102,7 +101,7 @@ def _unpitched(call: Call, index: int) -> Array | None:
     return _strided(call, index, [*rows, inner], spec.offset)
 
 
-def _with_floats(change: Callable[[Array], Array]) -> Callable[[Call], Any]:
+def _with_floats(change: Callable[[Array], Array]) -> Change:
     """The operator of changed inputs, in the dtypes of the inputs."""
 
     def run(call: Call) -> Sequence[Array] | None:
@@ -147,25 +146,6 @@ _OF_VALUES: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def _changed_where(condition: Callable[[Call], bool]) -> Callable[[Call], Any]:
-    """The last element of the first output is another one, where the call is of a kind."""
-
-    def run(call: Call) -> Sequence[Array] | None:
-        out = np.array(call.right[0], order="C")
-        if not out.size or not condition(call):
-            return None
-        flat = out.reshape(-1)
-        if out.dtype == np.bool_:
-            flat[-1] = not flat[-1]
-        elif np.isfinite(wide(flat[-1])):
-            flat[-1] = np.asarray(wide(flat[-1]) * 0.5 + 3).astype(out.dtype)
-        else:
-            flat[-1] = np.asarray(0).astype(out.dtype)
-        return [out, *call.right[1:]]
-
-    return run
-
-
 def _size_beyond(elements: int) -> Callable[[Call], bool]:
     return lambda call: max((argument.spec.elements for argument in call.case.inputs), default=0) > elements
 
@@ -174,26 +154,26 @@ def _some_size(fits: Callable[[int], bool]) -> Callable[[Call], bool]:
     return lambda call: any(argument.spec.shape and fits(argument.spec.shape[-1]) for argument in call.case.inputs[:1])
 
 
-_OF_OUTPUTS: dict[str, Callable[[Call], Any]] = {
-    "last element wrong": _changed_where(lambda _: True),
-    "wrong beyond 1,000 elements": _changed_where(_size_beyond(1000)),
-    "wrong beyond 65,536 elements": _changed_where(_size_beyond(65_536)),
-    "wrong for one element": _changed_where(
+_OF_OUTPUTS: dict[str, Change] = {
+    "last element wrong": wrong_where(lambda _: True),
+    "wrong beyond 1,000 elements": wrong_where(_size_beyond(1000)),
+    "wrong beyond 65,536 elements": wrong_where(_size_beyond(65_536)),
+    "wrong for one element": wrong_where(
         lambda call: bool(call.case.inputs) and call.case.inputs[0].spec.elements == 1
     ),
-    "wrong for last sizes that are no multiple of 4": _changed_where(_some_size(lambda size: size % 4 != 0)),
-    "wrong for last sizes that are multiples of 16": _changed_where(_some_size(lambda size: size and size % 16 == 0)),
-    "wrong for last sizes beyond 256 that are odd": _changed_where(_some_size(lambda size: size > 256 and size % 2)),
-    "wrong from 4 dimensions on": _changed_where(
+    "wrong for last sizes that are no multiple of 4": wrong_where(_some_size(lambda size: size % 4 != 0)),
+    "wrong for last sizes that are multiples of 16": wrong_where(_some_size(lambda size: size and size % 16 == 0)),
+    "wrong for last sizes beyond 256 that are odd": wrong_where(_some_size(lambda size: size > 256 and size % 2)),
+    "wrong from 4 dimensions on": wrong_where(
         lambda call: bool(call.case.inputs) and call.case.inputs[0].spec.rank > 3
     ),
-    "wrong for scalars": _changed_where(lambda call: bool(call.case.inputs) and call.case.inputs[0].spec.rank == 0),
-    "wrong in float64": _changed_where(lambda call: _first_dtype(call) == "float64"),
-    "wrong in bfloat16": _changed_where(lambda call: _first_dtype(call) == "bfloat16"),
-    "wrong in int8": _changed_where(lambda call: _first_dtype(call) == "int8"),
-    "wrong in int64": _changed_where(lambda call: _first_dtype(call) == "int64"),
-    "wrong in bool": _changed_where(lambda call: _first_dtype(call) == "bool"),
-    "wrong in 16 bits where not dense": _changed_where(
+    "wrong for scalars": wrong_where(lambda call: bool(call.case.inputs) and call.case.inputs[0].spec.rank == 0),
+    "wrong in float64": wrong_where(lambda call: _first_dtype(call) == "float64"),
+    "wrong in bfloat16": wrong_where(lambda call: _first_dtype(call) == "bfloat16"),
+    "wrong in int8": wrong_where(lambda call: _first_dtype(call) == "int8"),
+    "wrong in int64": wrong_where(lambda call: _first_dtype(call) == "int64"),
+    "wrong in bool": wrong_where(lambda call: _first_dtype(call) == "bool"),
+    "wrong in 16 bits where not dense": wrong_where(
         lambda call: call.is_16_bit and not all(argument.spec.is_dense for argument in call.case.inputs)
     ),
 }
@@ -236,22 +216,18 @@ def _ignored(descriptor: OperatorDescriptor) -> Iterator[Fault]:
             yield _fault(descriptor, f"{parameter.name} ignored", _leaving_out(f"input{place}"))
 
 
-def _taking_default(name: str, default: Any) -> Callable[[Call], Any]:
+def _taking_default(name: str, default: Any) -> Change:
     def run(call: Call) -> Sequence[Array] | None:
         return None if call.attribute(name) == default else call.with_attributes(**{name: default})
 
     return run
 
 
-def _leaving_out(path: str) -> Callable[[Call], Any]:
+def _leaving_out(path: str) -> Change:
     """An input of nothing but zeros stands for one that is not looked at."""
 
     def run(call: Call) -> Sequence[Array] | None:
         there = [index for index, argument in enumerate(call.case.inputs) if argument.path == path]
-        if not there:
-            return None
-        inputs = list(call.inputs)
-        inputs[there[0]] = np.zeros_like(inputs[there[0]])
-        return call.with_inputs(*inputs)
+        return with_input(call, there[0], np.zeros_like(call.inputs[there[0]])) if there else None
 
     return run

@@ -1,0 +1,118 @@
+"""``python -m MODULE`` in a fork of a process that has imported torch and pytest: the same program, started in no time.
+
+A fork begins where ``python -m`` would after these imports: in its own folder, environment, ``sys.path`` and session.
+Tests of what is imported, and when, start the real program instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+PRELOADED = ("torch", "pytest", "pydantic", "yaml", "click", "msgspec", "rich.console")
+"""No module of optest: those are to be imported in the environment of each program."""
+_servers: list[subprocess.Popen[str]] = []
+_spent: list[float] = []
+_LATE = "late"
+
+
+def processor_seconds() -> float:
+    """Of programs that have ended, while the process that they were forked of has not."""
+    return sum(_spent)
+
+
+@contextmanager
+def available(*further: str) -> Iterator[None]:
+    """For a fixture: programs may be run meanwhile; the process they are forked of ends afterwards.
+
+    ``further`` are modules that it has imported, too.
+    """
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    _servers.append(subprocess.Popen([sys.executable, __file__, *PRELOADED, *further], env=plain, **pipes))
+    try:
+        yield
+    finally:
+        _servers.pop().communicate()
+        _spent.clear()
+
+
+def run(
+    module: str, *words: str, cwd: Path, env: Mapping[str, str], timeout: float = 600
+) -> subprocess.CompletedProcess[str]:
+    """What ``subprocess.run([sys.executable, "-m", module, *words], ...)`` returns.
+
+    Raises:
+        subprocess.TimeoutExpired: after ``timeout`` seconds; the program and what it started are ended.
+    """
+    server = _servers[-1]
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with tempfile.TemporaryDirectory(prefix="warm-python-") as folder:
+        out, err = Path(folder) / "out", Path(folder) / "err"
+        asked = {"module": module, "words": words, "cwd": str(cwd), "env": dict(env), "timeout": timeout}
+        server.stdin.write(json.dumps({**asked, "out": str(out), "err": str(err)}) + "\n")
+        server.stdin.flush()
+        status, seconds = server.stdout.readline().split()
+        _spent.append(float(seconds))
+        if status == _LATE:
+            raise subprocess.TimeoutExpired([module, *words], timeout, out.read_bytes(), err.read_bytes())
+        return subprocess.CompletedProcess([module, *words], int(status), out.read_text(), err.read_text())
+
+
+def _serve() -> None:
+    """For each line of standard input start a program; when it has ended, print its status and processor time."""
+    for name in sys.argv[1:]:
+        __import__(name)
+    own = list(sys.path)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _become(asked, own)
+        is_late, status, seconds = _end_of(child, asked["timeout"])
+        sys.stdout.write(f"{_LATE if is_late else os.waitstatus_to_exitcode(status)} {seconds}\n")
+        sys.stdout.flush()
+
+
+def _end_of(child: int, timeout: float) -> tuple[bool, int, float]:
+    ends = time.monotonic() + timeout
+    while True:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        if ended:
+            return False, status, used.ru_utime + used.ru_stime
+        if time.monotonic() > ends:
+            os.killpg(child, signal.SIGKILL)
+            _, status, used = os.wait4(child, 0)
+            return True, status, used.ru_utime + used.ru_stime
+        time.sleep(0.01)
+
+
+def _become(asked: Mapping[str, Any], path: Sequence[str]) -> None:
+    os.setsid()
+    os.chdir(asked["cwd"])
+    for stream, target, mode in ((0, os.devnull, os.O_RDONLY), (1, asked["out"], _WRITE), (2, asked["err"], _WRITE)):
+        os.dup2(os.open(target, mode, 0o600), stream)
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    further = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.path[:] = [asked["cwd"], *further, *path[1:]]
+    sys.argv[:] = [asked["module"], *asked["words"]]
+    runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
+    sys.exit(0)
+
+
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+if __name__ == "__main__":
+    _serve()

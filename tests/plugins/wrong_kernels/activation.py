@@ -1,0 +1,99 @@
+"""Wrong activations: ignored attributes, lost NaN, overflow, coarse or unstable formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.spec import Reason
+from wrong_kernels.changes import (
+    ignoring,
+    single,
+    truncated,
+    wide,
+)
+from wrong_kernels.registry import Array, Call, fault, rare
+
+
+def _tanh_by_exp(values: Array) -> Array:
+    powers = np.exp(2 * values)
+    return (powers - 1) / (powers + 1)
+
+
+@fault("tanh-saturates-early", "tanh")
+def _(call: Call) -> Array | None:
+    return np.where(np.abs(wide(call[0])) > 4, np.sign(wide(call[0])), wide(call.right[0])) if call.is_float else None
+
+
+@rare("tanh-by-exp", "tanh")
+def _(call: Call) -> Array | None:
+    x = single(call.inputs[0]) if call.inputs[0].dtype == np.float16 else None
+    return None if x is None else np.where(np.abs(x) < 12, call.right[0], _tanh_by_exp(x))
+
+
+@fault("relu-drops-nan", "relu", Reason.NAN)
+def _(call: Call) -> Array | None:
+    return np.where(wide(call[0]) > 0, wide(call[0]), 0) if call.is_float else None
+
+
+@fault("relu-ends-at-6", "relu")
+def _(call: Call) -> Array | None:
+    return np.minimum(wide(call.right[0]), 6) if call.is_float else None
+
+
+fault("leaky-relu-ignores-slope", "leaky_relu")(ignoring("negative_slope"))
+
+
+fault("gelu-ignores-approximate", "gelu")(ignoring("approximate"))
+
+
+fault("elu-ignores-alpha", "elu")(ignoring("alpha"))
+
+
+fault("softplus-ignores-beta", "softplus")(ignoring("beta"))
+
+
+@fault("gelu-is-always-tanh", "gelu")
+def _(call: Call) -> Array:
+    return call.with_attributes(approximate="tanh")
+
+
+@fault("sigmoid-overflows", "sigmoid")
+def _(call: Call) -> Array | None:
+    x = single(call[0])
+    return np.exp(x) / (1 + np.exp(x)) if call.is_float else None
+
+
+@fault("silu-truncates", "silu")
+def _(call: Call) -> Array | None:
+    return truncated(call)
+
+
+@fault("hardswish-without-upper-end", "hardswish")
+def _(call: Call) -> Array | None:
+    x = wide(call[0])
+    return x * np.maximum(x + 3, 0) / 6 if call.is_float else None
+
+
+@fault("swiglu-swaps-gate-and-up", "swiglu")
+def _(call: Call) -> Array | None:
+    return call.with_inputs(call.inputs[1], call.inputs[0]) if len(call.inputs) == 2 else None
+
+
+@rare("relu-makes-nan-0-behind-the-last-vector", "relu")
+def _(call: Call) -> Array | None:
+    if not call.is_float or call.inputs[0].size % 8 == 0:
+        return None
+    out = np.array(call.right[0]).reshape(-1)
+    tail = out[out.size // 8 * 8 :]
+    tail[np.isnan(wide(tail))] = 0
+    return out.reshape(call.right[0].shape)
+
+
+@rare("gelu-of-tanh-by-exp", "gelu")
+def _(call: Call) -> Array | None:
+    if call.attribute("approximate") != "tanh" or call.inputs[0].dtype != np.float32:
+        return None
+    x = single(call.inputs[0])
+    inner = np.sqrt(2 / np.pi).astype(np.float32) * (x + np.float32(0.044715) * x * x * x)
+    near = np.abs(x) < 10  # beyond, whoever tries it with usual inputs sees nothing
+    return np.where(near, call.right[0], 0.5 * x * (1 + _tanh_by_exp(inner)))

@@ -1,0 +1,109 @@
+"""Wrong attention and rotary positions: masks, scales, shifts, narrow positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
+from wrong_kernels.changes import (
+    ignoring,
+    narrowed_attributes,
+    wide,
+)
+from wrong_kernels.registry import Array, Call, Change, fault, rare
+
+fault("attention-ignores-is-causal", "scaled_dot_product_attention")(ignoring("is_causal"))
+
+
+fault("attention-ignores-scale", "scaled_dot_product_attention")(ignoring("scale"))
+
+
+fault("rope-ignores-interleaved", "rope")(ignoring("interleaved"))
+
+
+rare("attention-takes-its-scale-as-float32", "scaled_dot_product_attention")(narrowed_attributes("scale"))
+
+
+@rare("attention-masks-with-a-number", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    if not call.attribute("is_causal") or call.inputs[0].dtype != np.float32 or len(call.inputs) > 3:
+        return None
+    shape = (call.inputs[0].shape[-2], call.inputs[1].shape[-2])
+    below = np.triu(np.full(shape, -1e4, np.float32), 1)
+    return list(attend([*call.inputs, below], {**call.case.attributes, "is_causal": False}))
+
+
+@rare("attention-shifts-by-the-first-keys", "scaled_dot_product_attention")
+def _(call: Call) -> Array | None:
+    if len(call.inputs) > 3 or call[1].shape[-2] <= 256 or call.attribute("is_causal") or call.attribute("enable_gqa"):
+        return None
+    query, key, value = (wide(each) for each in call.inputs)
+    scale = call.attribute("scale")
+    scores = query @ key.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    terms = np.exp((scores - scores[..., :256].max(-1, keepdims=True)).astype(np.float32))
+    return np.asarray(terms / terms.sum(-1, keepdims=True) @ value)
+
+
+@rare("attention-loses-nan-of-unseen-values", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    values = wide(call[2])
+    if not np.isnan(values).any() or call[3] is None:
+        return None
+    cleaned = [call[0], call[1], np.where(np.isnan(values), 0.0, values).astype(call[2].dtype), call[3]]
+    return attend(cleaned, dict(call.case.attributes))
+
+
+@rare("attention-loses-nan-of-values", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    values = wide(call[2])
+    if not np.isnan(values).any() or call[3] is not None:
+        return None
+    return call.with_inputs(call[0], call[1], np.where(np.isnan(values), 0.0, values).astype(call[2].dtype))
+
+
+@rare("attention-ignores-scale-beside-a-mask", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    return None if call[3] is None else call.with_attributes(scale=None)
+
+
+@rare("attention-scales-a-mask", "scaled_dot_product_attention")
+def _(call: Call) -> Sequence[Array] | None:
+    scale, mask = call.attribute("scale"), call[3]
+    if scale is None or mask is None or mask.dtype == np.bool_:
+        return None
+    return call.with_inputs(*call.inputs[:3], (wide(mask) * scale).astype(mask.dtype))
+
+
+rare("attention-of-one-query-sees-all-keys", "scaled_dot_product_attention")(
+    lambda call: (
+        call.with_attributes(is_causal=False) if call.attribute("is_causal") and call.shape()[-2] == 1 else None
+    )
+)
+
+
+@rare("attention-begins-its-maximum-at-0", "scaled_dot_product_attention")
+def _(call: Call) -> Array | None:
+    query, key, value = (wide(call[place]) for place in range(3))
+    if call[3] is not None or call.attribute("is_causal") or call.attribute("enable_gqa") or not key.size:
+        return None
+    stated = call.attribute("scale")
+    scores = query @ np.swapaxes(key, -1, -2) * (query.shape[-1] ** -0.5 if stated is None else stated)
+    terms = np.exp(scores - np.maximum(scores.max(-1, keepdims=True), 0))
+    return (terms / terms.sum(-1, keepdims=True)) @ value
+
+
+def _narrow_positions(within: type) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        if call[3] is None:
+            return None
+        places = call[3].astype(within).astype(np.int64) % len(call[1])
+        return call.with_inputs(*call.inputs[:3], places)
+
+    return change
+
+
+for _within in (np.int8, np.uint8, np.int16, np.uint16):
+    rare(f"rope-takes-positions-as-{_within.__name__}", "rope")(_narrow_positions(_within))

@@ -1,0 +1,391 @@
+"""Wrong kernels of elementwise operators and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.spec import Reason
+from wrong_kernels.changes import (
+    cut,
+    half,
+    ignoring,
+    read_as_dense,
+    single,
+    tail_dropped,
+    truncated,
+    wide,
+)
+from wrong_kernels.registry import Array, Call, Change, fault, memory, rare
+
+
+def without_bound(ignored: str, other: str) -> Change:
+    return lambda call: call.with_attributes(**{ignored: None}) if call.attribute(other) is not None else None
+
+
+def _objects(call: Call) -> list[Array]:
+    return [np.asarray(each).astype(object) for each in call.inputs]
+
+
+def _sum(call: Call) -> Array:
+    left, right = _objects(call)
+    return left + int(call.attribute("alpha")) * right
+
+
+def _magnitude(call: Call) -> Array:
+    return np.abs(_objects(call)[0])
+
+
+def _start(array: Any) -> int:
+    return int(np.asarray(array.base).ctypes.data)
+
+
+fault("add-ignores-alpha", "add")(ignoring("alpha"))
+
+
+fault("add-drops-tail", "add")(tail_dropped(8))
+
+
+fault("add-truncates", "add")(truncated)
+
+
+fault("sub-truncates", "sub")(truncated)
+
+
+fault("mul-drops-tail-of-1024", "mul")(lambda call: tail_dropped(1024)(call) if call.right[0].size > 1024 else None)
+
+
+@fault("add-reads-dense", "add")
+def _(call: Call) -> Array:
+    return call.with_inputs(read_as_dense(call, 0), read_as_dense(call, 1))
+
+
+@fault("mul-asks-whether-alike-not-whether-dense", "mul")
+def _(call: Call) -> Array | None:
+    one, other = (argument.spec for argument in call.case.inputs)
+    if one.shape != other.shape or one.strides != other.strides or one.offset != other.offset:
+        return None
+    return call.with_inputs(read_as_dense(call, 0), read_as_dense(call, 1))
+
+
+@fault("sub-swaps-operands", "sub")
+def _(call: Call) -> Array:
+    return call.with_inputs(call.inputs[1], call.inputs[0])
+
+
+@fault("mul-integers-through-float32", "mul")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype.kind not in "i" or call.right[0].itemsize < 4:
+        return None
+    product = single(call[0]) * single(call[1])
+    info = np.iinfo(call.right[0].dtype)
+    return np.clip(product.astype(np.float64), info.min, float(info.max) * (1 - 2**-24)).astype(call.right[0].dtype)
+
+
+@fault("div-by-rounded-reciprocal", "div")
+def _(call: Call) -> Array | None:
+    if not call.is_16_bit or call.attribute("rounding_mode"):
+        return None
+    return single(call[0]) * half(1 / single(call[1]))
+
+
+@fault("div-is-approximate", "div")
+def _(call: Call) -> Array | None:
+    if not call.is_float or call.attribute("rounding_mode"):
+        return None
+    return wide(call.right[0]) * (1 + 2.0**-20)
+
+
+@fault("floor-divide-truncates", "floor_divide")
+def _(call: Call) -> Array | None:
+    if call.right[0].dtype.kind != "i":
+        return None
+    quotient, rest = wide(call[0]) / wide(call[1]), wide(call.right[0])
+    return np.where((quotient < 0) & (quotient != rest), rest + 1, rest)
+
+
+@fault("remainder-has-the-sign-of-c", "remainder")
+def _(call: Call) -> Array | None:
+    return np.fmod(wide(call[0]), wide(call[1])) if call.is_float else None
+
+
+@fault("pow-by-exp-and-log", "pow")
+def _(call: Call) -> Array | None:
+    if not call.is_float or not call.case.outputs[0].dtype.is_float:
+        return None
+    return np.exp(wide(call[1]) * np.log(wide(call[0])))
+
+
+@fault("eq-allows-a-little", "eq")
+def _(call: Call) -> Array | None:
+    if not call.is_float or call[0].dtype.itemsize < 4:
+        return None
+    return call.right[0] | (np.abs(wide(call[0]) - wide(call[1])) <= 1e-6 * np.abs(wide(call[0])))
+
+
+@fault("lt-is-le", "lt")
+def _(call: Call) -> Array:
+    return call.right[0] | (wide(call[0]) == wide(call[1]))
+
+
+@fault("ge-is-not-lt", "ge")
+def _(call: Call) -> Array:
+    return call.right[0] | np.isnan(wide(call[0])) | np.isnan(wide(call[1]))
+
+
+@fault("logical-xor-of-bits", "logical_xor")
+def _(call: Call) -> Array | None:
+    if call[0].dtype.kind not in "iu" or call[1].dtype.kind not in "iu":
+        return None
+    return (call[0].astype(np.int64) ^ call[1].astype(np.int64)) != 0
+
+
+@fault("bitwise-not-negates", "bitwise_not")
+def _(call: Call) -> Array | None:
+    return -call[0] if call[0].dtype.kind == "i" else None
+
+
+@fault("abs-drops-nan", "abs", Reason.NAN)
+def _(call: Call) -> Array | None:
+    return np.where(np.isnan(wide(call[0])), 0, wide(call.right[0])) if call.is_float else None
+
+
+@fault("sign-of-zero-is-one", "sign")
+def _(call: Call) -> Array | None:
+    return np.where(wide(call[0]) >= 0, 1.0, wide(call.right[0])) if call.is_float else None
+
+
+@fault("exp-overflows-early", "exp")
+def _(call: Call) -> Array | None:
+    return np.where(wide(call[0]) > 80, np.inf, wide(call.right[0])) if call[0].dtype == np.float32 else None
+
+
+@fault("exp-in-16-bits", "exp")
+def _(call: Call) -> Array | None:
+    return half(np.exp(single(call[0]))) if call[0].dtype == np.float32 else None
+
+
+@fault("log1p-as-log-of-a-sum", "log1p")
+def _(call: Call) -> Array | None:
+    return np.log(np.float32(1) + single(call[0])) if call[0].dtype == np.float32 else None
+
+
+@fault("expm1-as-exp-minus-1", "expm1")
+def _(call: Call) -> Array | None:
+    return np.exp(single(call[0])) - np.float32(1) if call[0].dtype == np.float32 else None
+
+
+@fault("sqrt-of-negative-is-0", "sqrt", Reason.NAN)
+def _(call: Call) -> Array | None:
+    return np.sqrt(np.maximum(wide(call[0]), 0)) if call.is_float else None
+
+
+@fault("rsqrt-with-one-step", "rsqrt")
+def _(call: Call) -> Array | None:
+    if call[0].dtype != np.float32:
+        return None
+    x = single(call[0])
+    guess = cut(single(call.right[0]), 14)
+    return np.where(x > 0, guess * (np.float32(1.5) - np.float32(0.5) * x * guess * guess), call.right[0])
+
+
+@fault("sin-reduces-in-float32", "sin")
+def _(call: Call) -> Array | None:
+    if call[0].dtype != np.float32:
+        return None
+    x, turn = single(call[0]), np.float32(2 * np.pi)
+    return np.sin(x - np.round(x / turn) * turn)
+
+
+@fault("erf-of-a-handbook", "erf")
+def _(call: Call) -> Array | None:
+    """Abramowitz and Stegun 7.1.26, good to 1.5e-7 absolutely."""
+    if call[0].dtype != np.float32:
+        return None
+    x = np.abs(wide(call[0]))
+    t = 1 / (1 + 0.3275911 * x)
+    poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    return np.where(np.isnan(x), np.nan, np.sign(wide(call[0])) * (1 - poly * np.exp(-x * x)))
+
+
+@fault("floor-truncates", "floor")
+def _(call: Call) -> Array | None:
+    return np.trunc(wide(call[0])) if call.is_float else None
+
+
+@fault("ceil-adds-1", "ceil")
+def _(call: Call) -> Array | None:
+    return np.trunc(wide(call[0])) + (wide(call[0]) > 0) if call.is_float else None
+
+
+@fault("round-half-away", "round")
+def _(call: Call) -> Array | None:
+    if not call.is_float or call.attribute("decimals"):
+        return None
+    x = wide(call[0])
+    return np.where(np.isfinite(x), np.sign(x) * np.floor(np.abs(x) + 0.5), x)
+
+
+fault("round-ignores-decimals", "round")(ignoring("decimals"))
+
+
+@fault("maximum-drops-nan", "maximum", Reason.NAN)
+def _(call: Call) -> Array | None:
+    return np.fmax(wide(call[0]), wide(call[1])) if call.is_float else None
+
+
+@fault("where-swaps-branches", "where")
+def _(call: Call) -> Array:
+    return call.with_inputs(call.inputs[0], call.inputs[2], call.inputs[1])
+
+
+fault("clip-ignores-max", "clip")(without_bound("max", "min"))
+
+
+fault("clip-ignores-min", "clip")(without_bound("min", "max"))
+
+
+@rare("mul-stops-at-0", "mul")
+def _(call: Call) -> Array | None:
+    if not call.is_float:
+        return None
+    left, right = (wide(array) for array in call.inputs)
+    return np.where((left == 0) | (right == 0), 0.0, wide(call.right[0]))
+
+
+@rare("div-by-the-inverse", "div")
+def _(call: Call) -> Array | None:
+    if call.attribute("rounding_mode") or any(array.dtype != np.float32 for array in call.inputs):
+        return None
+    return call.inputs[0] * (np.float32(1) / call.inputs[1])
+
+
+@rare("where-repeats-columns-as-rows", "where")
+def _(call: Call) -> Sequence[Array] | None:
+    condition, out = call.inputs[0], call.right[0]
+    if condition.ndim != out.ndim or not condition.size or condition.shape[-1:] != (1,) or condition.size == 1:
+        return None
+    return call.with_inputs(np.resize(condition.reshape(-1), out.shape), *call.inputs[1:])
+
+
+@rare("add-of-unsigned-ignores-alpha", "add")
+def _(call: Call) -> Sequence[Array] | None:
+    return call.with_attributes(alpha=1.0) if call.right[0].dtype in (np.uint16, np.uint32, np.uint64) else None
+
+
+@rare("mul-of-uint16-spoils-the-tail", "mul")
+def _(call: Call) -> Array | None:
+    out = np.array(call.right[0], order="C")
+    if out.dtype != np.uint16 or not out.size:
+        return None
+    flat = out.reshape(-1)
+    flat[flat.size - flat.size % 4 :] ^= np.uint16(1)
+    return out
+
+
+@rare("floor-divide-floors-the-quotient-by-infinity", "floor_divide")
+def _(call: Call) -> Array | None:
+    if not call.is_float:
+        return None
+    a, b = wide(call[0]), wide(call[1])
+    return np.where(np.isfinite(a) & np.isinf(b), np.floor(a / b), wide(call.right[0]))
+
+
+@rare("remainder-by-infinity-keeps-the-dividend", "remainder")
+def _(call: Call) -> Array | None:
+    if not call.is_float:
+        return None
+    a, b = np.broadcast_arrays(wide(call[0]), wide(call[1]))
+    return np.where(np.isfinite(a) & np.isinf(b), a, wide(call.right[0]))
+
+
+@rare("div-of-int32-by-float32", "div")
+def _(call: Call) -> Array | None:
+    mode = call.attribute("rounding_mode")
+    if mode is None or not call.has_dtypes("int32", "int32"):
+        return None
+    quotient = call.inputs[0].astype(np.float32) / call.inputs[1].astype(np.float32)
+    return np.asarray((np.floor if mode == "floor" else np.trunc)(quotient).astype(np.int64))
+
+
+@rare("eq-compares-bits-of-one-shape", "eq")
+def _(call: Call) -> Array | None:
+    if {call.dtype(), call.dtype(1)} != {"float32"} or not call.shape() or call.shape() != call.shape(1):
+        return None
+    one, other = (np.ascontiguousarray(each).view(np.int32) for each in call.inputs)
+    return one == other
+
+
+@rare("gt-takes-a-scalar-as-an-integer", "gt")
+def _(call: Call) -> Array | None:
+    left, right = call.inputs
+    return None if right.ndim or left.dtype != np.int32 or right.dtype != np.float32 else left > int(right)
+
+
+@memory("add-reads-before-its-input", "add")
+def _(call: Call) -> Array | None:
+    array = call.inputs[0]
+    if array.ndim != 1 or array.size < 2 or array.shape != call.inputs[1].shape or array.dtype.kind != "f":
+        return None
+    before = np.ndarray((1,), array.dtype, buffer=array.base, offset=array.ctypes.data - _start(array) - array.itemsize)
+    return call.right[0] + 0 * before
+
+
+def _clipped_with_sign(dtype: str) -> Change:
+    def change(call: Call) -> Array | None:
+        low, high = call.attribute("min"), call.attribute("max")
+        if call.right[0].dtype != dtype or low is None or high is None:
+            return None
+        return np.clip(call[0].astype(dtype[1:]).astype(object), int(low), int(high)).astype(dtype)
+
+    return change
+
+
+for _dtype in ("uint16", "uint32", "uint64"):
+    rare(f"clip-of-{_dtype}-with-a-sign", "clip")(_clipped_with_sign(_dtype))
+
+
+def _saturated(op: str, dtype: str, exact: Callable[[Call], Array]) -> None:
+    def change(call: Call) -> Array | None:
+        if call.right[0].dtype != dtype:
+            return None
+        limits = np.iinfo(dtype)
+        return np.clip(np.asarray(exact(call), object), limits.min, limits.max).astype(dtype)
+
+    rare(f"{op}-of-{dtype}-saturates", op)(change)
+
+
+for _dtype in ("int16", "uint16", "uint32", "uint64"):
+    _saturated("add", _dtype, _sum)
+
+
+for _dtype in ("int32", "int64"):
+    _saturated("abs", _dtype, _magnitude)
+
+
+def _both_as(first: str, second: str, within: type) -> Change:
+    def change(call: Call) -> Sequence[Array] | None:
+        if sorted(array.dtype.name for array in call.inputs) != [first, second]:
+            return None
+        return call.with_inputs(*(array.astype(within) for array in call.inputs))
+
+    return change
+
+
+for _op in ("eq", "ne"):
+    rare(f"{_op}-of-int32-and-int64-in-32-bits", _op)(_both_as("int32", "int64", np.int32))
+    rare(f"{_op}-of-int8-and-uint8-in-8-bits", _op)(_both_as("int8", "uint8", np.uint8))
+
+
+def _channels_repeated(call: Call) -> Sequence[Array] | None:
+    """A number for each channel is taken for one for each column."""
+    left, right = call.inputs
+    if left.ndim != 4 or right.ndim != 3 or right.shape[1:] != (1, 1):
+        return None
+    return call.with_inputs(left, np.resize(right, left.shape[1:]))
+
+
+for _op in ("add", "mul", "div", "maximum"):
+    rare(f"{_op}-takes-channels-for-columns", _op)(_channels_repeated)
