@@ -35,6 +35,7 @@ from optest.core.expectations import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
+from optest.operators.scaled_samples import scaled_samples
 from optest.plan import CaseRequest, request_from
 from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
@@ -274,7 +275,8 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
-            return list(make())
+            own = list(make())
+            return [*own, *scaled_samples(descriptor, own)]
     except Fault as fault:
         raise UsageError(fault.message) from None
 
