@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
+from optest.backends.abilities import WritesOutputs
 from optest.core import runner
 from optest.core.expected import expected_outputs
 from optest.core.inputs import make_inputs
@@ -81,8 +82,9 @@ def _facts(case: TestCase) -> dict[str, Any]:
 @contextmanager
 def _outputs_kept(driver: BackendDriver, folder: Path) -> Iterator[None]:
     """While inside, ``driver`` writes down what it hands over; the object is changed, never its class."""
-    originals = {name: getattr(driver, name) for name in ("run", "run_into") if hasattr(driver, name)}
-    run, run_into = originals["run"], originals.get("run_into")
+    run = driver.run
+    run_into = driver.run_into if isinstance(driver, WritesOutputs) else None
+    names = ("run",) if run_into is None else ("run", "run_into")
 
     def run_and_keep(case: TestCase, inputs: Sequence[Any]) -> Any:
         returned = run(case, inputs)
@@ -90,17 +92,18 @@ def _outputs_kept(driver: BackendDriver, folder: Path) -> Iterator[None]:
         return returned
 
     def run_into_and_keep(case: TestCase, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        run_into(case, inputs, outputs)  # type: ignore[misc]
+        assert run_into is not None
+        run_into(case, inputs, outputs)
         _keep_actual(case, list(outputs), folder)
 
-    before = {name: vars(driver)[name] for name in originals if name in vars(driver)}
+    before = {name: vars(driver)[name] for name in names if name in vars(driver)}
     vars(driver)["run"] = run_and_keep
     if run_into is not None:
         vars(driver)["run_into"] = run_into_and_keep
     try:
         yield
     finally:
-        for name in originals:
+        for name in names:
             vars(driver).pop(name, None)
         vars(driver).update(before)
 

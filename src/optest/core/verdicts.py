@@ -72,12 +72,13 @@ def verdict_of(
             every_measure=every_measure,
             checks=answer.checks,
         )
-        verdict = diagnosed(
-            case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
-        )
-        if verdict.status is Status.FAILED and isinstance(driver, Blames):
-            with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
-                driver.blame(case, [array.view() for array in inputs])
+        if verdict.status is Status.FAILED:
+            verdict = diagnosed(
+                case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
+            )
+            if isinstance(driver, Blames):
+                with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
+                    driver.blame(case, [array.view() for array in inputs])
         if verdict.status is Status.PASSED and isinstance(driver, GivesFurtherAnswers):
             verdict = _verdict_of_further(
                 case, driver, inputs, expected, answer, verdict, clock=clock, interrupted=interrupted
@@ -126,6 +127,8 @@ def _judged(
             inputs=inputs,
             checks=checks,
         )
+    if verdict.status is not Status.FAILED:
+        return verdict
     verdict = judged_by_readings(case, driver, inputs, outputs, verdict, clock=clock, interrupted=interrupted)
     return with_definition(case, with_worst_operands(case, inputs, verdict))
 
