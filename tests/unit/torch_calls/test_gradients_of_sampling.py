@@ -15,7 +15,7 @@ from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
-from optest.torch.calls import closeness, grid_sample_gradients  # noqa: E402
+from optest.torch.calls import grid_sample_gradients, rounded_call  # noqa: E402
 from optest.torch.calls.call import torch_call  # noqa: E402
 from optest.torch.calls.expected_gradients import upstream_gradients  # noqa: E402
 from optest.torch.calls.grid_sample_gradients import gradients_of_sampling  # noqa: E402
@@ -121,7 +121,7 @@ NUMBERS = {"bilinear": LINEAR, "bicubic": CUBIC}
 @pytest.fixture(autouse=True)
 def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What roundings make of a call is the same whatever it is held against, and takes seconds."""
-    moved = closeness._RoundedCall.moved
+    moved = rounded_call.RoundedCall.moved
 
     def remembered(asked: Any, number: int, share: float, *, takes_apart: bool) -> Any:
         key = (call_text(asked.call.call), tuple(asked.units), number, share, takes_apart)
@@ -129,7 +129,7 @@ def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
             MOVED[key] = moved(asked, number, share, takes_apart=takes_apart)
         return MOVED[key]
 
-    monkeypatch.setattr(closeness._RoundedCall, "moved", remembered)
+    monkeypatch.setattr(rounded_call.RoundedCall, "moved", remembered)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ are, or if other inputs would change it by much more than what is allowed: then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,22 +25,14 @@ import torch
 
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
-from optest.torch.calls.call import TorchCall, torch_call
-from optest.torch.calls.expected_gradients import has_floating_input, in_float64, upstream_gradients
-from optest.torch.calls.gradients import Draw, roundings
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.expected_gradients import has_floating_input
 from optest.torch.calls.refusals import NO_KERNEL
-from optest.torch.calls.rounded_steps import RoundedSteps
-from optest.torch.calls.scalar_arguments import with_rounded_scalars
-from optest.torch.tensors import WIDE, as_array, widened
+from optest.torch.calls.rounded_call import RoundedCall, gradients_of, results_of, smallest_rounding
 
 __all__ = ["as_close_as_inputs_allow"]
 
 _CPU = torch.device("cpu")
-
-# Which roundings are drawn, and their sign. For every element a number from 1/2 to 3/2 of a rounding is drawn; the
-# first draw is taken with both signs, so that each is moved up once and down once at least. The root of the mean square
-# of nine results is known to about a quarter (1/√18 where they are normal).
-_DRAWS = ((0, 1.0), (0, -1.0), *((draw, 1.0) for draw in range(1, 8)))
 
 # By how many times what one rounding changes an answer may be off. torch.testing's own rtol is 4 roundings of bfloat16
 # (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread that is a quarter too small.
@@ -84,18 +76,18 @@ def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any
     call = torch_call(attributes["call"])
     if attributes.get("grad") and has_floating_input(call, inputs):
         with suppress(*_FAILS):  # where nothing is differentiated, there are results alone
-            return _masks(_RoundedCall.of(call, inputs, actual, _gradients), actual, with_gradients=True)
+            return _masks(RoundedCall.of(call, inputs, actual, gradients_of), actual, with_gradients=True)
     with suppress(*_FAILS):
-        return _masks(_RoundedCall.of(call, inputs, actual, _results), actual, with_gradients=False)
+        return _masks(RoundedCall.of(call, inputs, actual, results_of), actual, with_gradients=False)
     return [None] * len(actual)
 
 
-def _masks(rounded: _RoundedCall, actual: Sequence[Any], *, with_gradients: bool) -> list[Any]:
+def _masks(rounded: RoundedCall, actual: Sequence[Any], *, with_gradients: bool) -> list[Any]:
     true = rounded.exact()
     takes_apart = _agree(rounded.moved(0, 0.0, takes_apart=True), true, _FINE * rounded.step)
     if len(true) != len(actual):
         return [None] * len(actual)
-    near = rounded.near(actual, true, takes_apart=takes_apart)
+    near = _near_to(rounded, actual, true, takes_apart=takes_apart)
     near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
     near = _beside_other_inputs(rounded, near)
     noise = _noise_of_float64(rounded, true, takes_apart=takes_apart) if with_gradients else []
@@ -107,7 +99,7 @@ def _masks(rounded: _RoundedCall, actual: Sequence[Any], *, with_gradients: bool
 
 
 def _explained_by_fewer_roundings(
-    rounded: _RoundedCall,
+    rounded: RoundedCall,
     near: list[_Near | None],
     actual: Sequence[Any],
     true: Sequence[Array],
@@ -118,12 +110,12 @@ def _explained_by_fewer_roundings(
     if not any(each is not None and each.leaps.any() for each in near):
         return near
     for fewer in _with_some_as_they_are(rounded):
-        others = fewer.near(actual, true, takes_apart=takes_apart)
+        others = _near_to(fewer, actual, true, takes_apart=takes_apart)
         near = [one and one.also(other) for one, other in zip(near, others, strict=True)]
     return near
 
 
-def _beside_other_inputs(rounded: _RoundedCall, near: list[_Near | None]) -> list[_Near | None]:
+def _beside_other_inputs(rounded: RoundedCall, near: list[_Near | None]) -> list[_Near | None]:
     """The same; where zeros would pass, what other inputs yield says whether that shows something."""
     if any(each is not None and each.admits_zeros() for each in near):
         with suppress(*_FAILS):  # it may not take the elements of its inputs in other places
@@ -132,26 +124,14 @@ def _beside_other_inputs(rounded: _RoundedCall, near: list[_Near | None]) -> lis
     return near
 
 
-def _noise_of_float64(rounded: _RoundedCall, true: Sequence[Array], *, takes_apart: bool) -> list[list[Array]]:
+def _noise_of_float64(rounded: RoundedCall, true: Sequence[Array], *, takes_apart: bool) -> list[list[Array]]:
     """What roundings of float64 itself make of the call, where an output may be nothing but noise around zero."""
     if not rounded.step or not any(map(_may_be_zero, true)):
         return []
-    share = _DOUBLE / rounded.step
-    return [rounded.moved(number, sign * share, takes_apart=takes_apart) for number, sign in _DRAWS]
+    return rounded.draws(share=_DOUBLE / rounded.step, takes_apart=takes_apart)
 
 
-def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
-    """The unit roundoff of each input, 0 for what is not rounded.
-
-    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
-    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
-    """
-    units = [_unit(array) for array in inputs]
-    stated = max((_unit(each) for each in actual), default=0.0)
-    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
-
-
-def _with_some_as_they_are(rounded: _RoundedCall) -> Iterator[_RoundedCall]:
+def _with_some_as_they_are(rounded: RoundedCall) -> Iterator[RoundedCall]:
     """The same with no input moved, and then with one of few left as it is: a label that is compared with 1, a position
     in the middle between two, is no measured number, and what follows from it without a rounding is known."""
     yield replace(rounded, units=[0.0] * len(rounded.units))
@@ -161,80 +141,16 @@ def _with_some_as_they_are(rounded: _RoundedCall) -> Iterator[_RoundedCall]:
             yield replace(rounded, units=[0.0 if place == index else unit for place, unit in enumerate(rounded.units)])
 
 
-def _unit(array: Array) -> float:
-    entry = dtype_of(array.dtype)
-    return entry.unit_roundoff if entry.is_inexact else 0.0
-
-
-def _least(array: Array) -> float:
-    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
-    entry = dtype_of(array.dtype)
-    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
-
-
-_Make = Callable[[TorchCall, Sequence[torch.Tensor], Draw], list[Array]]
-
-
-@dataclass(frozen=True, slots=True)
-class _RoundedCall:
-    """A call in float64 whose numbers are moved by about one rounding.
-
-    ``units`` are the unit roundoffs of its inputs, ``step`` is that of what comes after the coarsest of them, and
-    ``least`` half of the smallest number that is rounded so.
-    """
-
-    call: TorchCall
-    inputs: Sequence[Any]
-    make: _Make
-    units: Sequence[float]
-    step: float
-    least: float
-
-    @classmethod
-    def of(cls, call: TorchCall, inputs: Sequence[Any], actual: Sequence[Any], make: _Make) -> _RoundedCall:
-        units = _units(inputs, actual)
-        step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
-        least = max((_least(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0)
-        return cls(call, inputs, make, units, step, least)
-
-    def exact(self) -> list[Array]:
-        """What the call yields without any rounding."""
-        return self._made(widened(self.inputs), upstream_gradients(self.call, self.inputs))
-
-    def _made(self, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-        return self.make(with_rounded_scalars(self.call, self.inputs), tensors, draw)
-
-    def moved(self, number: int, share: float, *, takes_apart: bool) -> list[Array]:
-        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
-        draw = upstream_gradients(self.call, self.inputs)
-        tensors = [
-            each if not unit else each * (1.0 + share * unit * roundings(f"{number}/{index}", each.shape))
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
-
-        def above(output_number: int, output: torch.Tensor) -> torch.Tensor:
-            off = roundings(f"{number}/above{output_number}", output.shape)
-            return draw(output_number, output) * (1.0 + share * self.step * off)
-
-        with RoundedSteps(self.step, str(number), share=share, takes_apart=takes_apart, least=self.least):
-            return self._made(tensors, above)
-
-    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
-        """What the call yields where each floating input has its elements in other places, each input in its own."""
-        tensors = [
-            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
-        return self._made(tensors, upstream_gradients(self.call, self.inputs))
-
-    def near(self, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool) -> list[_Near | None]:
-        """What such roundings say of each output; None where there is nothing to say."""
-        coarse = [self.moved(number, sign, takes_apart=takes_apart) for number, sign in _DRAWS]
-        fine = [self.moved(number, sign * _FINE, takes_apart=takes_apart) for number, sign in _DRAWS]
-        return [
-            _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
-            for place, got in enumerate(actual)
-        ]
+def _near_to(
+    rounded: RoundedCall, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool
+) -> list[_Near | None]:
+    """What such roundings say of each output; None where there is nothing to say."""
+    coarse = rounded.draws(takes_apart=takes_apart)
+    fine = rounded.draws(share=_FINE, takes_apart=takes_apart)
+    return [
+        _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+        for place, got in enumerate(actual)
+    ]
 
 
 def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
@@ -251,17 +167,6 @@ def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
 def _largest(values: Array) -> float:
     magnitude = np.abs(values)
     return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
-
-
-def _results(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
-    with torch.no_grad():
-        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
-
-
-def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-    found = in_float64(call, tensors, draw)
-    leaves: list[Any] = [*found.leaves, torch.tensor(found.has_gradient(), dtype=torch.bool), *found.dense(tensors)]
-    return [as_array(each) for each in leaves]
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +237,7 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         return None
     wide = widen(got)
     with np.errstate(all="ignore"):
-        last = np.maximum(entry.unit_roundoff * np.abs(true), _least(got))
+        last = np.maximum(entry.unit_roundoff * np.abs(true), smallest_rounding(got))
         spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
         radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
         is_smooth = slight <= _NOT_SMOOTH * spread
