@@ -27,8 +27,8 @@ def in_module(module: str, *descriptors: OperatorDescriptor, twin: str = "") -> 
 
     The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
     need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
-    ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_same"`` is of a
-    module beside it. A composed rule has its source on the operator's page.
+    ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_mean"`` is of a
+    module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page.
     """
     package, _, own = module.rpartition(".")
     return tuple(_placed(package, own, twin or f"{own}_reference", each) for each in descriptors)
@@ -44,8 +44,7 @@ def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) ->
         **{name: hook for name in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(stated, name), str)},
     }
     changes: dict[str, Any] = {
-        name: f"{package}.{hook}" if ":" in hook else f"{package}.{twin if name in _WITH_NUMPY else module}:{hook}"
-        for name, hook in hooks.items()
+        name: _path(hook, package, twin if name in _WITH_NUMPY else module) for name, hook in hooks.items()
     }
     if stated.category == "custom":
         changes["category"] = family
@@ -54,6 +53,13 @@ def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) ->
     if stated.rule is not None and not stated.rule.source:
         changes["rule"] = replace(stated.rule, source=f"docs/operators/{family}.md#{stated.name}")
     return replace(stated, **changes)
+
+
+def _path(hook: str, package: str, module: str) -> str:
+    """Relative to the folder of the module, as in an import statement."""
+    if hook.startswith(".."):
+        return f"{package.rpartition('.')[0]}.{hook.removeprefix('..')}"
+    return f"{package}.{hook}" if ":" in hook else f"{package}.{module}:{hook}"
 
 
 def attribute(

@@ -7,8 +7,8 @@ from typing import Any
 
 from optest.operators.describe import SETS
 from optest.operators.samples import EVERY_FLOAT, call, of_every_value, standard, variations
-from optest.operators.shapes import Attributes, Specs, dense, given
-from optest.spec import DType, Sample, TensorSpec, UnfitArguments
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.spec import DType, Sample, UnfitArguments
 
 COMMON_SETS = (*SETS, "range")
 OF_ONE = (*COMMON_SETS, "exhaustive")
@@ -20,7 +20,7 @@ _FAR_IN_FLOAT16 = ((-60.0, 60.0), (-6e4, 6e4))
 """The same for 16 bits: e^x leaves them at 11, x³ at 40."""
 
 
-def infer_floating(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_floating(specs: Specs, _attributes: Attributes) -> Outputs:
     """One output like the input, which should be of a float dtype."""
     spec = given(specs, 0, "input")
     require_float(spec.dtype, "input")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from optest.operators.activation.helpers import OF_ONE, of_one, with_attributes
 from optest.operators.describe import attribute, exact, in_module, ulp
 from optest.operators.samples import MILLION, call, of_a_million, refused, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS, INTEGERS, MEASURED, NUMBERS, OPENCL
-from optest.spec import Interval, Kind, OperatorDescriptor, Sample, TensorSpec, UnfitArguments
+from optest.spec import Interval, Kind, OperatorDescriptor, Sample, UnfitArguments
 
 _IDENTITY = "a choice between input and a product, which is correctly rounded: IEEE 754-2019 §5.4.1"
 
@@ -63,7 +63,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_relu(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_relu(specs: Specs, _attributes: Attributes) -> Outputs:
     """One output like the input, which should be a number."""
     spec = given(specs, 0, "input")
     if spec.dtype.kind is Kind.BOOL:

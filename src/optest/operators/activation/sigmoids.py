@@ -15,9 +15,9 @@ from optest.operators.activation.helpers import (
 )
 from optest.operators.describe import attribute, in_module, ulp
 from optest.operators.samples import EVERY_FLOAT, call, refused, standard, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, as_float, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, MEASURED, NUMBERS, OPENCL
-from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec import Interval, OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
     __name__,
@@ -45,7 +45,7 @@ DESCRIPTORS = in_module(
         name="sigmoid",
         aliases=("Sigmoid",),
         dtype_variants=(*NUMBERS, *BOOL),
-        infer="infer_float",
+        infer="..shapes:infer_float",
         terms="sigmoid_terms",
         rule=ulp(4.0, MEASURED, "below -86.9 also 0"),
         domain={"input": Interval(low=-15.0, high=15.0)},
@@ -96,19 +96,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_float(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
-    """Integers and bool give float32, torch's default dtype."""
-    spec = given(specs, 0, "input")
-    return (dense(as_float(spec.dtype), spec.shape),)
-
-
-def infer_softplus(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_softplus(specs: Specs, attributes: Attributes) -> Outputs:
     if not attributes.get("beta", 1.0) > 0:
         raise UnfitArguments(f"beta is {attributes['beta']:g}, but should be above 0")
     return infer_floating(specs, attributes)
 
 
-def infer_swiglu(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_swiglu(specs: Specs, _attributes: Attributes) -> Outputs:
     """Like gate; without up, half as wide in the last dimension, whose second half is up."""
     gate = given(specs, 0, "gate")
     require_float(gate.dtype, "gate")

@@ -18,6 +18,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import (
     Attributes,
+    Outputs,
     Shape,
     Specs,
     broadcast_shapes,
@@ -65,7 +66,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_scaled_dot_product_attention(specs: Specs, attributes: Attributes) -> Outputs:
     """torch's: (…, heads, L, E), (…, heads, S, E), (…, heads, S, Ev) make (…, heads, L, Ev)."""
     query, key, value = (given(specs, index, name) for index, name in enumerate(("query", "key", "value")))
     for name, spec in (("query", query), ("key", key), ("value", value)):

@@ -17,7 +17,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -64,7 +64,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_rope(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
     spec, cos, sin = (given(specs, index, name) for index, name in enumerate(("input", "cos", "sin")))
     positions = specs[3] if len(specs) > 3 else None
     if spec.rank < 2:

@@ -32,7 +32,7 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
 from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -88,7 +88,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> tuple[TensorSpec, ...]:
+def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
     bias = specs[2] if len(specs) > 2 else None
     require_same_dtype(spec, weight, "weight")

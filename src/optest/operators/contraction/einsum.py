@@ -11,9 +11,9 @@ from typing import Any
 from optest.operators.contraction.helpers import beyond_16_bits, special_operands, zeros_times_special
 from optest.operators.describe import accumulate, attribute, in_module
 from optest.operators.samples import call, integer_exact, refused, standard, variations, with_further_layouts, zero_mean
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
 from optest.operators.variants import NUMBERS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 DESCRIPTORS = in_module(
     __name__,
@@ -47,7 +47,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_einsum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_einsum(specs: Specs, attributes: Attributes) -> Outputs:
     equation = equation_of(specs, attributes)
     return (dense(given(specs, 0, "operands0").dtype, equation.shape),)
 

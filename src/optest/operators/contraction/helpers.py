@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from optest.operators.describe import attribute
 from optest.operators.samples import Call, variations, with_special_rows
-from optest.operators.shapes import Attributes, Specs
+from optest.operators.shapes import Attributes, Outputs, Specs
 from optest.spec import DType, Sample, TensorSpec, Tier, UnfitArguments, dtype
 
 OUT_DTYPE = attribute(
@@ -48,7 +48,7 @@ def require_dtype(spec: TensorSpec, wanted: DType, name: str) -> None:
 
 
 def operations_of(
-    infer: Callable[[Specs, Attributes], tuple[TensorSpec, ...]], length: Callable[[Specs, Attributes], int]
+    infer: Callable[[Specs, Attributes], Outputs], length: Callable[[Specs, Attributes], int]
 ) -> Callable[[Specs, Attributes], int]:
     """A multiplication and an addition for each product, as people count them.
 

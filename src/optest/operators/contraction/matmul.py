@@ -32,6 +32,7 @@ from optest.operators.samples import (
 )
 from optest.operators.shapes import (
     Attributes,
+    Outputs,
     Specs,
     broadcast_shapes,
     broadcasts_to,
@@ -41,7 +42,7 @@ from optest.operators.shapes import (
     require_scalar,
 )
 from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 _PRODUCTS = accumulate("terms are the products")
 _WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
@@ -105,7 +106,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_matmul(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
     """torch.matmul: vectors are rows on the left and columns on the right, leading dimensions broadcast."""
     left, right = given(specs, 0, "input"), given(specs, 1, "other")
     require_same_dtype(left, right, "other")
@@ -126,7 +127,7 @@ def infer_matmul(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     return (dense(result_dtype(left.dtype, attributes), (*batch, *rows, *columns)),)
 
 
-def infer_bmm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
     left, right = given(specs, 0, "input"), given(specs, 1, "mat2")
     require_same_dtype(left, right, "mat2")
     for name, spec in (("input", left), ("mat2", right)):
@@ -140,7 +141,7 @@ def infer_bmm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     return (dense(result_dtype(left.dtype, attributes), (*left.shape[:2], right.shape[2])),)
 
 
-def infer_gemm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
     a, b = given(specs, 0, "a"), given(specs, 1, "b")
     c = specs[2] if len(specs) > 2 else None
     require_same_dtype(a, b, "b")
@@ -168,7 +169,7 @@ def infer_gemm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     return (dense(result, shape),)
 
 
-def infer_linear(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
     """A weight of one dimension is one row, and leaves no dimension behind."""
     spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
     bias = specs[2] if len(specs) > 2 else None

@@ -6,17 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import (
-    BINARY_SETS,
-    WHOLE,
-    Inferred,
-    binary,
-    both,
-    grid,
-    is_integer,
-    pair,
-    refuse_bool,
-)
+from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, is_integer, pair, refuse_bool
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -28,7 +18,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, given, require_scalar
+from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
 from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
 
@@ -90,13 +80,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_add(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_add(specs: Specs, attributes: Attributes) -> Outputs:
     result, inferred = both(specs)
     require_scalar("alpha", attributes.get("alpha", 1.0), result)
     return inferred
 
 
-def infer_sub(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_sub(specs: Specs, attributes: Attributes) -> Outputs:
     """As torch, no bool on either side: what would true - true be?"""
     for index, name in enumerate(("input", "other")):
         refuse_bool(given(specs, index, name).dtype, name)

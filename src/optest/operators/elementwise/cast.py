@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module
-from optest.operators.elementwise.helpers import Inferred
 from optest.operators.samples import (
     LARGE_SIZE,
     MAIN_FLOATS,
@@ -17,7 +16,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import EVERY, REAL
 from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
@@ -46,7 +45,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_cast(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_cast(specs: Specs, attributes: Attributes) -> Outputs:
     spec, target = given(specs, 0, "input"), dtype(attributes["dtype"])
     if spec.dtype.is_complex and not target.is_complex and target.kind is not Kind.BOOL:
         raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, but should be complex or bool")

@@ -6,19 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optest.operators.describe import attribute, exact, in_module, ulp
-from optest.operators.elementwise.helpers import (
-    BINARY_SETS,
-    WHOLE,
-    Inferred,
-    binary,
-    both,
-    grid,
-    infer_number,
-    is_integer,
-    pair,
-)
+from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, infer_number, is_integer, pair
 from optest.operators.samples import MAIN_FLOATS, call, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, as_float, dense
+from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
 from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample, dtype
 
@@ -89,7 +79,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_div(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_div(specs: Specs, attributes: Attributes) -> Outputs:
     """True division gives float32, torch's default dtype, for integers and bool; a rounded quotient keeps the dtype."""
     result, (spec,) = both(specs)
     if attributes.get("rounding_mode") is None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, Inferred, Samples, line, table, unary
+from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, table, unary
 from optest.operators.samples import EVERY_FLOAT, of_every_value, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, as_float, dense, given
 from optest.operators.variants import BOOL, MEASURED, NUMBERS, OPENCL
 from optest.spec import Interval, OperatorDescriptor, Sample
 
@@ -34,7 +33,7 @@ def _real(
         name=name,
         aliases=aliases,
         dtype_variants=(*NUMBERS, *BOOL),
-        infer="infer_float",
+        infer="..shapes:infer_float",
         terms=f"{name}_terms" if more else None,
         rule=ulp(ceiling, source, more, cpu=cpu_ulp),
         domain={"input": Interval(low=low, high=high, avoid=avoid)},
@@ -78,12 +77,6 @@ DESCRIPTORS = in_module(
     _real("erf", 16.0, -6.0, 6.0, "Error function", aliases=("Erf",), cpu_ulp=8.0),
     twin="functions_reference",
 )
-
-
-def infer_float(specs: Specs, _attributes: Attributes) -> Inferred:
-    """Integers and bool give float32, torch's default dtype."""
-    spec = given(specs, 0, "input")
-    return (dense(as_float(spec.dtype), spec.shape),)
 
 
 def _samples_of(

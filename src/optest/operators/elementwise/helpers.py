@@ -8,13 +8,12 @@ from typing import Any
 
 from optest.operators.describe import SETS
 from optest.operators.samples import MAIN_FLOATS, MILLION, call, of_a_million, refused, standard, variations
-from optest.operators.shapes import Attributes, Specs, broadcast_shapes, dense, given, promote_tensors
+from optest.operators.shapes import Attributes, Outputs, Specs, broadcast_shapes, dense, given, promote_tensors
 from optest.spec import DType, Kind, Sample, TensorSpec, UnfitArguments, dtype
 
 BINARY_SETS = (*SETS, "broadcast", "refused")
 COMPARISON_SETS = ("ordinary", "dtypes", "layouts", "sizes", "broadcast", "refused")
 UNARY_SETS = (*SETS, "exhaustive")
-Inferred = tuple[TensorSpec, ...]
 _LONG = 1500
 """More than a block of a thousand, with so much behind it that some of it is not 0."""
 _SHAPES: tuple[tuple[int, ...], ...] = ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3))
@@ -59,24 +58,24 @@ FEW = {"fill": "randint", "low": -1, "high": 2}
 Samples = Callable[[], Iterator[Sample]]
 
 
-def infer_binary(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_binary(specs: Specs, _attributes: Attributes) -> Outputs:
     """The common dtype of both."""
     return both(specs)[1]
 
 
-def infer_number(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_number(specs: Specs, _attributes: Attributes) -> Outputs:
     """The common dtype of both, which should not be bool."""
     result, inferred = both(specs)
     refuse_bool(result, "the common dtype")
     return inferred
 
 
-def infer_comparison(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_comparison(specs: Specs, _attributes: Attributes) -> Outputs:
     """bool, of operands that have a common dtype."""
     return (dense(dtype("bool"), both(specs)[1][0].shape),)
 
 
-def both(specs: Specs) -> tuple[DType, Inferred]:
+def both(specs: Specs) -> tuple[DType, Outputs]:
     left, right = given(specs, 0, "input"), given(specs, 1, "other")
     result = promote_tensors((left, right))
     return result, (dense(result, broadcast_shapes(left.shape, right.shape)),)

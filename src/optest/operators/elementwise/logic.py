@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import SETS, exact, in_module
-from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, Inferred, binary, both, grid, unary
+from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
 from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
 from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
 
@@ -89,19 +89,19 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_bitwise(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_bitwise(specs: Specs, _attributes: Attributes) -> Outputs:
     result, inferred = both(specs)
     _require_bits(result)
     return inferred
 
 
-def infer_bitwise_not(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_bitwise_not(specs: Specs, _attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     _require_bits(spec.dtype)
     return (dense(spec.dtype, spec.shape),)
 
 
-def infer_logical_not(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_logical_not(specs: Specs, _attributes: Attributes) -> Outputs:
     return (dense(dtype("bool"), given(specs, 0, "input").shape),)
 
 

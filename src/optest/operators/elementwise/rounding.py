@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from optest.operators.describe import attribute, in_module, ulp
-from optest.operators.elementwise.helpers import UNARY_SETS, Inferred, Samples, line, refuse_bool, table, unary
+from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, refuse_bool, table, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
     MILLION,
@@ -16,7 +16,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, given, infer_same
 from optest.operators.variants import BOOL, INTEGERS, NUMBERS, OPENCL
 from optest.spec import OperatorDescriptor, Rule, RuleClass, Sample, UnfitArguments, dtype
 
@@ -73,7 +73,7 @@ DESCRIPTORS = in_module(
         source="comparison with 0",
         aliases=("Sign",),
         sets=("ties",),
-        infer="infer_same",
+        infer="..shapes:infer_same",
         bool_too=True,
         signed_zeros=False,  # JAX keeps the sign of -0, NumPy and torch do not
     ),
@@ -101,18 +101,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_same(specs: Specs, _attributes: Attributes) -> Inferred:
-    spec = given(specs, 0, "input")
-    return (dense(spec.dtype, spec.shape),)
-
-
-def infer_integral(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_integral(specs: Specs, attributes: Attributes) -> Outputs:
     """The dtype of the input, which should be a number."""
     refuse_bool(given(specs, 0, "input").dtype, "input")
     return infer_same(specs, attributes)
 
 
-def infer_round(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_round(specs: Specs, attributes: Attributes) -> Outputs:
     spec, decimals = given(specs, 0, "input"), attributes.get("decimals", 0)
     if decimals and not spec.dtype.is_float:
         raise UnfitArguments(f"decimals is {decimals}, but should be 0 for {spec.dtype}")

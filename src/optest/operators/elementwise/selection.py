@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from optest.operators.describe import SETS, attribute, exact, in_module, movement
-from optest.operators.elementwise.helpers import Inferred, binary, grid, refuse_bool, unary
+from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
 from optest.operators.samples import (
     EVERY_FLOAT,
     LARGE_SIZE,
@@ -19,7 +19,16 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, broadcast_shapes, dense, given, promote_tensors, require_scalar
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    broadcast_shapes,
+    dense,
+    given,
+    promote_tensors,
+    require_scalar,
+)
 from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
 from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
@@ -75,7 +84,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_clip(specs: Specs, attributes: Attributes) -> Inferred:
+def infer_clip(specs: Specs, attributes: Attributes) -> Outputs:
     """The dtype of the input; float32 for integers with a bound that is no whole number."""
     spec = given(specs, 0, "input")
     bounds = {name: attributes[name] for name in ("min", "max") if attributes.get(name) is not None}
@@ -89,7 +98,7 @@ def infer_clip(specs: Specs, attributes: Attributes) -> Inferred:
     return (dense(spec.dtype, spec.shape),)
 
 
-def infer_where(specs: Specs, _attributes: Attributes) -> Inferred:
+def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
     condition, left, right = given(specs, 0, "condition"), given(specs, 1, "input"), given(specs, 2, "other")
     if condition.dtype.kind is not Kind.BOOL:
         raise UnfitArguments(f"condition is {condition.dtype}, but should be bool")

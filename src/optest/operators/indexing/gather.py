@@ -21,7 +21,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given, normalize_dim, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, require_same_dtype
 from optest.operators.variants import BOOL, EVERY, NUMBERS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -89,7 +89,7 @@ DESCRIPTORS = in_module(
 _INDEX_DTYPES = ("int64", "int32")
 
 
-def infer_gather(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
     """As large as index, which may be smaller than input in every dimension, and larger in dim."""
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
@@ -104,7 +104,7 @@ def infer_gather(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     return (dense(source.dtype, index.shape),)
 
 
-def infer_index_select(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
     """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
     source, index = given(specs, 0, "input"), given(specs, 1, "index")
     dim = normalize_dim(attributes["dim"], source.rank)
@@ -116,7 +116,7 @@ def infer_index_select(specs: Specs, attributes: Attributes) -> tuple[TensorSpec
     return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
 
 
-def infer_scatter_add(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
     """As large as input; index is no larger than src, and than input in every dimension but dim."""
     source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
     dim = normalize_dim(attributes["dim"], source.rank)
@@ -152,7 +152,7 @@ def sizes_of(shape: Shape) -> Shape:
     return shape or (1,)
 
 
-def infer_embedding(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
     weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
     if weight.rank != 2:
         raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")

@@ -17,9 +17,9 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOATS
-from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, dtype, format_shape
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, UnfitArguments, dtype, format_shape
 
 DESCRIPTORS = in_module(
     __name__,
@@ -55,7 +55,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_random_sample(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_random_sample(specs: Specs, attributes: Attributes) -> Outputs:
     """A 0-d index; attributes as libraries refuse them."""
     spec, index = given(specs, 0, "logits"), dtype(attributes.get("dtype", "int64"))
     if spec.rank != 1 or not spec.elements:

@@ -9,9 +9,9 @@ from typing import Any
 from optest.operators.describe import SETS, attribute, in_module
 from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, data, sizes_of
 from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.operators.variants import BOOL, DIM, NUMBERS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 SORTED = (*NUMBERS, *BOOL, ("uint16",), ("uint32",), ("uint64",))
 
@@ -52,7 +52,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_topk(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_topk(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
     size = sizes_of(spec.shape)[dim]
@@ -63,7 +63,7 @@ def infer_topk(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     return (values, replace(values, dtype=dtype("int64")))
 
 
-def infer_sort(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_sort(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     normalize_dim(attributes.get("dim", -1), spec.rank)
     return (dense(spec.dtype, spec.shape), dense(dtype("int64"), spec.shape))

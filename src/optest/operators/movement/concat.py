@@ -9,10 +9,10 @@ from typing import Any
 from optest.operators.describe import SETS, attribute, in_module, movement
 from optest.operators.movement.helpers import distinct_dims, moved
 from optest.operators.samples import MILLION, call, of_one_element, refused, variations, with_further_layouts
-from optest.operators.shapes import Attributes, Shape, Specs, dense, normalize_dim, promote_tensors
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, promote_tensors
 from optest.operators.shapes import given as given_input
 from optest.operators.variants import EVERY, MIXED
-from optest.spec import DType, Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 MOVED = movement("elements move and never change")
 MOVEMENT_SETS = (*SETS, "attributes", "refused")
@@ -95,7 +95,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_concat(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_concat(specs: Specs, attributes: Attributes) -> Outputs:
     """A 1-d tensor without elements goes with any shape and is skipped, as in torch; its dtype counts all the same."""
     tensors = [given_input(specs, index, f"tensors{index}") for index in range(len(specs))]
     if not tensors:
@@ -127,7 +127,7 @@ def _without(shape: Shape, dim: int) -> Shape:
     return shape[:dim] + shape[dim + 1 :]
 
 
-def infer_split(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_split(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given_input(specs, 0, "input")
     dim, sizes = section_sizes(spec.shape, attributes)
     return tuple(dense(spec.dtype, (*spec.shape[:dim], size, *spec.shape[dim + 1 :])) for size in sizes)
@@ -157,7 +157,7 @@ def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int,
     return dim, tuple(min(stated, size - begin) for begin in range(0, size, stated))
 
 
-def infer_slice(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_slice(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given_input(specs, 0, "input")
     shape = list(spec.shape)
     for dim, picked in slice_ranges(spec.shape, attributes):
@@ -195,7 +195,7 @@ def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
     return range(*slice(start, end, step).indices(size))
 
 
-def infer_pad(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given_input(specs, 0, "input")
     pads = pads_by_dim(spec.shape, attributes["pad"])
     mode = attributes.get("mode", "constant")

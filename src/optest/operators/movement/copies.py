@@ -16,9 +16,9 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import EVERY
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
 
 _FILLED = movement("one value everywhere, whatever stood in the input")
 _DIAGONAL = attribute("diagonal", "int", "Diagonal that is the border; positive ones lie above the main.", default=0)
@@ -63,7 +63,7 @@ DESCRIPTORS = in_module(
         name="clone",
         aliases=("rearrange", "contiguous", "Identity"),
         dtype_variants=EVERY,
-        infer="infer_same",
+        infer="..shapes:infer_same",
         case_sets=MOVEMENT_SETS[:5],
         rule=MOVED,
         description="A copy, from one layout in memory to another; dense unless the backend is asked for another.",
@@ -72,7 +72,7 @@ DESCRIPTORS = in_module(
         name="zeros_like",
         aliases=("zeros",),
         dtype_variants=EVERY,
-        infer="infer_same",
+        infer="..shapes:infer_same",
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
@@ -82,7 +82,7 @@ DESCRIPTORS = in_module(
         name="ones_like",
         aliases=("ones",),
         dtype_variants=EVERY,
-        infer="infer_same",
+        infer="..shapes:infer_same",
         samples="like_samples",
         case_sets=MOVEMENT_SETS[:5],
         rule=_FILLED,
@@ -92,12 +92,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_same(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
-    spec = given(specs, 0, "input")
-    return (dense(spec.dtype, spec.shape),)
-
-
-def infer_broadcast_to(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_broadcast_to(specs: Specs, attributes: Attributes) -> Outputs:
     """Sizes are aligned at the end; -1 keeps the input's own, which a new leading dimension does not have."""
     spec = given(specs, 0, "input")
     size: Shape = attributes["size"]
@@ -117,7 +112,7 @@ def infer_broadcast_to(specs: Specs, attributes: Attributes) -> tuple[TensorSpec
     return (dense(spec.dtype, tuple(shape)),)
 
 
-def infer_tile(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_tile(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     own, repeats = tiled(spec.shape, attributes["dims"])
     return (dense(spec.dtype, tuple(size * count for size, count in zip(own, repeats, strict=True))),)
@@ -135,7 +130,7 @@ def tiled(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
     return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(dims)) + tuple(dims)
 
 
-def infer_tril(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     if spec.rank < 2:
         raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")

@@ -9,7 +9,7 @@ from typing import Any
 from optest.operators.describe import attribute, in_module
 from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
 from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once, with_further_layouts
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
 from optest.operators.variants import EVERY
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -70,7 +70,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_transpose(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_transpose(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     first = normalize_dim(attributes["dim0"], spec.rank, "dim0")
     second = normalize_dim(attributes["dim1"], spec.rank, "dim1")
@@ -80,7 +80,7 @@ def infer_transpose(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, .
     return (dense(spec.dtype, tuple(shape)),)
 
 
-def infer_permute(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_permute(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     dims = attributes["dims"]
     if len(dims) != spec.rank:
@@ -89,7 +89,7 @@ def infer_permute(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...
     return (dense(spec.dtype, tuple(spec.shape[dim] for dim in order)),)
 
 
-def infer_reshape(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_reshape(specs: Specs, attributes: Attributes) -> Outputs:
     """One size may be -1 and follows from the others, unless these hold no elements and leave it open."""
     spec = given(specs, 0, "input")
     shape: Shape = attributes["shape"]
@@ -111,13 +111,13 @@ def _not_reshaped(spec: TensorSpec, shape: Shape) -> UnfitArguments:
     )
 
 
-def infer_flip(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_flip(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     distinct_dims(attributes["dims"], spec.rank)
     return (dense(spec.dtype, spec.shape),)
 
 
-def infer_roll(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_roll(specs: Specs, attributes: Attributes) -> Outputs:
     """Without dims one shift rolls the elements in row-major order; a dimension may be named again and adds up."""
     spec = given(specs, 0, "input")
     shifts, dims = attributes["shifts"], attributes.get("dims") or ()

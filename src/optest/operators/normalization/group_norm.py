@@ -30,7 +30,7 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -75,7 +75,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_group_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     channels, groups = _channels(spec), attributes["num_groups"]
     if groups < 1 or channels % groups:
@@ -86,7 +86,7 @@ def infer_group_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, 
     return (dense(spec.dtype, spec.shape),)
 
 
-def infer_batch_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     channels, eps = _channels(spec), attributes.get("eps", 1e-5)
     if eps < 0 or (eps == 0 and attributes.get("training")):

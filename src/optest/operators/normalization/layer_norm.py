@@ -27,7 +27,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
 
@@ -73,7 +73,7 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_layer_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     normalized = _normalized_shape(spec, attributes)
     require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
@@ -83,7 +83,7 @@ def infer_layer_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, 
     return (out, out, dense(spec.dtype, spec.shape[: spec.rank - len(normalized)]))
 
 
-def infer_rms_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     require_parameters(spec, specs, _normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
     return (dense(spec.dtype, spec.shape),)

@@ -17,9 +17,9 @@ from optest.operators.samples import (
     with_special_values,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.operators.variants import DIM, FLOATS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
 
 # Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still
 # counts in the sum.
@@ -65,13 +65,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_softmax(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     normalize_dim(attributes.get("dim", -1), spec.rank)
     return (dense(spec.dtype, spec.shape),)
 
 
-def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
     """Queries by keys in the last two dimensions; every query has to see a key, so there are no fewer keys."""
     spec = given(specs, 0, "input")
     if spec.rank < 2:

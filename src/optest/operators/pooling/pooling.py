@@ -16,7 +16,7 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
 from optest.operators.variants import FLOATS, NUMBERS
 from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
@@ -99,19 +99,19 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_max_pool2d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_max_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     return (_pooled(spec, windows_of(spec, attributes).out),)
 
 
-def infer_avg_pool2d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     if attributes.get("divisor_override") == 0:
         raise UnfitArguments("divisor_override is 0, but should be another number")
     spec = given(specs, 0, "input")
     return (_pooled(spec, windows_of(spec, attributes).out),)
 
 
-def infer_adaptive_avg_pool2d(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_adaptive_avg_pool2d(specs: Specs, attributes: Attributes) -> Outputs:
     spec = given(specs, 0, "input")
     return (_pooled(spec, adaptive_windows_of(spec, attributes).out),)
 

@@ -16,7 +16,7 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
 from optest.spec import (
     DType,
     Interval,
@@ -110,7 +110,7 @@ _WIDE_ZERO_POINTS = ("int32", "int64")
 _LARGEST_ZERO_POINT = 1024.0
 
 
-def infer_quantize(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
     spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
     _require_float(spec, "input")
     result = _result(specs, attributes)
@@ -119,7 +119,7 @@ def infer_quantize(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ..
     return (dense(result, spec.shape),)
 
 
-def infer_dequantize(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_dequantize(specs: Specs, attributes: Attributes) -> Outputs:
     spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
     if spec.dtype.name not in INTEGERS:
         raise UnfitArguments(f"input is {spec.dtype}, but should be one of {', '.join(INTEGERS)}")

@@ -32,9 +32,9 @@ from optest.operators.samples import (
     variations,
     with_further_layouts,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim, reduced_dims
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
 from optest.operators.variants import BOOL, NUMBERS
-from optest.spec import Kind, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, dtype
+from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
 ONE_DIM = attribute("dim", "int", "Dimension to reduce; none means all.", default=None, aliases=("axis",))
 EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
@@ -106,14 +106,14 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_amax(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_amax(specs: Specs, attributes: Attributes) -> Outputs:
     """The dtype stays; a dimension without elements has no largest one."""
     spec = given(specs, 0, "input")
     refuse_nothing(spec, reduced_dims(attributes.get("dim"), spec.rank))
     return (dense(spec.dtype, reduced(spec, attributes)),)
 
 
-def infer_max(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_max(specs: Specs, attributes: Attributes) -> Outputs:
     """Values and int64 indices along a dimension; without one the value alone."""
     spec = given(specs, 0, "input")
     if attributes.get("dim") is None:
@@ -127,7 +127,7 @@ def infer_max(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
     return (dense(spec.dtype, shape), dense(INT64, shape))
 
 
-def infer_argmax(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_argmax(specs: Specs, attributes: Attributes) -> Outputs:
     """An int64 index along a dimension; without one into the flattened input."""
     spec = given(specs, 0, "input")
     if spec.dtype.kind is Kind.BOOL:
@@ -138,7 +138,7 @@ def infer_argmax(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]
     return (dense(INT64, reduced(spec, attributes)),)
 
 
-def infer_truth(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
     """all and any: bool, but uint8 for uint8, as in torch."""
     spec = given(specs, 0, "input")
     result = spec.dtype if spec.dtype.name == "uint8" else dtype("bool")

@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.operators.describe import SETS, attribute
 from optest.operators.samples import LARGE_SIZE, MAIN_FLOATS, call, variations, with_special_values
-from optest.operators.shapes import Attributes, Shape, Specs, dense, given, reduced_dims
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, reduced_dims
 from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, dtype, format_shape
 
 DIMS = attribute("dim", "ints", "Dimensions to reduce; none means all.", default=None, aliases=("axis", "axes"))
@@ -25,7 +25,7 @@ ORDINARY = [
 ]
 
 
-def infer_mean(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_mean(specs: Specs, attributes: Attributes) -> Outputs:
     """Of floats alone: the mean, the variance, and whatever else keeps their dtype."""
     spec = given(specs, 0, "input")
     require_float(spec)

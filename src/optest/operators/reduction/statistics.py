@@ -27,9 +27,9 @@ from optest.operators.reduction.helpers import (
     specials,
 )
 from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts, zero_mean
-from optest.operators.shapes import Attributes, Specs, dense, given, reduced_dims
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
 from optest.operators.variants import FLOATS
-from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments
 
 _COMPOSED_SETS = tuple(name for name in EVERY_SET if name != "integer-exact")
 
@@ -91,7 +91,7 @@ DESCRIPTORS = in_module(
 infer_logsumexp = infer_mean
 
 
-def infer_norm(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
     """Norms whose empty case has no value (p below 0, infinite p) refuse an empty dimension."""
     spec = given(specs, 0, "input")
     require_float(spec)

@@ -39,7 +39,7 @@ from optest.operators.samples import (
     with_further_layouts,
     zero_mean,
 )
-from optest.operators.shapes import Attributes, Specs, dense, given, normalize_dim, require_same_dtype
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, require_same_dtype
 from optest.operators.variants import BOOL, FLOATS, NUMBERS
 from optest.spec import (
     DType,
@@ -132,13 +132,13 @@ DESCRIPTORS = in_module(
 )
 
 
-def infer_sum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_sum(specs: Specs, attributes: Attributes) -> Outputs:
     """Integers and bool add up, or multiply, in int64, as in torch, or in the dtype that is asked for."""
     spec = given(specs, 0, "input")
     return (dense(_total_dtype(spec, attributes), reduced(spec, attributes)),)
 
 
-def infer_cumsum(specs: Specs, attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_cumsum(specs: Specs, attributes: Attributes) -> Outputs:
     """The input's dtype, int64 for integers and bool, or the one that is asked for."""
     spec = given(specs, 0, "input")
     normalize_dim(attributes["dim"], spec.rank)
@@ -156,7 +156,7 @@ def _total_dtype(spec: TensorSpec, attributes: Attributes) -> DType:
     return result
 
 
-def infer_dot(specs: Specs, _attributes: Attributes) -> tuple[TensorSpec, ...]:
+def infer_dot(specs: Specs, _attributes: Attributes) -> Outputs:
     """Two vectors of one length and dtype; integers keep their dtype and wrap."""
     left, right = given(specs, 0, "input"), given(specs, 1, "tensor")
     for name, spec in (("input", left), ("tensor", right)):
