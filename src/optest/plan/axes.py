@@ -10,7 +10,7 @@ from typing import Any
 
 from optest.plan.values import Misfit, refuse, shown
 
-__all__ = ["Axis", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
+__all__ = ["Axis", "has_references", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
 
 MAX_COMBINATIONS = 1_000_000
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[^\s,.][^\s,]*)?")
@@ -79,7 +79,7 @@ def _faults(key: str, names: tuple[str, ...], values: Any) -> Iterator[Misfit]:
         first = first_with.setdefault(repr(value), row)
         if first != row:
             yield Misfit(f"item {row} of {key} repeats item {first}: {shown(value)}", path=(key, row))
-        if any(True for _ in references(value)):
+        if has_references(value):
             yield Misfit(f"item {row} of {key} is {shown(value)}, but values of an axis name no axis", path=(key, row))
 
 
@@ -105,6 +105,10 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from references(each)
+
+
+def has_references(value: Any) -> bool:
+    return any(True for _ in references(value))
 
 
 def sole_reference(text: str) -> str:

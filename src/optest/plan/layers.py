@@ -53,7 +53,7 @@ class Statement:
     ``common`` is what a combination of a product, by its ``rows``, shares with others.
     """
 
-    __slots__ = ("_entry", "common", "context", "doubtful", "ledger", "operator", "path", "rows")
+    __slots__ = ("_entry", "_make_entry", "common", "context", "doubtful", "ledger", "operator", "path", "rows")
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class Statement:
     ) -> None:
         self.operator, self.path, self.context, self.ledger = operator, path, context, context.ledger
         self.common, self.rows = common, rows
-        self._entry = entry
+        self._make_entry = entry if callable(entry) else None
+        self._entry = None if callable(entry) else entry
         self.doubtful: set[str] = set()
         if context.document is not None and context.has_unread:
             of_defaults = context.document.unread(("defaults",))
@@ -76,8 +77,9 @@ class Statement:
     @property
     def entry(self) -> Entry:
         """What the case itself states; that of a combination is put together when it is asked for."""
-        if callable(self._entry):
-            self._entry = self._entry()
+        if self._entry is None:
+            assert self._make_entry is not None
+            self._entry = self._make_entry()
         return self._entry
 
     @property
@@ -174,25 +176,29 @@ def origins_of(statement: Statement) -> dict[str, str]:
     """Where each stated value came from; what is not in it is the operator's or optest's default."""
     context, operator = statement.context, statement.operator
     origins = dict(context.origins)
-    for key, value in context.defaults.items():
-        origins.update(dict.fromkeys(_parts_of(operator, key, value), context.origins[key]))
+    for key in _MAPPINGS & context.defaults.keys():
+        origins.update(dict.fromkeys(_parts_of(operator, key, context.defaults[key]), context.origins[key]))
     if statement.path and context.source is not None:
-        for key, value in statement.entry.items():
-            origins[key] = where = where_key(statement, key)
-            origins.update(dict.fromkeys(_parts_of(operator, key, value), where))
+        for key in statement.entry:
+            origins[key] = where_key(statement, key)
+        for key in _MAPPINGS & statement.entry.keys():
+            origins.update(dict.fromkeys(_parts_of(operator, key, statement.entry[key]), origins[key]))
         if statement.ledger.combination is not None:
             origins.update(_origins_of_axes(statement, statement.ledger.combination[0]))
     for key, value in statement.flags.items():
-        if key != "shapes":
+        if key == "shapes":
+            origins.update(dict.fromkeys((_word_of(operator, (key, name)) for name in value), COMMAND_LINE))
+        else:
             origins[key] = COMMAND_LINE
-        origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
-    for name in statement.flags.get("shapes", ()):
-        origins[_word_of(operator, ("shapes", name))] = COMMAND_LINE
-    if context.request.backend:
-        origins["backend"] = COMMAND_LINE
-    if context.request.chip:
-        origins["chip"] = COMMAND_LINE
+            origins.update(dict.fromkeys(_parts_of(operator, key, value), COMMAND_LINE))
+    for key in ("backend", "chip"):
+        if getattr(context.request, key):
+            origins[key] = COMMAND_LINE
     return origins
+
+
+_MAPPINGS = frozenset(("attributes", "backend_config"))
+"""Keys of which explain tells the parts one by one."""
 
 
 def _parts_of(operator: KnownOperator, key: str, value: Any) -> Iterator[str]:

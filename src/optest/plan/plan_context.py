@@ -44,6 +44,7 @@ class PlanContext:
     default_timeout_s: float | None
     defaults: Entry = field(init=False)
     base_dir: str = field(init=False)
+    source: Source | None = field(init=False)
     seed: int = field(init=False)
     has_unread: bool = field(init=False)
     """Whether anything of the plan could not be read."""
@@ -52,12 +53,9 @@ class PlanContext:
         document = self.document
         self.defaults = document.defaults if document is not None else {}
         self.base_dir = document.folder() if document is not None else ""
+        self.source = document.source if document is not None else None
         self.seed = document.seed if document is not None else 0
         self.has_unread = document is not None and document.has_unread
-
-    @property
-    def source(self) -> Source | None:
-        return self.document.source if self.document is not None else None
 
 
 def contexts_of(

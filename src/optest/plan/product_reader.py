@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.axes import Axis, label_of, read_axes, references, same, substituted
+from optest.plan.axes import Axis, has_references, label_of, read_axes, references, same, substituted
 from optest.plan.entries import CASE_PART, CaseEntry
 from optest.plan.problems import problem_at, problems_at
 from optest.plan.product import MAPPINGS, Product, Rows, Target, Unit
@@ -37,8 +37,11 @@ def read_product(
         axes = read_axes(entry["product"])
     except Misfit:  # the reader of the case says it
         return {**_first_operator((), written), **plain}, None, {}
-    units, misfits = _units_of(axes, written, CaseEntry.__annotations__)
-    misfits += _clashes(plain, axes, units)
+    index_of = {name: index for index, axis in enumerate(axes) for name in axis.names}
+    units, misfits = _units_of_references(index_of, written)
+    named, misnamed = _units_of_axes(axes, index_of, set(references(list(written.values()))))
+    units += named
+    misfits += [*misnamed, *_clashes(plain, axes, units)]
     product = Product(path=path, axes=axes, units=tuple(units), labels=_labels_of(axes))
     product.lines = {axis.key: source.line_of((*path, "product", axis.key)) for axis in axes}
     faults: _Faults = {}
@@ -90,11 +93,11 @@ def _separate(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Target, An
     plain: dict[str, Any] = {}
     written: dict[Target, Any] = {}
     for key, value in entry.items():
-        if key in ("product", "exclude") or not any(True for _ in references(value)):
+        if key in ("product", "exclude") or not has_references(value):
             plain[key] = value
         elif key in MAPPINGS and isinstance(value, dict) and "fill" not in value:
             for name, each in value.items():
-                if any(True for _ in references(each)):
+                if has_references(each):
                     written[key, name] = each
                 else:
                     plain.setdefault(key, {})[name] = each
@@ -103,40 +106,41 @@ def _separate(entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Target, An
     return plain, written
 
 
-def _units_of(
-    axes: Sequence[Axis], written: Mapping[Target, Any], known_keys: Iterable[str]
-) -> tuple[list[Unit], list[Misfit]]:
-    """The keys that depend on axes, and what is wrong with the axes' names and the references to them."""
-    keys = [key for key in known_keys if key not in _NEVER]
-    index_of = {name: index for index, axis in enumerate(axes) for name in axis.names}
+def _units_of_references(index_of: Mapping[str, int], written: Mapping[Target, Any]) -> tuple[list[Unit], list[Misfit]]:
+    """The keys whose values name axes; ``index_of`` has the axis of each name."""
     units: list[Unit] = []
     misfits: list[Misfit] = []
-    used: set[str] = set()
     for target, value in written.items():
         names = list(dict.fromkeys(references(value)))
-        used.update(names)
         unknown = [name for name in names if name not in index_of] if target[0] not in _OTHER_DOLLARS else []
         for name in unknown:
             near = next((each for each in index_of if name.startswith(each)), None) or nearest(name, index_of)
             hint = f"did you mean ${{{near}}}?" if near else f"axes: {', '.join(index_of)}"
             misfits.append(Misfit(f"${name} names no axis of the product", path=target, hint=hint))
-        if unknown:
-            continue
-        own = tuple(sorted({index_of[name] for name in names if name in index_of}))
-        units.append(Unit(target=target, axes=own, written=value))
+        if not unknown:
+            own = tuple(sorted({index_of[name] for name in names if name in index_of}))
+            units.append(Unit(target=target, axes=own, written=value))
+    return units, misfits
+
+
+def _units_of_axes(
+    axes: Sequence[Axis], index_of: Mapping[str, int], referenced: Collection[str]
+) -> tuple[list[Unit], list[Misfit]]:
+    """The keys that axes are called after; an axis that is no key has to be referred to."""
+    keys = [key for key in CaseEntry.__annotations__ if key not in _NEVER]
+    units: list[Unit] = []
+    misfits: list[Misfit] = []
     for name, index in index_of.items():
         head, _, rest = name.partition(".")
-        key = axes[index].key
-        path: Path = ("product", key)
-        if head in _NEVER and head == name:
+        path: Path = ("product", axes[index].key)
+        if head in _NEVER and not rest:
             misfits.append(Misfit(f"{name} is no key that a product can vary", path=path))
         elif (head in keys and not rest) or (head in MAPPINGS and rest):
-            target = _target_of(head, rest)
-            units.append(Unit(target=target, axes=(index,), written=None, own_axis=index))
+            units.append(Unit(target=_target_of(head, rest), axes=(index,), written=None, own_axis=index))
         elif rest:
-            should_be = f"one of {', '.join(MAPPINGS)}"
-            misfits.append(Misfit(f"{head!r} of the axis {name} should be {should_be}", path=path))
-        elif name not in used:
+            message = f"{head!r} of the axis {name} should be one of {', '.join(MAPPINGS)}"
+            misfits.append(Misfit(message, path=path))
+        elif name not in referenced:
             near = nearest(name, keys)
             hint = f"did you mean {near}?" if near else f"write ${name} where its value is wanted, or attributes.{name}"
             message = f"the axis {name} is no key of a case, and nothing in the case names ${name}"
