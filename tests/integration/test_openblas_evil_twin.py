@@ -118,6 +118,7 @@ def test_every_fault_of_the_source_is_asked_for() -> None:
 def test_a_fault_is_found(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     which, reason = FAULTS[fault]
     operator, _, case_set = which.partition("/")
+    monkeypatch.setenv("EVIL_BLAS", fault)
     if case_set:
         results = asked(library, tmp_path, operator, case_set=(case_set,), maxfail=MOST)
     else:
