@@ -69,7 +69,7 @@ DESCRIPTORS = in_module(
         infer="helpers:infer_number",
         alternatives="fmod_alternatives",
         may_refuse="remainder_may_be_refused",
-        rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}"),
+        rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
         domain="quotient_domain",
         case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
         signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
