@@ -48,7 +48,7 @@ house: $(VENV)/.test
 
 # The pages that are made from the code.
 docs: $(VENV)/.run
-	$(BIN)/python -c 'from optest.operators.documentation import operators_page as page; print(page(), end="")' > docs/operators.md
+	$(BIN)/python -m optest.operators.documentation docs
 	$(BIN)/python -m optest.reporting.reasons_page > docs/reasons.md
 	$(BIN)/python -m optest.plan.reference_page > docs/plan-reference.md
 

@@ -31,7 +31,7 @@ from optest.api.checking import cases_asked
 from optest.core.results import result_of
 from optest.core.runner import execute, why_not_run
 from optest.operators import operators
-from optest.reporting.check_findings import failure_groups, group_lines
+from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.spec import CaseResult
 
 LEAST = 0.8

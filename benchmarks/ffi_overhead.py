@@ -39,6 +39,7 @@ import torch
 from bare_add_loop import SHAPES, BareLoop, by_allclose, by_assert_close
 
 from optest.backends import BackendDriver, backend_manager
+from optest.clib.library.config import read_ffi_config
 from optest.clib.library.driver import FfiBackend
 from optest.clib.library.places import Filling, Where
 from optest.compare.verdict import judge
@@ -105,10 +106,11 @@ def _times_us(case: TestCase, target_s: float) -> tuple[float, float, float, flo
     driver = FfiBackend()
     inputs, _ = make_inputs(case)
     brief = replace(case, backend_config={"ffi": {**case.backend_config["ffi"], "probes": "guards"}})
-    kind = driver._kinds.of(case)
-    session = driver._session(case, kind.required())
+    config, _ = read_ffi_config(case)
+    assert config is not None
+    session = driver._session(case, config)
     with ExitStack() as stack:
-        memory, call, passed, subject = stack.enter_context(driver._described(case, kind, session, inputs))
+        memory, call, passed, subject = stack.enter_context(driver._described(case, config, session, inputs))
         place = memory.place(Where())
         pointers = memory.pointers(place)
 
@@ -202,9 +204,7 @@ class Kept:
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
-        if isinstance(executor, (InProcess, WorkerProcess)):
-            self.execute_together, self.takes_with_others = executor.execute_together, executor.takes_with_others
-        self.looks_ahead = getattr(executor, "looks_ahead", False)
+        self.looks_ahead = executor.looks_ahead
 
     def close(self) -> None:
         return None
@@ -222,7 +222,7 @@ def thousand(library: Path, count: int, repeats: int, folder: Path) -> dict[str,
     bare = BareLoop(library)
     driver = backend_manager.get("ffi")
     here = Kept(InProcess(driver))
-    options = WorkerOptions(driver="ffi", scratch=folder, environment=environment(), answers_stay=driver.answers_stay)
+    options = WorkerOptions(driver="ffi", scratch=folder, environment=environment())
     worker = WorkerProcess(options, "warm")
     sides: dict[str, Callable[[], None]] = {}
     for probes in PROBES:

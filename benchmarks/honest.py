@@ -22,7 +22,7 @@ import single_backend
 from widths import repro
 
 from optest.api import bootstrap
-from optest.api.checking import checked
+from optest.api.checking import check_request
 from optest.core.runner import execute, why_not_run
 from optest.operators import operators
 from optest.spec import Status
@@ -52,10 +52,10 @@ class Asked:
 def ask(backend: str, op: str, seed: int) -> Asked:
     """Ask the default tier of an operator, in this process."""
     _prepare(backend)
-    request = checked({"backend": backend, "op": (op,), "seed": seed})
+    request = check_request({"backend": backend, "op": (op,), "seed": seed})
     found = Asked(backend=backend, op=op, seed=seed)
-    for case in request.asked.cases:
-        driver = request.asked.driver
+    for case in request.run.cases:
+        driver = request.run.driver
         verdict = why_not_run(case, driver) or execute([case], driver).verdicts[0]
         verdict = request.expectations.excused(case, verdict)
         found.statuses[verdict.status] += 1

@@ -145,7 +145,7 @@ def collected(folder: Path, count: int) -> None:
     row("listed, torch not imported", listed, f"{listed[1] / loaded[1]:.2f}", "≤ 2")
     import torch  # noqa: F401 - not what is measured
 
-    made = least(lambda: [collecting.collected(file, {"compile_backend": "eager"}) for file in files])
+    made = least(lambda: [collecting.file_request(file, {"compile_backend": "eager"}) for file in files])
     row("made into cases", made, f"{made[1] / loaded[1]:.2f}", "≤ 2")
 
 
@@ -249,7 +249,7 @@ def print_own_parts(plan: Path) -> None:
     from optest.api import cases
     from optest.backends import backend_manager
     from optest.core import runner
-    from optest.torch.calls.calling import torch_call
+    from optest.torch.calls.call import torch_call
 
     chosen = cases(plan=str(plan))
     made: list[Callable[[], Any]] = []
@@ -309,7 +309,7 @@ def bare_loop(plan: Path, journal: Path, *, with_terms: bool) -> None:
 
     from optest.api import cases
     from optest.store import read_journal
-    from optest.torch.calls.calling import torch_call
+    from optest.torch.calls.call import torch_call
 
     done = read_journal(journal).results
     executed = {each.id for each in done if each.duplicate_of is None and each.status.value != "skipped"}

@@ -24,7 +24,7 @@ import numpy as np
 import single_backend
 
 from optest.api import bootstrap
-from optest.api.checking import checked
+from optest.api.checking import check_request
 from optest.backends import BackendDriver, backend_manager
 from optest.backends.arguments import at_their_places
 from optest.core.runner import execute, why_not_run
@@ -135,9 +135,9 @@ class Found:
 def ask(backend: str, op: str, seed: int) -> Found:
     """Ask the default tier of an operator, in this process."""
     _prepare(backend)
-    request = checked({"backend": backend, "op": (op,), "seed": seed})
-    driver, found, results = request.asked.driver, Found(backend=backend), []
-    for case in request.asked.cases:
+    request = check_request({"backend": backend, "op": (op,), "seed": seed})
+    driver, found, results = request.run.driver, Found(backend=backend), []
+    for case in request.run.cases:
         verdict = why_not_run(case, driver) or execute([case], driver, every_measure=True).verdicts[0]
         verdict = request.expectations.excused(case, verdict)
         for measure in verdict.measures:

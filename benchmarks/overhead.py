@@ -98,7 +98,7 @@ class Kept:
 
     def __init__(self, executor: Executor) -> None:
         self.execute = executor.execute
-        self.looks_ahead = getattr(executor, "looks_ahead", False)
+        self.looks_ahead = executor.looks_ahead
 
     def close(self) -> None:
         return None

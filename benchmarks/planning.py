@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from optest.api.asking import asked
-from optest.api.provenance import fingerprint
+from optest.api.run_request import run_request
 from optest.backends import backend_manager
+from optest.core.provenance import fingerprint
 from optest.core.schedule import executions
 from optest.generators.fills import check_fill
 from optest.operators import operators
@@ -106,12 +106,12 @@ def product_text(sizes: Sequence[int]) -> str:
 
 def planned(path: Path) -> int:
     """Expanded, checked, selected, deduped."""
-    return len(executions(asked({"plan": str(path), "keyword": "matmul and not softmax"}).cases))
+    return len(executions(run_request({"plan": str(path), "keyword": "matmul and not softmax"}).cases))
 
 
 def ready(path: Path) -> int:
     """Planned, with the fingerprint that a run compares before it begins."""
-    found = asked({"plan": str(path), "keyword": "matmul and not softmax"})
+    found = run_request({"plan": str(path), "keyword": "matmul and not softmax"})
     fingerprint(plans=[path], cases=found.cases, plugins=(), driver=found.driver)
     return len(executions(found.cases))
 

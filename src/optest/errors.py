@@ -106,7 +106,7 @@ class Problem:
 
 
 class PlanError(UsageError):
-    """Everything that is wrong with a plan (or a rules file), all at once."""
+    """Everything that is wrong with a plan, all at once."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

@@ -1,17 +1,16 @@
 """Names to objects: registries that load what they hold when it is asked for, import strings, plug-ins.
 
-It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote.
+It owns ``importlib``: nothing else in optest imports a module by a name that a user wrote. Every command line imports
+this module, so that what takes long to import (the metadata of packages) is imported where it is used.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
@@ -19,6 +18,7 @@ from typing import Any, Generic, TypeVar, cast
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 
 __all__ = [
+    "EXTRAS",
     "Registry",
     "file_of_module",
     "is_installed",
@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 Entry = TypeVar("Entry")
+
+EXTRAS = {"torch": "optest[torch]", "safetensors": "optest[safetensors]", "pycparser": "optest[ffi]"}
+"""What brings a package that optest can do without, by the name of its module."""
 
 
 class Registry(Generic[Entry]):
@@ -146,10 +149,7 @@ def _top(module: str) -> str:
 def _distribution_of(module: str) -> str:
     """The words after ``pip install`` that bring a missing module."""
     top = _top(module)
-    extras = {"torch": "optest[torch]", "onnxruntime": "optest[onnx]", "safetensors": "optest[safetensors]"}
-    extras |= {"jax": "optest[jax]", "openvino": "optest[openvino]", "numba": "optest[fast]", "ray": "optest[cluster]"}
-    extras |= {"pycparser": "optest[ffi]"}
-    return extras.get(top, top)
+    return EXTRAS.get(top, top)
 
 
 def load_plugins(modules: Iterable[str]) -> None:
@@ -210,11 +210,15 @@ def load_extension(what: str, path: str) -> Any:
 
 def load_entry_points(group: str) -> list[tuple[str, str]]:
     """Return ``(name, import path)`` of every installed entry point of ``group``, without importing any."""
+    from importlib.metadata import entry_points
+
     return [(point.name, point.value) for point in entry_points(group=group)]
 
 
 def version_of(distribution: str) -> str | None:
     """The installed version of a distribution, None if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -289,4 +293,6 @@ def load_file(path: Path) -> ModuleType:
 
 def run_file(path: Path) -> None:
     """Run a Python file as ``python FILE`` does. Whatever its code raises passes."""
+    import runpy
+
     runpy.run_path(str(path), run_name="__main__")

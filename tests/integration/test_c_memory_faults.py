@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import io
 import itertools
-import os
 import shutil
 import subprocess
 import time
@@ -24,9 +23,8 @@ from library_faults import in_rounds
 from optest.api.running import run
 from optest.clib.ffi.held import running_threads
 from optest.clib.library import probes
-from optest.clib.library.brief import BriefCall
 from optest.clib.library.driver import FfiBackend
-from optest.core.runner import execute, execute_together
+from optest.core.runner import execute
 from optest.operators import operators
 from optest.registry import load_object
 from optest.spec import (
@@ -326,75 +324,6 @@ def test_between_guards_a_fault_that_shows_has_its_reason(
     assert (found.status, found.reason) == (Status.FAILED, reason), found.message
     if name == "remembers_address":
         assert calls.value > before + 3
-
-
-@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
-@pytest.mark.parametrize(
-    ("name", "reason", "words"),
-    [
-        ("writes_behind", Reason.OUT_OF_BOUNDS, "behind the end of output out"),
-        ("writes_far_behind", Reason.OUT_OF_BOUNDS, "80 bytes behind the end of output out"),
-        ("changes_input", Reason.INPUT_MUTATED, "element [0, 3] of input input"),
-        ("skips_last", Reason.UNWRITTEN, "never written; the first at [3, 4]"),
-        ("rounds_upward", Reason.STATE, "rounding upward"),
-        ("prints", Reason.STATE, "'tanh: done"),
-        ("refuses", Reason.RAISED, "infiniopTanh returned 1"),
-    ],
-)
-def test_the_short_way_tells_what_the_long_way_does(
-    objects: list[str], fault: Any, calls: Any, name: str, reason: Reason, words: str, grouped: bool
-) -> None:
-    """Cases whose like was examined before are called in a straight line, with every guard."""
-
-    def found() -> Verdict:
-        case = replace(asked("tanh", (4, 5), objects=objects, probes="guards", guard="heap"), seed=next(SEEDS))
-        return (execute_together([[case]], DRIVER)[0] if grouped else execute([case], DRIVER)).verdicts[0]
-
-    fault("right")
-    long, short, further = found(), found(), found()
-    assert [each.status for each in (long, short, further)] == [Status.PASSED] * 3
-    assert long.checks == short.checks == further.checks
-    fault(name)
-    before = calls.value
-    failed = found()
-    assert (failed.status, failed.reason) == (reason.status, reason), failed.message
-    assert words in failed.message
-    assert calls.value > before
-    fault("right")
-    assert [found().status for _ in range(3)] == [Status.PASSED] * 3
-
-
-def test_the_short_way_is_gone_by_the_second_case(objects: list[str], fault: Any, monkeypatch: Any) -> None:
-    fault("right")
-    driver, gone = FfiBackend(), []
-    whole = BriefCall.__call__
-    monkeypatch.setattr(BriefCall, "__call__", lambda *given, **asked: gone.append(1) or whole(*given, **asked))
-    for seed in range(8):
-        case = replace(asked("tanh", (4, 5), objects=objects, probes="guards"), seed=seed)
-        assert execute([case], driver).verdicts[0].status is Status.PASSED
-    assert len(gone) == 7
-
-
-def test_the_short_way_looks_at_the_process_too(objects: list[str], fault: Any) -> None:
-    """In one of sixteen cases, as the long way does."""
-    template = asked("tanh", (4, 5), objects=objects, probes="guards")
-    looked_at = [each for seed in range(60) if (each := replace(template, seed=seed)).key.endswith("0")][:2]
-    fault("right")
-    assert execute([replace(template, seed=next(SEEDS))], DRIVER).verdicts[0].status is Status.PASSED
-    fault("blocks_signals")
-    failed = execute([looked_at[0]], DRIVER).verdicts[0]
-    assert (failed.status, failed.reason) == (Status.FAILED, Reason.STATE), failed.message
-    assert "signal mask" in failed.message
-    fault("right")
-    assert execute([replace(template, seed=next(SEEDS))], DRIVER).verdicts[0].status is Status.PASSED
-    fault("adds_variable")
-    os.unsetenv("TANH_WAS_HERE")
-    noted = execute([looked_at[1]], DRIVER).verdicts[0]
-    os.unsetenv("TANH_WAS_HERE")
-    assert noted.status is Status.PASSED, noted.message
-    assert any(
-        check.name == "state of the process" and "TANH_WAS_HERE is new" in check.detail for check in noted.checks
-    )
 
 
 def test_between_guards_what_was_printed_once_is_a_note(objects: list[str], fault: Any) -> None:

@@ -46,7 +46,7 @@ def results_of(folder: Path) -> dict[str, CaseResult]:
 def test_capturing_again_gives_the_stored_bytes(tmp_path: Path) -> None:
     """In another process, with the seeds that the command sets."""
     lines = [f"capture({f'{MODELS / name}.py:forward'!r}, {f'{name}.yaml'!r})" for name in NAMES]
-    script = "\n".join(["from optest.api.capturing import capture", *lines])
+    script = "\n".join(["from optest.torch.capture_command import capture", *lines])
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=user_environment(), timeout=600, check=True)
     for name in NAMES:
         assert (tmp_path / f"{name}.yaml").read_bytes() == (MODELS / f"{name}.yaml").read_bytes(), name

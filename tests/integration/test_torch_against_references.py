@@ -160,7 +160,11 @@ def test_columns_beyond_the_vector_width_that_torch_rounds_twice_are_found() -> 
     assert verdict_of("softmax", "float16", (17, 1024), None, dim=0).status is Status.PASSED
 
 
-@pytest.mark.parametrize(("op", "name"), [("gelu", "float32"), ("gelu", "bfloat16")])
-def test_special_values_that_torch_gets_wrong_are_found(op: str, name: str) -> None:
-    verdict = verdict_of(op, name, (31, 65), "special")
-    assert verdict.status is Status.FAILED, SPECIAL_VALUES_APART[op, name]
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_special_values_that_torch_gets_wrong_are_found(name: str) -> None:
+    """Only the gelu of some processors yields NaN at infinity: what torch does here decides what has to be found."""
+    import torch
+
+    at_infinity = torch.nn.functional.gelu(torch.full((64,), torch.inf, dtype=getattr(torch, name)))
+    verdict = verdict_of("gelu", name, (31, 65), "special")
+    assert verdict.status is (Status.FAILED if at_infinity.isnan().any() else Status.PASSED)

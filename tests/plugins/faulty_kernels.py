@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from optest.api.checking import checked
+from optest.api.checking import check_request
 from optest.backends.numpy_reference import NumpyBackend, reference_outputs
 from optest.core.runner import execute
 from optest.numerics import MARGIN_BYTES, dtype_of, round_to
@@ -79,7 +79,7 @@ def refuses_nothing(fault: Fault) -> Fault:
 @cache
 def cases_of(operator: str) -> Sequence[TestCase]:
     """What ``optest check --op operator`` asks."""
-    return checked({"backend": "numpy", "op": [operator], "no_color": True}).asked.cases
+    return check_request({"backend": "numpy", "op": [operator], "no_color": True}).run.cases
 
 
 _SHOWN = {

@@ -13,7 +13,10 @@ SOURCE = Path(__file__).parents[2] / "src" / "optest"
 ROWS: list[set[str]] = [
     {"errors"},
     {"spec"},
-    {"registry", "settings", "numerics", "store", "process", "timing"},
+    {"registry"},
+    {"guests"},
+    {"settings", "numerics", "store", "process", "timing"},
+    {"memory"},
     {"plan", "operators", "generators", "backends", "compare"},
     {"core"},
     {"reporting"},
@@ -27,15 +30,15 @@ ROW_OF = {package: row for row, packages in enumerate(ROWS) for package in packa
 ROW_OF["__init__"] = len(ROWS)
 
 REPORTING_MAY = {"errors", "spec", "registry", "store", "reporting"}
-FACES_MAY = {"errors", "api", "settings", "cli", "pytest_plugin"}
+FACES_MAY = {"errors", "guests", "api", "settings", "cli", "pytest_plugin"}
 THIRD_PARTY = {
-    "yaml": {"plan", "clib"},
-    "pydantic": {"plan"},
+    "yaml": {"plan", "clib", "torch"},
+    "pydantic": {"plan", "torch"},
     "click": {"cli"},
     "pytest": {"pytest_plugin"},
     "rich": {"reporting", "cli"},
     "msgspec": {"store", "core", "reporting", "clib"},
-    "torch": {"torch", "infiniop"},
+    "torch": {"torch", "infiniop", "generators"},
     "safetensors": {"generators", "torch"},
     "ml_dtypes": {"numerics"},
     "pycparser": {"clib"},

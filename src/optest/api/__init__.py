@@ -44,9 +44,9 @@ def cases(**options: Any) -> list[TestCase]:
         UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
         Unavailable: if the backend needs what this machine lacks.
     """
-    from optest.api.asking import asked
+    from optest.api.run_request import run_request
 
-    return asked(RunOptions(**options)).cases
+    return run_request(RunOptions(**options)).cases
 
 
 def run(**options: Any) -> RunOutcome:

@@ -10,16 +10,32 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure, driver_called, nothing_left, with_deadline, with_options_of
+from optest.api.earlier_runs import as_in_the_earlier_check, as_the_resumed_check, rerun_of, what_failed
 from optest.api.listing import columns_of
-from optest.api.rerunning import as_in_the_earlier_check, rerun_of, what_failed
+from optest.api.run_request import (
+    RunRequest,
+    configure,
+    driver_named,
+    nothing_selected,
+    with_deadline,
+    with_driver_options,
+)
 from optest.api.running import RunOutcome, run_cases
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import (
+    ChecksConfig,
+    ChecksReadiness,
+    KnowsExpectations,
+    LacksOperators,
+    SelectsSamples,
+    case_options_of,
+)
 from optest.core.border import Border
 from optest.core.expectations import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
 from optest.operators import operators
+from optest.operators.scaled_samples import scaled_samples
 from optest.plan import CaseRequest, request_from
 from optest.plan.expectations import Expectations, read_expectations, remedy
 from optest.plan.from_samples import SET_TAG, CasesOfSamples, cases_of_samples, plan_of_cases
@@ -42,13 +58,13 @@ from optest.spec import (
     Tier,
     dtype,
 )
-from optest.store import RunDirectory, check_writable, read_journal, write_atomically
+from optest.store import check_writable, write_atomically
 
 __all__ = [
-    "Checked",
+    "CheckRequest",
     "cases_asked",
     "check",
-    "checked",
+    "check_request",
     "listed",
     "pairs_of_catalogue",
     "samples_of",
@@ -61,12 +77,11 @@ _NARROWING = ("case_set", "keyword", "case", "tag", "skip_tag", "shard", "rerun_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckRequest:
     """What a check asks: cases by operator as far as they were selected, and what is expected of them."""
 
-    asked: Asked
+    run: RunRequest
     by_operator: Sequence[CasesOfSamples]
-    expectations: Expectations
     without_samples: Sequence[str]
     lacking: Sequence[str] = ()
     """What the backend does not have of the catalogue, one sentence for each reason."""
@@ -81,19 +96,19 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
     Raises:
         OptestError: for anything that keeps the check from starting.
     """
-    request = checked(_as_before(given))
-    settings = request.asked.settings
+    request = check_request(as_the_resumed_check(given))
+    settings = request.run.settings
     out = stream or sys.stdout
-    left_over: list[str] = []
+    unused: list[str] = []
 
     def afterwards(results: Sequence[CaseResult], summary: RunSummary) -> Sequence[tuple[str, str]]:
-        idle = _left_over(request, results, summary)
+        idle = _unused_expectations(request, results, summary)
         notes = [(note, "dim") for note in _notes(request)]
         if settings["seed"]:
             told = f"expected, but did not happen with seed {settings['seed']}"
             return [*((f"{told}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
-        left_over.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
-        return [*((line, "bad") for line in left_over), *notes]
+        unused.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
+        return [*((line, "bad") for line in unused), *notes]
 
     reporter = CheckReporter(
         out,
@@ -101,8 +116,8 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         color=wants_color(out, no_color=settings["no_color"], variables=environment()),
         afterwards=afterwards,
     )
-    outcome = run_cases(request.asked, stream=out, terminal=reporter)
-    if left_over and outcome.exit_status == 0:
+    outcome = run_cases(request.run, stream=out, terminal=reporter)
+    if unused and outcome.exit_status == 0:
         return RunOutcome(summary=outcome.summary, results=outcome.results, directory=outcome.directory, exit_status=1)
     return outcome
 
@@ -113,7 +128,7 @@ def listed(given: Mapping[str, Any]) -> Iterator[str]:
     Raises:
         OptestError: as :func:`check` would.
     """
-    cases = checked(given).asked.cases
+    cases = check_request(given).run.cases
     yield from columns_of([{"id": each.id, "tags": ", ".join(each.tags), "where": each.where} for each in cases])
 
 
@@ -126,17 +141,17 @@ def write(given: Mapping[str, Any], path: str) -> str:
     """
     if Path(path).exists():
         raise UsageError(f"{path} is there already and may have been edited; name another file, or remove it")
-    request = checked(given)
+    request = check_request(given)
     check_writable(Path(path))
-    seed = request.asked.settings["seed"] or 0
-    driver = request.asked.driver
-    text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=driver.case_options())
+    seed = request.run.settings["seed"] or 0
+    driver = request.run.driver
+    text = plan_of_cases(request.by_operator, backend=driver.name, seed=seed, options=case_options_of(driver))
     write_atomically(Path(path), text.encode())
-    count = len(request.asked.cases)
+    count = len(request.run.cases)
     return f"{count:,} case{'s' if count != 1 else ''} written; run: optest run --plan {path}"
 
 
-def checked(given: Mapping[str, Any]) -> Checked:
+def check_request(given: Mapping[str, Any]) -> CheckRequest:
     """Resolve settings, driver, expectations and cases.
 
     Raises:
@@ -146,36 +161,16 @@ def checked(given: Mapping[str, Any]) -> Checked:
     """
     bootstrap()
     settings = resolve(as_in_the_earlier_check(given))
-    if not settings["backend"]:
-        raise UsageError("no backend is named\n  for example: optest check --backend torch")
-    driver = driver_called(settings["backend"], settings["chip"])
-    configure(driver, settings)
-    _require_ready(driver)
+    driver = _ready_driver(settings)
     settings = _with_jobs(settings, driver)
     target = backend_manager.target(driver, settings["chip"])
     expectations = _expectations(settings, driver)
-    chosen, lacking = _had(driver, _chosen_operators(settings["op"]))
-    with_samples = [each for each in chosen if each.samples is not None]
-    if not with_samples:
-        raise NothingSelected(
-            f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
-            "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
-        )
-    built = [_cases_of(each, settings, target, driver) for each in with_samples]
-    _require_sound(driver, [case for each in built for case in each.cases])
-    every = [case for each in built for case in each.cases]
-    cases = _selected(every, settings)
-    if settings["signed_zeros"]:
-        cases = with_signed_zeros(cases)
-    notes: tuple[str, ...] = ()
-    if settings["rerun_failed"]:
-        cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
-        notes = (note,)
-    if not cases:
-        raise nothing_left(settings)
+    chosen, lacking = _available(driver, _chosen_operators(settings["op"]))
+    built = _built_cases(chosen, settings, target, driver)
+    cases, notes = _selected_cases([case for each in built for case in each.cases], settings)
     kept = {case.id for case in cases}
-    return Checked(
-        asked=Asked(
+    return CheckRequest(
+        run=RunRequest(
             settings=settings,
             document=None,
             driver=driver,
@@ -185,21 +180,54 @@ def checked(given: Mapping[str, Any]) -> Checked:
             facts={"command": "check", "tier": settings["tier"]},
             every_measure=True,
             notes=notes,
+            expectations=expectations,
         ),
         by_operator=[_kept_of(each, kept) for each in built],
-        expectations=expectations,
         without_samples=[each.name for each in chosen if each.samples is None],
         lacking=lacking,
     )
 
 
-def _require_ready(driver: BackendDriver) -> None:
-    why = driver.ready_for_check()
+def _ready_driver(settings: Settings) -> BackendDriver:
+    """The driver with its options.
+
+    Raises:
+        UsageError: if no backend is named, or an option of it is missing.
+    """
+    if not settings["backend"]:
+        raise UsageError("no backend is named\n  for example: optest check --backend torch")
+    driver = driver_named(settings["backend"], settings["chip"])
+    configure(driver, settings)
+    why = driver.ready_for_check() if isinstance(driver, ChecksReadiness) else None
     if why is not None:
         raise UsageError(why)
+    return driver
 
 
-def _had(
+def _built_cases(
+    chosen: Sequence[OperatorDescriptor], settings: Settings, target: BackendTarget, driver: BackendDriver
+) -> list[CasesOfSamples]:
+    """The cases of all operators that have samples.
+
+    Raises:
+        NothingSelected: if none has.
+        UsageError: for what is wrong with the driver's options, which is wrong with every case; said once.
+    """
+    with_samples = [each for each in chosen if each.samples is not None]
+    if not with_samples:
+        raise NothingSelected(
+            f"{', '.join(each.name for each in chosen)} cannot be checked, for want of case sets\n"
+            "  give the descriptor `samples`, or write a plan: optest run --plan FILE"
+        )
+    built = [_cases_of(each, settings, target, driver) for each in with_samples]
+    if isinstance(driver, ChecksConfig):
+        problems = dict.fromkeys(problem for each in built for case in each.cases for problem in driver.problems(case))
+        if problems:
+            raise UsageError("\n".join(problems))
+    return built
+
+
+def _available(
     driver: BackendDriver, chosen: Sequence[OperatorDescriptor]
 ) -> tuple[list[OperatorDescriptor], tuple[str, ...]]:
     """The operators that the driver has, and sentences about the others.
@@ -210,7 +238,7 @@ def _had(
     reasons: dict[str, list[str]] = {}
     had = []
     for each in chosen:
-        why = driver.lacks(each)
+        why = driver.lacks(each) if isinstance(driver, LacksOperators) else None
         if why is None:
             had.append(each)
         else:
@@ -223,13 +251,6 @@ def _had(
 
 def _lacking(names: Sequence[str], why: str) -> str:
     return f"{names[0]} is {why}" if len(names) == 1 else f"{len(names)} operators are {why}"
-
-
-def _require_sound(driver: BackendDriver, cases: Sequence[TestCase]) -> None:
-    """Raise for what is wrong with the driver's options, which is wrong with every case; said once."""
-    problems = dict.fromkeys(problem for case in cases for problem in driver.problems(case))
-    if problems:
-        raise UsageError("\n".join(problems))
 
 
 def cases_asked(operator: str, tier: Tier = Tier.PARITY) -> list[TestCase]:
@@ -254,7 +275,8 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     make = load_object(descriptor.samples) if isinstance(descriptor.samples, str) else descriptor.samples
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
-            return list(make())
+            own = list(make())
+            return [*own, *scaled_samples(descriptor, own)]
     except Fault as fault:
         raise UsageError(fault.message) from None
 
@@ -271,7 +293,7 @@ def pairs_of_catalogue(descriptors: Iterable[OperatorDescriptor]) -> set[tuple[s
 
 def _expectations(settings: Settings, driver: BackendDriver) -> Expectations:
     """The driver's own and the user's; a line of the user's replaces one of the same name."""
-    shipped = driver.expectations()
+    shipped = driver.expectations() if isinstance(driver, KnowsExpectations) else None
     paths = [*([shipped] if shipped is not None else []), *settings["expectations"]]
     versions = driver.versions()
     return Expectations.joined(read_expectations(path, operators=operators, versions=versions) for path in paths)
@@ -288,8 +310,8 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
 def _cases_of(
     descriptor: OperatorDescriptor, settings: Settings, target: BackendTarget, driver: BackendDriver
 ) -> CasesOfSamples:
-    stated = _request(settings)
-    request = with_options_of(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
+    stated = _case_request(settings)
+    request = with_driver_options(driver, CaseRequest(seed=stated.seed, timeout_s=stated.timeout_s))
     own = samples_of(descriptor)
 
     def built(samples: Sequence[Sample], tiers: Sequence[Tier]) -> CasesOfSamples:
@@ -297,35 +319,57 @@ def _cases_of(
             descriptor, samples, request, operators=operators, target=target, check_fill=check_fill, tiers=tiers
         )
 
-    if type(driver).samples is not BackendDriver.samples:
+    if isinstance(driver, SelectsSamples):
         own = list(driver.samples(list(zip(own, built(own, TIERS).cases, strict=True))))
     return built(own, TIERS[: TIERS.index(Tier(settings["tier"])) + 1])
 
 
-def _request(settings: Settings) -> CaseRequest:
+def _case_request(settings: Settings) -> CaseRequest:
     names = ("seed", "timeout", "retries", "dtype")
     stated = {name: settings[name] for name in names if settings.origin(name).origin > Origin.PLAN}
     return request_from(stated)
 
 
-def _selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
-    wanted = {each.name for each in _request(settings).dtypes}
-    kept = [each for each in cases if not wanted or not wanted.isdisjoint(entry.name for entry in each.dtypes)]
-    sets = settings["case_set"]
-    if sets:
-        known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in cases for tag in case.tags if SET_TAG in tag)
-        for name in sets:
-            if name not in known:
-                raise UnknownName("case set", name, known)
-        kept = [each for each in kept if any(f"{SET_TAG}{name}" in each.tags for name in sets)]
-    return select(
-        kept,
+def _selected_cases(every: Sequence[TestCase], settings: Settings) -> tuple[list[TestCase], tuple[str, ...]]:
+    """The cases that the options leave, and notes about the choice.
+
+    Raises:
+        NothingSelected: if there are none.
+    """
+    dtypes = {each.name for each in _case_request(settings).dtypes}
+    cases = [each for each in every if not dtypes or not dtypes.isdisjoint(entry.name for entry in each.dtypes)]
+    cases = select(
+        _of_case_sets(cases, every, settings["case_set"]),
         keyword=settings["keyword"] or "",
         globs=settings["case"],
         tags=settings["tag"],
         skip_tags=settings["skip_tag"],
         shard=parse_shard(settings["shard"]) if settings["shard"] else None,
     )
+    if settings["signed_zeros"]:
+        cases = with_signed_zeros(cases)
+    notes: tuple[str, ...] = ()
+    if settings["rerun_failed"]:
+        cases, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), cases, every)
+        notes = (note,)
+    if not cases:
+        raise nothing_selected(settings)
+    return cases, notes
+
+
+def _of_case_sets(cases: list[TestCase], every: Sequence[TestCase], names: Sequence[str]) -> list[TestCase]:
+    """The cases of these sets, all if none is named.
+
+    Raises:
+        UnknownName: for a set that no operator has.
+    """
+    if not names:
+        return cases
+    known = dict.fromkeys(tag.removeprefix(SET_TAG) for case in every for tag in case.tags if SET_TAG in tag)
+    for name in names:
+        if name not in known:
+            raise UnknownName("case set", name, known)
+    return [each for each in cases if any(f"{SET_TAG}{name}" in each.tags for name in names)]
 
 
 def _kept_of(built: CasesOfSamples, kept: set[str]) -> CasesOfSamples:
@@ -345,37 +389,24 @@ def _runs_on_processors(driver: BackendDriver) -> bool:
     return (driver.device() or driver.kind).partition(":")[0] == "cpu"
 
 
-def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a check that is resumed was asked; what is stated now wins."""
-    settings = resolve(given)
-    if not settings["resume"] or settings["backend"]:
-        return given
-    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
-    info = read_journal(directory.journal_path).info
-    if info is None or info.options.get("command") != "check":
-        raise UsageError(f"run {directory.id} is no check; go on with it by `optest run --resume {directory.id}`")
-    before = {name: value for name, value in info.options.items() if name in settings.values and name != "exitfirst"}
-    return {**before, **{name: value for name, value in given.items() if value not in (None, (), [])}}
-
-
-def _left_over(request: Checked, results: Sequence[CaseResult], summary: RunSummary) -> dict[str, str]:
+def _unused_expectations(request: CheckRequest, results: Sequence[CaseResult], summary: RunSummary) -> dict[str, str]:
     """The lines that excused nothing, with what to do about each; only of operators that were asked in full."""
-    settings = request.asked.settings
+    settings = request.run.settings
     narrowed = any(settings[name] for name in _NARROWING) or settings["tier"] == Tier.SMOKE.value
     if narrowed or summary.interrupted or summary.finished < summary.total:
         return {}
-    unused = request.expectations.unused(request.asked.cases, results)
-    wanted = {each.name for each in _request(settings).dtypes}
+    unused = request.run.expectations.unused(request.run.cases, results)
+    wanted = {each.name for each in _case_request(settings).dtypes}
     unused = [line for line in unused if not wanted or line.dtype in wanted]  # of others mixed cases alone were asked
-    return {f"{line.name} ({line.where})": remedy(line, request.asked.cases, results) for line in unused}
+    return {f"{line.name} ({line.where})": remedy(line, request.run.cases, results) for line in unused}
 
 
-def _notes(request: Checked) -> list[str]:
+def _notes(request: CheckRequest) -> list[str]:
     """What was left out, and how much is expected to differ."""
     notes = list(request.lacking)
     if request.without_samples:
         notes.append(f"no case sets, so not asked: {', '.join(request.without_samples)}")
-    lines = request.expectations.lines
+    lines = request.run.expectations.lines
     if lines:
         pairs = pairs_of_catalogue(operators)
         expected = {line.pair for line in lines}

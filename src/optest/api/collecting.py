@@ -8,26 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from optest.api.asking import Asked, asked
-from optest.api.streaming import CaseStream, joined, runs_of_workers
+from optest.api.run_request import RunRequest, run_request
+from optest.api.streaming import CaseStream, runs_of_workers
 from optest.plan import read_plan
 from optest.plan.dialects import model_of, slug
 from optest.plan.expectations import labels_used
-from optest.reporting.explain import explain
-from optest.reporting.explain import gist as gist_of
+from optest.reporting.explain import explain, gist
 from optest.reporting.tally import Tally
 from optest.reporting.terminal import model_lines, operator_lines
 from optest.spec import BAD_STATUSES, CaseResult, Status, TestCase
 from optest.store import RunDirectory, read_journal
+from optest.store.joined_runs import joined_runs
 
 __all__ = [
     "Listed",
-    "collected",
+    "failure_text",
     "figures",
+    "file_request",
     "gist",
     "is_bad",
-    "joined",
-    "left_over",
+    "joined_runs",
     "lines_expected",
     "listed_cases",
     "model_of",
@@ -35,8 +35,8 @@ __all__ = [
     "shows_nothing",
     "slug",
     "streams",
-    "told",
     "top_keys",
+    "unused_expectations",
 ]
 
 _MOST_BYTES = 16 * 2**20
@@ -64,13 +64,13 @@ def top_keys(path: Path) -> frozenset[str]:
         return frozenset()
 
 
-def collected(path: Path, options: Mapping[str, Any]) -> Asked:
+def file_request(path: Path, options: Mapping[str, Any]) -> RunRequest:
     """The cases of one file and the driver that they are for; ``options`` are those of the command line by name.
 
     Raises:
         OptestError: for whatever is wrong with the file or the options.
     """
-    return asked({**options, "plan": str(path)})
+    return run_request({**options, "plan": str(path)})
 
 
 def listed_cases(path: Path) -> Iterator[Listed]:
@@ -88,9 +88,9 @@ def listed_cases(path: Path) -> Iterator[Listed]:
             )
 
 
-def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
+def streams(chosen: Sequence[tuple[RunRequest, TestCase]]) -> list[tuple[CaseStream, list[TestCase]]]:
     """One run for each driver over all of its cases, whatever file they are from: equal ones share an execution."""
-    by_driver: dict[int, tuple[list[Asked], list[TestCase]]] = {}
+    by_driver: dict[int, tuple[list[RunRequest], list[TestCase]]] = {}
     for request, case in chosen:
         requests, cases = by_driver.setdefault(id(request.driver), ([], []))
         if not requests or requests[-1] is not request:
@@ -99,7 +99,7 @@ def streams(chosen: Sequence[tuple[Asked, TestCase]]) -> list[tuple[CaseStream, 
     return [(CaseStream(_together(requests, cases)), cases) for requests, cases in by_driver.values()]
 
 
-def _together(requests: Sequence[Asked], cases: list[TestCase]) -> Asked:
+def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunRequest:
     """One request for the cases of several, which says every file, and every note, where there is more than one."""
     first = requests[0]
     revise_of = {id(case): request.revise for request in requests for case in request.cases}
@@ -116,7 +116,7 @@ def _together(requests: Sequence[Asked], cases: list[TestCase]) -> Asked:
     )
 
 
-def lines_expected(chosen: Sequence[tuple[Asked, TestCase]]) -> dict[str, bool]:
+def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, bool]:
     """The lines of expectations that these cases ask about, with whether they cover any of them."""
     cases = [case for _, case in chosen]
     found: dict[str, bool] = {}
@@ -125,7 +125,7 @@ def lines_expected(chosen: Sequence[tuple[Asked, TestCase]]) -> dict[str, bool]:
     return found
 
 
-def left_over(expected: Mapping[str, bool], directories: Iterable[Path]) -> list[str]:
+def unused_expectations(expected: Mapping[str, bool], directories: Iterable[Path]) -> list[str]:
     """Which of these lines excused nothing in the runs, and what to do about it; none of runs without their end."""
     journals = [read_journal(RunDirectory(each).journal_path) for each in directories]
     if any(each.summary is None or each.summary.finished < each.summary.total for each in journals):
@@ -148,11 +148,6 @@ def shows_nothing(result: CaseResult) -> bool:
     return result.status in (Status.SKIPPED, Status.UNCHECKED)
 
 
-def gist(result: CaseResult) -> str:
-    """A failure in one line: its reason, and the first thing to say of it."""
-    return gist_of(result)
-
-
 def figures(directories: Iterable[Path]) -> list[str]:
     """What runs note and add up to, as `optest run` tells it: by operator and by model of model cases, and in all."""
     tally, runs, info = Tally(), [], None
@@ -171,6 +166,6 @@ def figures(directories: Iterable[Path]) -> list[str]:
     return [*(f"note: {note}" for note in notes), *(line for line, _ in lines if line), again]
 
 
-def told(result: CaseResult) -> str:
+def failure_text(result: CaseResult) -> str:
     """A failure as the terminal prints it."""
     return "\n".join(explain(result))

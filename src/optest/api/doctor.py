@@ -9,22 +9,15 @@ from collections.abc import Iterator
 from optest import __version__
 from optest.api import bootstrap
 from optest.backends import backend_manager
+from optest.backends.abilities import ExplainsItself
 from optest.errors import Unavailable
-from optest.registry import load_entry_points, version_of
+from optest.registry import EXTRAS, load_entry_points, version_of
 from optest.settings import plugin_modules
 
 __all__ = ["doctor"]
 
 _GROUPS = ("optest.plugins", "optest.operators", "optest.backends", "optest.reporters")
 _CORE = ("numpy", "ml_dtypes", "click", "PyYAML", "pydantic", "msgspec", "rich")
-_EXTRAS = {
-    "torch": "optest[torch]",
-    "safetensors": "optest[safetensors]",
-    "pycparser": "optest[ffi]",
-    "numba": "optest[fast]",
-    "onnxruntime": "optest[onnx]",
-    "jax": "optest[jax]",
-}
 
 
 def doctor(backend: str | None = None) -> Iterator[str]:
@@ -47,7 +40,7 @@ def doctor(backend: str | None = None) -> Iterator[str]:
 def _packages() -> Iterator[str]:
     for package in _CORE:
         yield f"  {package} {version_of(package)}"
-    for package, remedy in _EXTRAS.items():
+    for package, remedy in EXTRAS.items():
         version = version_of(package)
         yield f"  {package} {version}" if version else f"  {package} is not installed: pip install '{remedy}'"
 
@@ -64,7 +57,7 @@ def _plugins() -> Iterator[str]:
 def _backend(name: str) -> Iterator[str]:
     try:
         driver = backend_manager.get(name)
-        facts = list(driver.doctor())
+        facts = list(driver.doctor()) if isinstance(driver, ExplainsItself) else []
     except Unavailable as error:
         yield f"  {name}: unavailable: {error.remedy}"
         return

@@ -1,22 +1,23 @@
-"""``optest list`` and ``optest explain``: what there is, and where each value of a case came from."""
+"""``optest list``, ``optest explain`` and completion: what there is, and where each value of a case came from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from optest.api import bootstrap
 from optest.backends import backend_manager
-from optest.errors import NothingSelected, UnknownName, UsageError, nearest
+from optest.errors import NothingSelected, OptestError, UnknownName, UsageError, nearest
 from optest.generators import FILLS
+from optest.guests import run_hooks
 from optest.operators import operators
 from optest.plan.select import glob_pattern, parse_keyword
-from optest.settings import OPTIONS
-from optest.spec import OperatorDescriptor, TestCase
-from optest.torch.calls.descriptors import CATEGORY
+from optest.settings import OPTIONS, resolve
+from optest.spec import OperatorDescriptor, TestCase, dtype_names
 
-__all__ = ["columns_of", "explain", "listing", "unknown_among"]
+__all__ = ["columns_of", "explain", "listing", "names_for", "unknown_among"]
 
 _NAME_CASES = ("plan", "source", "op", "rerun_failed", "failed_first")
 _SELECT_NOTHING = ("runs_dir", "untrusted")
@@ -88,7 +89,7 @@ def _fills(_: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for case in _asked(given):
+    for case in _selected_cases(given):
         yield {
             "id": case.id,
             "key": case.key,
@@ -98,13 +99,13 @@ def _cases(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _asked(given: Mapping[str, Any]) -> list[TestCase]:
-    from optest.api.asking import asked, nothing_left  # plans bring pydantic; a list of operators can do without
+def _selected_cases(given: Mapping[str, Any]) -> list[TestCase]:
+    from optest.api.run_request import nothing_selected, run_request  # plans bring pydantic; operators can do without
 
-    found = asked(given, imports_hooks=False)
-    if not found.cases:
-        raise nothing_left(found.settings)
-    return found.cases
+    request = run_request(given, imports_hooks=False)
+    if not request.cases:
+        raise nothing_selected(request.settings)
+    return request.cases
 
 
 _ROWS = {"operators": _operators, "backends": _backends, "fills": _fills, "cases": _cases}
@@ -129,18 +130,14 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     """
     from optest.plan import explain_case
 
-    for case in _named(_asked(given), case_id):
+    for case in _named(_selected_cases(given), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
-        if case.descriptor.category == CATEGORY and case.reference is None:
-            rows.append(("reference", _OF_TORCH, "(operator)"))
+        rows += [("reference", told, "(operator)") for hooks in run_hooks() if (told := hooks.describe_reference(case))]
         rows += [(what, rule, "") for what, rule in _rules(case)]
         width = max(len(what) for what, _, _ in rows)
         for what, value, origin in rows:
             yield f"  {what.ljust(width)}  {value}  {origin}".rstrip()
-
-
-_OF_TORCH = "torch on the CPU, in float64; where it cannot, in the case's own dtype, and the record of the case says so"
 
 
 def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
@@ -173,3 +170,48 @@ def _rules(case: TestCase) -> list[tuple[str, str]]:
     if len(set(rules)) == 1:
         return [("rule", rules[0])]
     return [(f"rule.output{index}", rule) for index, rule in enumerate(rules)]
+
+
+def names_for(option: str) -> tuple[str, ...]:
+    """Every value that a shell may complete ``option`` to, () where a plug-in that cannot be loaded stands in the way.
+
+    An error message in the middle of a half-typed line would help nobody; the command itself says it.
+    """
+    try:
+        bootstrap()
+        return _NAMES[option]()
+    except OptestError:
+        return ()
+
+
+def _run_names() -> tuple[str, ...]:
+    """``latest`` and the ids of the latest runs, the last one first."""
+    from optest.store import RunDirectory  # a list of operators does without
+
+    runs = RunDirectory.all(Path(resolve()["runs_dir"]))
+    return ("latest", *(run.id for run in reversed(runs[-_MOST_RUNS:]))) if runs else ()
+
+
+def _report_names() -> tuple[str, ...]:
+    from optest.reporting import report_names  # a list of operators does without
+
+    return report_names()
+
+
+def _case_sets() -> tuple[str, ...]:
+    """Each name once; a shell would take one with a space for several words."""
+    names = (name for each in operators for name in each.case_sets)
+    return tuple(dict.fromkeys(name for name in names if " " not in name))
+
+
+_MOST_RUNS = 20
+_NAMES: dict[str, Callable[[], tuple[str, ...]]] = {
+    "op": operators.names,
+    "backend": backend_manager.names,
+    "bench_against": backend_manager.names,
+    "dtype": dtype_names,
+    "generator": lambda: tuple(FILLS),
+    "report": _report_names,
+    "case_set": _case_sets,
+    **dict.fromkeys(("run", "resume", "rerun_failed", "failed_first"), _run_names),
+}

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from optest.api import bootstrap
-from optest.api.asking import Asked, configure, driver_options
 from optest.api.listing import unknown_among
+from optest.api.run_request import RunRequest, configure, driver_options
 from optest.api.running import RunOutcome, run_cases
 from optest.api.saving import file_stem, save
-from optest.api.scripts import script_for
+from optest.api.scripts import Replayed, script_for
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import StatesCaseOptions, options_of
 from optest.core.tensor_archive import Archive, read_archive, write_archive
 from optest.core.wire import case_from_wire
 from optest.errors import NothingSelected, OptestError, UsageError
@@ -102,7 +103,7 @@ def _is_replay(directory: RunDirectory) -> bool:
     return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
-def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> Asked:
+def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
     """``before`` are the options of the run that is replayed."""
     settings = resolve(given)
     targets = {(each.backend, each.chip, each.device) for each in found}
@@ -117,17 +118,17 @@ def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mappin
     timeout_s = settings["timeout"] if settings.stated("timeout") else None
     cases = [case_from_wire(each.case, operators.get) for each in found]
     cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
-    return Asked(settings=settings, document=None, driver=driver, target=target, cases=cases)
+    return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
 
 
 def _as_then(
     driver: BackendDriver, first: CaseResult, given: Mapping[str, Any], settings: Settings, before: Mapping[str, Any]
 ) -> Settings:
     """The options of the backend as the run had them, where its cases do not hold them and nobody states others."""
-    if driver.name != first.backend or type(driver).case_options is not BackendDriver.case_options:
+    if driver.name != first.backend or isinstance(driver, StatesCaseOptions):
         return settings
-    then = {name: before[name] for name in driver.options if name in before and not settings.stated(name)}
-    if first.device and "torch_device" in driver.options and not settings.stated("torch_device"):
+    then = {name: before[name] for name in options_of(driver) if name in before and not settings.stated(name)}
+    if first.device and "torch_device" in options_of(driver) and not settings.stated("torch_device"):
         then["torch_device"] = first.device
     return resolve({**given, **then}) if then else settings
 
@@ -211,7 +212,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _written(outcome: RunOutcome, request: Asked, files: _Files) -> Iterable[str]:
+def _written(outcome: RunOutcome, request: RunRequest, files: _Files) -> Iterable[str]:
     """Write what was asked for and say so, case by case."""
     kept = outcome.directory.tensors_dir()
     taken: set[str] = set()
@@ -226,7 +227,15 @@ def _written(outcome: RunOutcome, request: Asked, files: _Files) -> Iterable[str
             yield f"saved: {path} ({', '.join(names)})"
         if files.scripts is not None:
             script = files.script or files.scripts / f"{stem}.py"
-            yield from _write_script(script, result, case, request.driver, path, driver_options(request.settings))
+            replayed = Replayed(
+                result=result,
+                case=case,
+                driver=request.driver,
+                tensors=path,
+                options=driver_options(request.settings),
+                plugins=plugin_modules(),
+            )
+            yield from _write_script(script, replayed)
 
 
 def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Iterable[tuple[CaseResult, TestCase]]:
@@ -234,24 +243,15 @@ def _with_cases(results: Iterable[CaseResult], cases: Iterable[TestCase]) -> Ite
     return [(each, by_identity[each.id, each.key]) for each in in_plan_order(results)]
 
 
-def _write_script(
-    path: Path,
-    result: CaseResult,
-    case: TestCase,
-    driver: BackendDriver,
-    tensors: Path,
-    options: Mapping[str, Any],
-) -> Iterable[str]:
+def _write_script(path: Path, replayed: Replayed) -> Iterable[str]:
     """The script, and beside it the tensors that it reads, if it reads any."""
     beside = path.with_suffix(".npz")
-    written = script_for(
-        result, case, driver, tensors, file_name=beside.name, plugins=plugin_modules(), options=options
-    )
+    written = script_for(replayed, beside.name)
     write_atomically(path, written.text.encode())
     how = f"needs optest: {written.why_optest}" if written.why_optest else "needs no optest"
     reads = f", reads {beside.name}" if written.needs_tensors else ""
-    if written.needs_tensors and (beside.resolve() != tensors.resolve() or written.arrays):
-        archive = read_archive(tensors)
+    if written.needs_tensors and (beside.resolve() != replayed.tensors.resolve() or written.arrays):
+        archive = read_archive(replayed.tensors)
         write_archive(
             beside,
             Archive(tensors={**archive.tensors, **written.arrays}, offsets=archive.offsets, facts=archive.facts),

@@ -9,40 +9,36 @@ import secrets
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any, TextIO
 
-from optest.api.asking import Asked, asked, driver_options, flags_of, nothing_left
-from optest.api.benching import bench_notes, bench_options
-from optest.api.provenance import changed, fingerprint, host, versions
+from optest.api.earlier_runs import as_the_resumed_run, options_stated
+from optest.api.lanes import Lanes, bench_options, lanes_of
 from optest.api.reports import default_report_path, report_files
-from optest.core.executors import Executor, InProcess
-from optest.core.patience import Deadlines, Patience
+from optest.api.run_request import RunRequest, driver_flags, nothing_selected, run_request
+from optest.backends.abilities import CountsOperators, case_options_of
+from optest.core.provenance import changed, fingerprint, host, versions
 from optest.core.schedule import Execution
 from optest.core.session import Interruption, Policy, Session, Turn
-from optest.core.worker_answers import NotInWorker
-from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import PlanError, UsageError
+from optest.guests import run_hooks
 from optest.plan import PlanDocument, case_plan, command_line
 from optest.plan.expectations import remedy
 from optest.registry import file_of_module
 from optest.reporting import Reporter, ReportManager, make_reporter
-from optest.reporting.figures import DECLARED
+from optest.reporting.figures import DECLARED, slowest
 from optest.reporting.file_report import is_report
 from optest.reporting.page import wants_color
-from optest.settings import Origin, Settings, environment, plugin_modules, resolve, variables_set
+from optest.settings import Settings, environment, plugin_modules, resolve, variables_set
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
 from optest.store import JournalWriter, RunDirectory, read_journal, resolve_path
-from optest.torch.cases import other_strides, unused_fallbacks
 
-__all__ = ["RunOutcome", "closing_notes", "run", "run_cases"]
+__all__ = ["RunOutcome", "Steering", "closing_lines", "run", "run_cases"]
 
 
 _NARROWING = ("op", "keyword", "case", "tag", "skip_tag", "priority_max", "shard", "rerun_failed")
-_WHERE_TO_STOP = frozenset({"exitfirst", "maxfail"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,16 +49,28 @@ class RunOutcome:
     results: Sequence[CaseResult]
     directory: RunDirectory
     exit_status: int
-    left_over: tuple[str, ...] = ()
+    unused_expectations: tuple[str, ...] = ()
     """Lines of expectations that excused nothing, with what to do about each."""
 
 
-def closing_notes(settings: Settings, outcome: RunOutcome) -> Iterator[str]:
-    """Lines about the whole run: fallbacks that are not needed, other strides, expectations that did not come true."""
-    yield from unused_fallbacks(settings["allow_fallback"], outcome.results)
-    yield from other_strides(outcome.results)
-    for line in outcome.left_over:
-        yield f"expected, but did not happen: {line}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steering:
+    """How somebody else drives the loop: ``choose`` says one by one which execution is next
+    (:class:`optest.core.session.Session`), ``interruption`` ends the run from another thread."""
+
+    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None
+    interruption: Interruption = field(default_factory=Interruption)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BegunRun:
+    """A run that has its folder and its journal; ``earlier`` are the results that it goes on from."""
+
+    request: RunRequest
+    directory: RunDirectory
+    writer: JournalWriter
+    fingerprint: Mapping[str, str]
+    earlier: Mapping[object, CaseResult]
 
 
 def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Sequence[Reporter] = ()) -> RunOutcome:
@@ -73,13 +81,24 @@ def run(given: Mapping[str, Any], *, stream: TextIO | None = None, reporters: Se
     Raises:
         OptestError: for anything that keeps the run from starting; its ``exit_status`` says which kind.
     """
-    request = asked(_as_before(given), leaves_wrong_files_out=True)
+    request = run_request(as_the_resumed_run(given), leaves_wrong_files_out=True)
     outcome = run_cases(request, stream=stream, reporters=reporters)
-    left_over = _left_over(request, outcome)
-    return dataclasses.replace(outcome, left_over=left_over, exit_status=outcome.exit_status or int(bool(left_over)))
+    unused = _unused_expectations(request, outcome)
+    status = outcome.exit_status or int(bool(unused))
+    return dataclasses.replace(outcome, unused_expectations=unused, exit_status=status)
 
 
-def _left_over(request: Asked, outcome: RunOutcome) -> tuple[str, ...]:
+def closing_lines(given: Mapping[str, Any], outcome: RunOutcome) -> Iterator[str]:
+    """Lines about the whole run, told below its report: slow cases, notes of guests, expectations not come true."""
+    settings = resolve(given)
+    yield from slowest(outcome.results, settings["durations"])
+    for hooks in run_hooks():
+        yield from hooks.closing_notes(settings, outcome.results)
+    for line in outcome.unused_expectations:
+        yield f"expected, but did not happen: {line}"
+
+
+def _unused_expectations(request: RunRequest, outcome: RunOutcome) -> tuple[str, ...]:
     """The lines of expectations that excused nothing, if everything that they are about was run."""
     summary, settings = outcome.summary, request.settings
     if summary.interrupted or summary.finished < summary.total or any(map(settings.stated, _NARROWING)):
@@ -90,50 +109,24 @@ def _left_over(request: Asked, outcome: RunOutcome) -> tuple[str, ...]:
     )
 
 
-def _as_before(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a run that is resumed by its name alone was asked for, but for where to stop; what is stated now wins."""
-    settings = resolve(given)
-    if not settings["resume"] or settings["plan"] or settings["source"] or settings["op"]:
-        return given
-    directory = RunDirectory.open(Path(settings["runs_dir"]), settings["resume"])
-    info = read_journal(directory.journal_path).info
-    if info is not None and info.options.get("command") == "check":
-        raise UsageError(f"run {directory.id} is a check; go on with it by `optest check --resume {directory.id}`")
-    if info is not None and info.options.get("plan") and not info.plan:
-        raise UsageError(f"run {directory.id} was pytest's; go on with what is left of it by `pytest --lf`")
-    before = {name: value for name, value in (info.options if info else {}).items() if name not in _WHERE_TO_STOP}
-    if not any(map(before.get, ("plan", "source", "op"))):
-        raise UsageError(
-            f"run {directory.id} does not say what it was asked, as that of a replay; "
-            "give --plan or --op with --resume, or the id of another run"
-        )
-    return {**before, **_asked_for(settings)}
-
-
-def _asked_for(settings: Settings) -> dict[str, Any]:
-    """The options that somebody gave, by name; what a plan says is read from the plan."""
-    return {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
-
-
 def run_cases(
-    request: Asked,
+    request: RunRequest,
     *,
     stream: TextIO | None = None,
     reporters: Sequence[Reporter] = (),
     terminal: Reporter | None = None,
-    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None = None,
-    interruption: Interruption | None = None,
+    steering: Steering | None = None,
 ) -> RunOutcome:
-    """Run cases that were asked for already; ``terminal`` takes the place of the report on the terminal.
+    """Run cases that were selected already; ``terminal`` takes the place of the report on the terminal.
 
-    ``choose`` says one by one which execution is next (:class:`optest.core.session.Session`); ``interruption`` ends
-    the run from another thread.
+    Raises:
+        OptestError: for anything that keeps the run from starting.
     """
     settings = request.settings
     if not request.cases:
-        raise PlanError(request.problems) if request.problems else nothing_left(settings)
+        raise PlanError(request.problems) if request.problems else nothing_selected(settings)
     bench_options(settings)  # a comparison that is not there is said before anything is begun
-    report_files = _report_files(request)
+    files = _report_files(request)
     prints = fingerprint(
         plans=[Path(each.path) for each in reversed(request.document.family())] if request.document else [],
         cases=request.cases,
@@ -141,57 +134,37 @@ def run_cases(
         driver=request.driver,
     )
     directory = _directory(settings["resume"], Path(settings["runs_dir"]))
+    steering = steering or Steering()
     with JournalWriter(directory.journal_path) as writer:  # before anything else is touched: a run has one writer
-        earlier = _earlier(directory, prints) if settings["resume"] else {}
-        shown = terminal or _terminal(request, stream or sys.stdout)
-        interruption = interruption or Interruption()
-        try:
-            return _run_in(
-                directory,
-                request,
-                writer,
-                prints,
-                report_files,
-                earlier,
-                (shown, *reporters),
-                choose,
-                interruption,
-            )
-        finally:
-            interruption.done()
-
-
-def _run_in(
-    directory: RunDirectory,
-    request: Asked,
-    writer: JournalWriter,
-    prints: Mapping[str, str],
-    report_files: Mapping[str, Path | None],
-    earlier: Mapping[object, CaseResult],
-    reporters: Sequence[Reporter],
-    choose: Callable[[Sequence[Execution]], Iterator[Turn]] | None,
-    interruption: Interruption,
-) -> RunOutcome:
-    settings = request.settings
-    lanes = _Lanes.choose(request, directory, interruption)
-    info = _info(request, directory, lanes, prints)
-    directory.write_info(info)
-    manager = ReportManager(
-        (
-            reporters[0],  # the terminal's hears everything first
-            *(
-                make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
-                for form, path in report_files.items()
-            ),
-            *reporters[1:],
+        begun = _BegunRun(
+            request=request,
+            directory=directory,
+            writer=writer,
+            fingerprint=prints,
+            earlier=_earlier(directory, prints) if settings["resume"] else {},
         )
-    )
+        written = (
+            make_reporter(form, stream=sys.stderr, path=path or default_report_path(form, directory.path))
+            for form, path in files.items()
+        )
+        first = terminal or _terminal(request, stream or sys.stdout)  # hears everything first
+        try:
+            return _run_to_the_end(begun, ReportManager((first, *written, *reporters)), steering)
+        finally:
+            steering.interruption.done()
+
+
+def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering) -> RunOutcome:
+    request, directory, settings = begun.request, begun.directory, begun.request.settings
+    lanes = lanes_of(request, directory, steering.interruption)
+    info = _info(begun, lanes)
+    directory.write_info(info)
     session = Session(
         info=info,
         cases=request.cases,
         driver=request.driver,
         make_executor=lanes.make,
-        journal=writer,
+        journal=begun.writer,
         listener=manager,
         policy=Policy(
             jobs=lanes.jobs,
@@ -201,13 +174,13 @@ def _run_in(
             isolation=lanes.isolation,
             dedupe=not settings["no_dedupe"],
         ),
-        repro=lambda case: _repro(case, directory, settings, request.driver.case_options()),
-        earlier=earlier,
-        interruption=interruption,
+        repro=lambda case: _repro(case, directory, settings, case_options_of(request.driver)),
+        earlier=begun.earlier,
+        interruption=steering.interruption,
         revise=request.revise,
-        choose=choose,
+        choose=steering.choose,
     )
-    with variables_set(_compile_cache_here(request, directory) if lanes.isolation == "none" else {}):
+    with variables_set(lanes.variables):
         summary = session.run()
     status = summary.exit_status
     if session.failure is not None:
@@ -222,7 +195,7 @@ def _run_in(
     return RunOutcome(summary=summary, results=session.results, directory=directory, exit_status=status)
 
 
-def _report_files(request: Asked) -> dict[str, Path | None]:
+def _report_files(request: RunRequest) -> dict[str, Path | None]:
     """What the command line and the plan ask for; the plan's path is relative to it."""
     settings = request.settings
     wanted, path = set(settings["report"]), settings["report_path"]
@@ -252,7 +225,7 @@ def _files_of_the_plan(wanted: Collection[str], document: PlanDocument, *, untru
     return files
 
 
-def _terminal(request: Asked, stream: TextIO) -> Reporter:
+def _terminal(request: RunRequest, stream: TextIO) -> Reporter:
     settings = request.settings
     no_color = settings["no_color"] or (request.document is not None and request.document.report.get("color") is False)
     return make_reporter(
@@ -287,137 +260,9 @@ def _earlier(directory: RunDirectory, prints: Mapping[str, str]) -> dict[object,
     return {(result.id, result.key, result.target, result.round): result for result in journal.results}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Lanes:
-    """Where executions happen: ``make(lane)`` gives an executor; ``notes`` is what the report has to say of it."""
-
-    make: Callable[[int], Executor]
-    isolation: str
-    jobs: int
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def choose(cls, request: Asked, directory: RunDirectory, interruption: Interruption) -> _Lanes:
-        """Resolve ``--isolate auto``: foreign code goes to workers, optest's own references stay here.
-
-        Raises:
-            UsageError: if workers were asked for and cannot find the driver.
-            Unavailable: if the driver lacks something on this machine.
-        """
-        wanted, jobs = request.settings["isolate"], request.settings["jobs"]
-        bench = bench_options(request.settings)
-        bench_s = 4 * bench.target_s if bench else 0.0
-        keep = directory.tensors_dir() if request.keep else None
-        if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
-            if jobs > 1:
-                raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
-            return cls.here(request, interruption, keep)
-        options = WorkerOptions(
-            driver=request.driver.name,
-            scratch=directory.path,
-            environment=worker_environment(
-                {
-                    **_compile_cache(request, directory),
-                    **request.driver.environment(request.cases),
-                    **_stated_by_the_user(environment()),
-                },
-                jobs,
-            ),
-            options=driver_options(request.settings),
-            plugins=plugin_modules(),
-            every_measure=request.wants_every_measure,
-            fresh=wanted == "case",
-            patience=Patience(times=jobs, extra_s=60.0, bench_s=bench_s, deadlines=_deadlines(request))
-            if request.driver.keeps_deadline
-            else Patience(bench_s=bench_s, deadlines=_deadlines(request)),
-            keep=keep,
-            bench=bench,
-            answers_stay=request.driver.answers_stay and type(request.driver).__module__.startswith("optest."),
-        )
-        first = WorkerProcess(options, "worker-0")
-        interruption.ends(first)  # who loads a framework for minutes, too
-        try:
-            first.start()
-        except NotInWorker as error:
-            if wanted != "auto" or (jobs > 1 and request.settings.stated("jobs")):
-                raise
-            note = f"run in this process: {str(error).splitlines()[0]}"
-            here = cls.here(request, interruption, keep)
-            return dataclasses.replace(here, notes=(note, *here.notes))
-        return cls(
-            make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
-            isolation="case" if options.fresh else "worker",
-            jobs=jobs,
-            notes=tuple(bench_notes(bench, jobs)),
-        )
-
-    @classmethod
-    def here(cls, request: Asked, interruption: Interruption, keep: Path | None) -> _Lanes:
-        executor = InProcess(
-            request.driver,
-            request.wants_every_measure,
-            interruption,
-            keep,
-            bench_options(request.settings),
-            _deadlines(request),
-        )
-        unkept = request.driver.isolated and not request.driver.keeps_deadline
-        notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
-        return cls(make=lambda _: executor, isolation="none", jobs=1, notes=notes)
-
-
-def _deadlines(request: Asked) -> Deadlines:
-    """One record for all lanes; a deadline that the user stated for the run stays as it is."""
-    settings = request.settings
-    return Deadlines(usual_s=None if settings.stated("timeout") else settings["timeout"])
-
-
-def _compile_cache(request: Asked, directory: RunDirectory) -> dict[str, str]:
-    """Where a compiler of torch keeps what it made: with the run, so that no run gets another one's kernels."""
-    if not request.settings["compile_backend"]:
-        return {}
-    return {_CACHE: str((directory.path / "compiled").absolute())}
-
-
-def _compile_cache_here(request: Asked, directory: RunDirectory) -> dict[str, str]:
-    """The same for a compiler that works in this process, unless the user stated another folder."""
-    stated = _stated_by_the_user(environment())
-    return {name: value for name, value in _compile_cache(request, directory).items() if name not in stated}
-
-
-_CACHE = "TORCHINDUCTOR_CACHE_DIR"
-
-
-def _stated_by_the_user(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables without the folder that torch states for itself as soon as it is loaded, which is nobody's wish."""
-    cache = Path(variables.get(_CACHE, ""))
-    is_default = cache.name.startswith("torchinductor_") and cache.parent == Path(gettempdir())
-    return {name: value for name, value in variables.items() if name != _CACHE or not is_default}
-
-
-def _runs_foreign_code(request: Asked) -> bool:
-    return (
-        request.driver.isolated
-        or any(case.generator or case.reference for case in request.cases)
-        or any(callable(case.descriptor.reference) or _is_foreign(case.descriptor.reference) for case in request.cases)
-    )
-
-
-def _is_foreign(path: object) -> bool:
-    return isinstance(path, str) and not path.startswith("optest.")
-
-
-def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
-    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
-    limits = {"OPENBLAS_NUM_THREADS": "1"}
-    if jobs > 1:
-        limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    return {**limits, **variables}
-
-
-def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mapping[str, str]) -> RunInfo:
-    settings = request.settings
-    given = {name: value for name, value in _asked_for(settings).items() if name != "resume"}
+def _info(begun: _BegunRun, lanes: Lanes) -> RunInfo:
+    request, directory, settings = begun.request, begun.directory, begun.request.settings
+    given = {name: value for name, value in options_stated(settings).items() if name != "resume"}
     return RunInfo(
         run_id=directory.id,
         started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
@@ -432,7 +277,7 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
         versions=versions(request.driver),
         host=host(),
         options={**given, **request.facts, **_declared(request)},
-        fingerprint=prints,
+        fingerprint=begun.fingerprint,
         notes=(
             *((_left_out(request),) if request.problems else ()),
             *request.notes,
@@ -442,27 +287,29 @@ def _info(request: Asked, directory: RunDirectory, lanes: _Lanes, prints: Mappin
     )
 
 
-def _left_out(request: Asked) -> str:
+def _left_out(request: RunRequest) -> str:
     files = dict.fromkeys(problem.file for problem in request.problems)
     count = len(request.problems)
     return f"{count} problem{'s' if count != 1 else ''} found; not run: {', '.join(files)}"
 
 
-def _declared(request: Asked) -> dict[str, Any]:
+def _declared(request: RunRequest) -> dict[str, Any]:
     """How many operators the backend declares, where the cases are calls of models and coverage is of interest."""
     if not any(tag.startswith("model_") for case in request.cases for tag in case.tags):
+        return {}
+    if not isinstance(request.driver, CountsOperators):
         return {}
     found = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
     return {} if found is None else {DECLARED: {"count": found[0], "others": list(found[1])}}
 
 
-def _seed(request: Asked) -> int:
+def _seed(request: RunRequest) -> int:
     """The seed of the run: what its cases agree on, else what was stated above them."""
     seeds = {case.seed for case in request.cases}
     return seeds.pop() if len(seeds) == 1 else request.settings["seed"] or 0
 
 
-def _what_passes_show(request: Asked) -> tuple[str, ...]:
+def _what_passes_show(request: RunRequest) -> tuple[str, ...]:
     if not request.driver.is_reference:
         return ()
     return (f"{request.driver.name} answers with the references: passes show plan and rules at work, not a kernel",)
@@ -477,7 +324,7 @@ def _repro(case: TestCase, directory: RunDirectory, settings: Settings, options:
     if case.timeout_s == settings["timeout"] and not settings.stated("timeout"):
         case = dataclasses.replace(case, timeout_s=None)
     arguments = command_line(_without(options, case))
-    flags = flags_of(settings)
+    flags = driver_flags(settings)
     if arguments is None:
         flags = [] if options else flags
         text = case_plan(case)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.core.keeping import kept_actual, kept_before
+from optest.backends.abilities import configure
+from optest.core.kept_tensors import kept_actual, kept_before
 from optest.core.tensor_archive import Archive, element_error, entry_name, read_archive, spec_of, write_archive
 from optest.core.wire import case_from_wire
 from optest.operators import operators
@@ -83,7 +84,7 @@ def ask_again(
     saved = load_saved(path)
     case = case_from_wire(saved.facts["case"], operators.get)
     driver = backend_manager.get(case.backend.name)
-    driver.configure(options or {})
+    configure(driver, options or {})
     outputs, _ = actual_outputs(case, driver, list(saved.inputs.values()), None, lambda: True)
     return outputs
 

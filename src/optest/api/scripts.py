@@ -5,24 +5,37 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, ScriptInput
+from optest.backends import BackendDriver, Script, ScriptInput
+from optest.backends.abilities import WritesScripts
 from optest.core.tensor_archive import Archive, entry_name, read_archive, spec_of
 from optest.reporting.explain import explain
 from optest.reporting.typography import clip, printable, without_ansi
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, TestCase, dtype
 
-__all__ = ["MOST_LINES", "WrittenScript", "script_for"]
+__all__ = ["MOST_LINES", "Replayed", "WrittenScript", "script_for"]
 
 MOST_LINES = 30
 _INLINE_ELEMENTS = 32
 _INLINE_WIDTH = 110
 _MAY_NOT_RUN = frozenset({Status.CRASHED, Status.TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """A result that was asked again; ``tensors`` is the file of its saved tensors, ``options`` are the driver's."""
+
+    result: CaseResult
+    case: TestCase
+    driver: BackendDriver
+    tensors: Path
+    options: Mapping[str, Any] = field(default_factory=dict)
+    plugins: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +51,17 @@ class WrittenScript:
     why_optest: str = ""
 
 
-def script_for(
-    result: CaseResult,
-    case: TestCase,
-    driver: BackendDriver,
-    tensors: Path,
-    *,
-    file_name: str,
-    plugins: Sequence[str] = (),
-    options: Mapping[str, Any] | None = None,
-) -> WrittenScript:
-    """Write the script of a result; ``tensors`` has its saved tensors, which lie beside it as ``file_name``."""
-    archive = read_archive(tensors)
+def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
+    """Write the script of a result, beside which its saved tensors lie as ``file_name``."""
+    result, case = replayed.result, replayed.case
+    archive = read_archive(replayed.tensors)
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
-    found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
+    driver = replayed.driver
+    found: Script | str = f"backend {driver.name} does not say how a case runs without optest"
+    if isinstance(driver, WritesScripts):
+        found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
     if isinstance(found, str):
-        return _through_optest(result, case, found, file_name, plugins, options or {})
+        return _through_optest(replayed, found, file_name)
     uses_saved = any("saved[" in line for line in found.lines)
     uses_path = uses_saved or any("Path(" in line for line in found.lines)
     exotic = _ML_DTYPES not in found.imports and any("ml_dtypes." in line for line in found.lines)
@@ -80,18 +88,12 @@ _STANDARD = frozenset({"import os", "import subprocess"})
 _ML_DTYPES = "import ml_dtypes"
 
 
-def _through_optest(
-    result: CaseResult,
-    case: TestCase,
-    why: str,
-    file_name: str,
-    plugins: Sequence[str],
-    options: Mapping[str, Any],
-) -> WrittenScript:
+def _through_optest(replayed: Replayed, why: str, file_name: str) -> WrittenScript:
     """The driver is asked through optest; the script says why."""
+    result, case = replayed.result, replayed.case
     count = max(1, len(result.verdict.measures), len(case.outputs))
-    told = f", plugins={list(plugins)!r}" if plugins else ""
-    told += f", options={dict(options)!r}" if options else ""
+    told = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
+    told += f", options={dict(replayed.options)!r}" if replayed.options else ""
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
         "from pathlib import Path",

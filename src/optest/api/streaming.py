@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from optest.api.asking import Asked
-from optest.api.running import run_cases
+from optest.api.run_request import RunRequest
+from optest.api.running import Steering, run_cases
 from optest.core.schedule import Execution, executions
-from optest.core.session import Interruption, Turn
+from optest.core.session import Turn
 from optest.errors import InternalError, OptestError
 from optest.reporting import Reporter
 from optest.settings import resolve
 from optest.spec import CaseResult, RunInfo, RunSummary, TestCase
-from optest.store import Journal, JournalWriter, RunDirectory, read_journal
 
-__all__ = ["CaseStream", "joined", "runs_of_workers"]
+__all__ = ["CaseStream", "runs_of_workers"]
 
 _MOST_TOGETHER = 16
 _TOGETHER_S = 0.02
@@ -33,7 +29,7 @@ class CaseStream:
     Cases that compute the same thing share one execution, whichever of them is asked for first.
     """
 
-    def __init__(self, request: Asked) -> None:
+    def __init__(self, request: RunRequest) -> None:
         self._request = request
         self._results: dict[tuple[str, str], CaseResult] = {}
         self._changed = threading.Condition()
@@ -43,7 +39,7 @@ class CaseStream:
         self._is_over = False
         self._error: OptestError | None = None
         self._thread: threading.Thread | None = None
-        self._interruption = Interruption()
+        self._steering = Steering(choose=self._turns)
         self.info: RunInfo | None = None
         """What the run says of itself, None before it began."""
 
@@ -91,13 +87,13 @@ class CaseStream:
             self._is_closed = True
             self._changed.notify_all()
         if at_once:
-            self._interruption.now()
+            self._steering.interruption.now()
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
-            run_cases(self._request, terminal=_Listener(self), choose=self._turns, interruption=self._interruption)
+            run_cases(self._request, terminal=_Listener(self), steering=self._steering)
         except OptestError as error:
             self._error = error
         finally:  # whatever happened, nobody may wait for ever
@@ -160,42 +156,3 @@ class _Listener(Reporter):
 def runs_of_workers() -> Path:
     """Where processes that run parts of one session keep theirs; no runs of their own for whoever looks for one."""
     return Path(resolve({})["runs_dir"]) / "workers"
-
-
-def joined(parts: Iterable[Path]) -> list[Path]:
-    """One run of the parts that several processes ran, for each target. What these kept stays where it is."""
-    by_target: dict[str, list[Journal]] = {}
-    for part in parts:
-        journal = read_journal(RunDirectory(part).journal_path)
-        if journal.info is not None:
-            by_target.setdefault(journal.info.target, []).append(journal)
-    return [_joined(journals) for journals in by_target.values()]
-
-
-def _joined(journals: Sequence[Journal]) -> Path:
-    infos = sorted((each.info for each in journals if each.info is not None), key=lambda info: info.started_at)
-    summaries = [each.summary for each in journals if each.summary is not None]
-    root = Path(infos[0].directory).parent.parent
-    directory = RunDirectory.create(root, now=datetime.fromisoformat(infos[0].started_at), token=secrets.token_hex(3))
-    info = dataclasses.replace(
-        infos[0],
-        run_id=directory.id,
-        directory=str(directory.path),
-        jobs=len(infos),
-        options={name: value for name, value in infos[0].options.items() if name != "runs_dir"},
-        notes=tuple(dict.fromkeys(note for each in infos for note in each.notes)),
-    )
-    results = list({(each.id, each.where): each for journal in journals for each in journal.results}.values())
-    directory.write_info(info)
-    with JournalWriter(directory.journal_path) as writer:
-        writer.start(info)
-        writer.results_at_once(results)
-        writer.end(
-            RunSummary.of(
-                results,
-                total=info.total,
-                duration_s=max((each.duration_s for each in summaries), default=0.0),
-                interrupted=any(each.interrupted for each in summaries),
-            )
-        )
-    return directory.path

@@ -6,14 +6,12 @@ No driver is imported before it is asked for; the stub is found by its name alon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from optest.backends.further import FurtherAnswer
-from optest.backends.prepared import PreparedCall
-from optest.backends.scripts import Script, ScriptInput
+from optest.backends.abilities import FurtherAnswer, PreparedCall, Script, ScriptInput, WritesOutputs
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import Registry, load_extension, load_object
 from optest.spec import (
@@ -22,9 +20,7 @@ from optest.spec import (
     Check,
     Fault,
     Numerics,
-    OperatorDescriptor,
     Reason,
-    Sample,
     TestCase,
 )
 
@@ -47,7 +43,8 @@ class BackendDriver:
     """Executes one case on one kind of device.
 
     A driver sets ``kind`` (``cpu``, ``gpu``, ``npu`` …), ``name`` and ``chips``, and implements :meth:`run`
-    or ``run_into``. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any.
+    or ``run_into``. With ``chips`` empty no chip can be asked for; ``("*",)`` takes any. What it may be able to do
+    beside that (timed calls, scripts, options …) stands in :mod:`optest.backends.abilities`.
 
     To say why no outputs could be made, raise :class:`Fault` with a :class:`Reason` (``UNSUPPORTED``,
     ``COMPILE``, ``OUT_OF_MEMORY``, ``DEVICE_LOST`` …). Anything else that is raised becomes ``RAISED``.
@@ -60,26 +57,19 @@ class BackendDriver:
     numerics: Numerics = Numerics()
     isolated: bool = True
     """Run in a worker process unless the user says otherwise."""
-    options: tuple[str, ...] = ()
-    """Options of the command line that :meth:`configure` takes; any other one is refused for this driver."""
-    keeps_deadline: bool = False
-    """The driver ends what it started when ``case.timeout_s`` is over, and says so itself."""
-    guards_memory: bool = False
-    """Foreign code gets copies that this driver makes and watches, and what it returns is nobody else's: a driver of
-    optest's own, which is handed the inputs themselves and leaves them as they are."""
-    answers_stay: bool = False
-    """What :meth:`run` returned for a small case is left as it is while other cases are asked, :meth:`blame` needs
-    nothing of the latest, and nothing but cases is asked: a driver of optest's own, which is asked for several cases
-    before the first of them is judged."""
     is_reference: bool = False
     """The driver answers with the references themselves, so that its passes say nothing of a kernel."""
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any] | Mapping[str, Any]:  # noqa: ARG002
-        """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts."""
-        raise Fault(Reason.UNSUPPORTED, f"backend {self.name} has neither run nor run_into")
+        """Return the outputs in order, or by name. ``inputs`` are NumPy arrays in the case's dtypes and layouts.
 
-    # A driver that writes into buffers that optest owns defines this too; outputs are poisoned before the call:
-    #     def run_into(self, case, inputs, outputs) -> None
+        A driver that writes into buffers that optest owns defines ``run_into(case, inputs, outputs)`` in its place.
+        """
+        raise Fault(
+            Reason.UNSUPPORTED,
+            f"backend {self.name} writes into buffers of optest, but the shapes of the outputs are not known; "
+            "state them under `shapes:`",
+        )
 
     def numerics_of(self, case: TestCase) -> Numerics:  # noqa: ARG002 - part of the protocol
         """What is declared of the arithmetic that answers ``case``."""
@@ -92,96 +82,9 @@ class BackendDriver:
         """Why this driver cannot run ``case``, or None; such a case is skipped as UNSUPPORTED."""
         return None
 
-    def dtypes_of(self, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
-        """Dtypes by tensor name that a case's options for this driver state, for cases that state no dtypes."""
-        return {}
-
-    def problems(self, case: TestCase) -> Sequence[str]:  # noqa: ARG002 - part of the protocol
-        """What is wrong with the case's ``backend_config`` for this driver, found when the plan is read."""
-        return ()
-
-    def golden(self, case: TestCase) -> Sequence[Any] | None:  # noqa: ARG002 - part of the protocol
-        """Expected outputs that this driver keeps for exactly this case, in order; None to ask the reference.
-
-        Asked before the generator's own and the reference's. Raise :class:`Fault` for ones that are stale or broken.
-        """
-        return None
-
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - part of the protocol
         """What this driver looked at, beside the values, while it last ran ``case``; for the report."""
         return ()
-
-    def compile_s(self) -> float | None:
-        """Seconds that the last run spent in a compiler, which are no part of its run time; None if there is none."""
-        return None
-
-    def prepared(self, case: TestCase, inputs: Sequence[Any]) -> AbstractContextManager[PreparedCall] | None:  # noqa: ARG002
-        """The case as a call that can be timed by itself, for ``--bench``; None where this driver has no such call.
-
-        Whatever belongs to no call (copies to a device, descriptors, workspaces) is done on entering and undone on
-        leaving.
-        """
-        return None
-
-    def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - part of the protocol
-        """Answers with other bits that this driver got for ``case`` while it last ran it; each is judged too."""
-        return ()
-
-    def together(self) -> AbstractContextManager[object]:
-        """Entered around several cases that are asked one after the other, of a driver whose :attr:`answers_stay`: what
-        it does around each may be done once then. Nothing else runs in between."""
-        return nullcontext()
-
-    def blame(self, case: TestCase, inputs: Sequence[Any]) -> None:
-        """Asked when the answer to ``case`` was wrong, of a driver that looks closer only then.
-
-        Raises:
-            Fault: for what the wrong answer is due to; the verdict is this, then.
-        """
-
-    def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:  # noqa: ARG002 - part of the protocol
-        """Variables that a worker needs from its start to run ``cases``; what the user's environment says wins."""
-        return {}
-
-    def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
-        """Python lines that do without optest what :meth:`run` does, or why there are none, in words.
-
-        ``may_run`` is False for a case that crashed or hung: nothing of it may be tried here then.
-        """
-        return f"backend {self.name} does not say how a case runs without optest"
-
-    def expectations(self) -> str | None:
-        """Path of a file of differences that `optest check` expects of this driver on its device; None for none."""
-        return None
-
-    def expectations_of_samples(self) -> str | None:
-        """The same for `optest run --source`, whose cases are calls of a framework; None for none."""
-        return None
-
-    def configure(self, options: Mapping[str, Any]) -> None:
-        """Take options of the command line (``torch_device``, ``threads``) before the first case."""
-
-    def case_options(self) -> Mapping[str, Any]:
-        """What the options that :meth:`configure` took mean as this driver's ``backend_config``: every case holds them,
-        and whoever runs one of its plans needs no option."""
-        return {}
-
-    def ready_for_check(self) -> str | None:
-        """Why nothing can be checked yet, in words for whoever typed the command: an option is missing. Else None."""
-        return None
-
-    def lacks(self, descriptor: OperatorDescriptor) -> str | None:  # noqa: ARG002 - part of the protocol
-        """Why a check asks this driver for no case of an operator (``not in mapping infiniop``), None if it asks."""
-        return None
-
-    def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]] | None:  # noqa: ARG002 - part of the protocol
-        """How many operators the backend has in all, and which of these are not among them; None if nobody knows."""
-        return None
-
-    def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
-        """What a check asks of an operator: ``own`` are the samples of its case sets and the cases that they make, to
-        which a driver may add what only drivers of its kind can be asked."""
-        return [sample for sample, _ in own]
 
     def device(self) -> str | None:
         """The device that outputs come from, for the report: ``cpu``, ``cuda:0``."""
@@ -190,10 +93,6 @@ class BackendDriver:
     def versions(self) -> Mapping[str, str]:
         """Versions of what computes the outputs, for the report."""
         return {}
-
-    def doctor(self) -> Sequence[str]:
-        """Facts for ``optest doctor``: devices, versions. Raise ``Unavailable`` if it cannot work here."""
-        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +107,7 @@ class _Builtin:
 
 _BUILTINS = (
     _Builtin(name="numpy", path="optest.backends.numpy_reference:NumpyBackend", kind="cpu"),
-    _Builtin(name="stub", path="optest.backends.stub:StubBackend", kind="stub", by_name_only=True),
+    _Builtin(name="stub", path="optest.backends.numpy_reference:StubBackend", kind="stub", by_name_only=True),
     _Builtin(name="torch", path="optest.torch.eager:TorchBackend", kind="torch"),
     _Builtin(name="ascend", path="optest.backends.command:AscendBackendDriver", kind="npu"),
     _Builtin(name="command", path="optest.backends.command:CommandBackendDriver", kind="command"),
@@ -360,7 +259,7 @@ def _require_sound(driver: object) -> None:
     if not isinstance(driver.chips, (tuple, list)):  # ("a100") is a string, and "a" would be in it
         raise UsageError(f"backend {driver.name} has chips = {driver.chips!r}, but should have a tuple of names")
     _require_known_numerics(driver)
-    if type(driver).run is BackendDriver.run and not hasattr(driver, "run_into"):
+    if type(driver).run is BackendDriver.run and not isinstance(driver, WritesOutputs):
         raise UsageError(f"backend {driver.name} has neither `run` nor `run_into`")
 
 

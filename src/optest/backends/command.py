@@ -25,20 +25,9 @@ from optest.backends.command_config import (
     read_config,
 )
 from optest.backends.command_script import Commands, command_script
-from optest.backends.numpy_reference import reference_label, reference_outputs
-from optest.backends.outside import digest_of_outside
-from optest.backends.tensor_files import (
-    GoldenState,
-    Origin,
-    golden_state,
-    key_file,
-    locked,
-    read_golden,
-    read_tensor,
-    remove_file,
-    write_golden,
-    write_tensor,
-)
+from optest.backends.golden_files import GoldenState, Origin, golden_state, key_file, read_golden, write_golden
+from optest.backends.numpy_reference import reference_outputs
+from optest.backends.tensor_files import locked, read_tensor, remove_file, write_tensor
 from optest.backends.tokens import expand
 from optest.numerics import dtype_of, round_to
 from optest.process import CannotStart, Finished, crash_below_a_shell, run, signal_name
@@ -87,7 +76,7 @@ class CommandBackendDriver(BackendDriver):
         job = self._job(case)
         if not job.config.golden_load:
             return None
-        origin = _origin(case)
+        origin = Origin.of(case)
         for file in job.config.golden_load:
             state = golden_state(job.golden_path(file), origin)
             if state in (GoldenState.FRESH, GoldenState.UNVOUCHED):
@@ -346,7 +335,7 @@ def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:
     """Write the reference's outputs where a golden file is missing or stale, but never over a user's own."""
     if not job.config.golden_dump:
         return
-    origin = _origin(job.case)
+    origin = Origin.of(job.case)
     states = [golden_state(job.golden_path(file), origin) for file in job.config.golden_dump]
     if not any(state in (GoldenState.MISSING, GoldenState.STALE) for state in states):
         return
@@ -360,7 +349,7 @@ def _golden_checks(job: _Job) -> list[Check]:
     """A note for every golden file that nothing ties to this case's inputs."""
     if not job.config.golden_load:
         return []
-    origin = _origin(job.case)
+    origin = Origin.of(job.case)
     paths = [job.golden_path(file) for file in job.config.golden_load]
     unvouched = GoldenState.UNVOUCHED
     return [
@@ -368,10 +357,6 @@ def _golden_checks(job: _Job) -> list[Check]:
         for path in paths
         if golden_state(path, origin) is unvouched
     ]
-
-
-def _origin(case: TestCase) -> Origin:
-    return Origin(key=case.key, reference=reference_label(case), outside=digest_of_outside(case))
 
 
 def _not_golden(file: TensorFile, path: Path, state: GoldenState, case: TestCase) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from optest.backends.abilities import Script, ScriptInput
 from optest.backends.command_config import Command, TensorFile
-from optest.backends.scripts import Script, ScriptInput
 from optest.numerics import numpy_dtype, round_to, widen
 
 __all__ = ["Commands", "command_script"]

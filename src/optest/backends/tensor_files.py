@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +16,9 @@ from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.spec import Fault, Reason
 
 __all__ = [
-    "GoldenState",
-    "Origin",
-    "golden_state",
-    "key_file",
     "locked",
-    "read_golden",
     "read_tensor",
     "remove_file",
-    "write_golden",
     "write_tensor",
 ]
 
@@ -130,66 +121,3 @@ def _wrong_size(file: TensorFile, path: Path, size: int) -> str:
         f"{file.tensor}: {path} has {size} bytes, but should have {file.nbytes} for {file.dtype}[{shape}]; "
         f"it is {'too short' if size < file.nbytes else 'too long'}: {held} in place of {file.spec.elements}"
     )
-
-
-class GoldenState(Enum):
-    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.
-
-    The first word of a ``.key`` file is the case key. Those that optest writes have further ones: the reference that
-    made the values, the digest of the golden file's bytes, and one of what the values follow from beside the key.
-    """
-
-    MISSING = "does not exist"
-    STALE = "belongs to another case, seed or reference, or to other inputs"
-    CHANGED = "is not what its .key file vouches for: its bytes have changed"
-    UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
-    FRESH = "belongs to this case"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """What golden values were made from: case key, reference, and a digest of the files that the key does not tell."""
-
-    key: str
-    reference: str
-    outside: str = ""
-
-
-def golden_state(path: Path, origin: Origin) -> GoldenState:
-    if not path.is_file():
-        return GoldenState.MISSING
-    if not key_file(path).is_file():
-        return GoldenState.UNVOUCHED
-    vouched, made_by, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
-    if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
-        return GoldenState.STALE
-    return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
-
-
-def read_golden(file: TensorFile, path: Path) -> Array:
-    """Read expected values; floats in the file's dtype, which tells that they are rounded.
-
-    Raises:
-        Fault: BAD_CASE for a file of another size.
-    """
-    try:
-        values = read_tensor(file, path)
-    except Fault as fault:
-        raise Fault(Reason.BAD_CASE, f"golden file of {fault.message}", details=fault.details) from None
-    return values if file.dtype.is_inexact else widen(values)
-
-
-def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> None:
-    """Write expected values and, beside them, what they belong to."""
-    write_tensor(file, path, array)
-    words = f"{origin.key} {origin.reference} {_digest_of(path)} {origin.outside}".strip()
-    key_file(path).write_text(f"{words}\n", encoding="utf-8")
-
-
-def _digest_of(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
-
-
-def key_file(path: Path) -> Path:
-    """What vouches for a golden file, beside it."""
-    return path.with_name(f"{path.name}.key")

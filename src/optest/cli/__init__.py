@@ -10,15 +10,17 @@ from typing import NoReturn
 import click
 
 from optest import __version__
-from optest.cli.asking import explain_command, list_command
-from optest.cli.capturing import capture_command
-from optest.cli.checking import check_command
-from optest.cli.completing import completion_command
-from optest.cli.ffi import ffi_command
-from optest.cli.replaying import replay_command
-from optest.cli.running import run_command
-from optest.cli.showing import doctor_command, report_command, schema_command
-from optest.cli.starting import init_command
+from optest.cli.guest_commands import add_guest_commands
+from optest.cli.list_commands import (
+    completion_command,
+    doctor_command,
+    explain_command,
+    init_command,
+    list_command,
+    report_command,
+    schema_command,
+)
+from optest.cli.run_commands import check_command, replay_command, run_command
 from optest.errors import OptestError, PlanError
 
 __all__ = ["cli", "main"]
@@ -41,21 +43,17 @@ def cli() -> None:
     """Is this operator implementation right, and if not, what is wrong with it?"""
 
 
-for command in (
-    run_command,
-    check_command,
-    list_command,
-    explain_command,
-    capture_command,
-    replay_command,
-    report_command,
-    schema_command,
-    ffi_command,
-    init_command,
-    doctor_command,
-    completion_command,
-):
-    cli.add_command(command)
+cli.add_command(run_command)
+cli.add_command(check_command)
+cli.add_command(list_command)
+cli.add_command(explain_command)
+cli.add_command(replay_command)
+cli.add_command(report_command)
+cli.add_command(schema_command)
+cli.add_command(init_command)
+cli.add_command(doctor_command)
+cli.add_command(completion_command)
+add_guest_commands(cli)
 
 
 def main() -> None:

@@ -1,63 +1,50 @@
-"""Click options made from the one table of options."""
+"""Click's options, made from the one table of options, and the commands that they belong to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from optest.cli.command import Command
-from optest.cli.completing import completer_of
 from optest.settings import OPTIONS, Option
 
-__all__ = ["GroupedCommand", "options"]
+__all__ = ["Command", "GroupedCommand", "click_option", "completer_of", "options_of"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
 _TYPES: dict[str, Any] = {"str": click.STRING, "int": click.INT, "float": click.FLOAT}
+_FILES = ("file", "plan", "report_path", "expectations", "library", "headers", "mapping")
+_FOLDERS = ("folder", "runs_dir")
+_LISTED = ("op", "backend", "dtype", "generator", "report", "case_set", "bench_against")
+_RUNS = ("run", "resume", "rerun_failed", "failed_first")
 
 
-def options(names: Iterable[str], *, help: Mapping[str, str] | None = None) -> Callable[[Function], Function]:  # noqa: A002
-    """Add the options of these names, in the order of the table; ``help`` says what some mean to this command."""
-    texts = help or {}
-    wanted = set(names)
-    chosen = [option for option in OPTIONS if option.name in wanted]
+class Command(click.Command):
+    """An option does not take the next one for its value: ``--save --script`` would make a folder of that name."""
 
-    def add(function: Function) -> Function:
-        for option in reversed(chosen):
-            function = _click_option(option, texts.get(option.name, option.help))(function)
-        return function
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError:
+            self._require_own_values(ctx)
+            raise
+        self._require_own_values(ctx)
+        return rest
 
-    return add
-
-
-def _click_option(option: Option, text: str) -> Callable[[Function], Function]:
-    """An option whose value is None or () if it was not given: defaults belong to the settings."""
-    keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
-    completer = completer_of(option.name)
-    if completer is not None:
-        keywords["shell_complete"] = completer
-    match option.type:
-        case "bool":
-            keywords |= {"is_flag": True, "default": None, "metavar": None}
-        case "count":
-            keywords |= {"count": True, "metavar": None}
-        case "choice":
-            keywords |= {"type": click.Choice(option.choices), "multiple": option.repeat}
-        case _ if option.bare:
-            keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
-        case kind:
-            keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
-    return click.option(option.name, *option.flags, **keywords)
-
-
-def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
-    """The one value of an option that is not repeatable, None if it was not given."""
-    if len(values) > 1:
-        name = next((each for each in parameter.opts if each.startswith("--")), parameter.opts[-1])
-        several = "; a plan includes several files: include: [a.yaml, b.yaml]" if parameter.name == "plan" else ""
-        raise click.UsageError(f"{name} is given {len(values)} times, but should be given once{several}")
-    return values[0] if values else None
+    def _require_own_values(self, ctx: click.Context) -> None:
+        if ctx.resilient_parsing:  # half a line, to be completed
+            return
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        flags = {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag[:2] == "--"}
+        for option in options:
+            stated = ctx.params.get(option.name or "")
+            for value in stated if isinstance(stated, tuple) else (stated,):
+                if isinstance(value, str) and value.partition("=")[0] in flags:
+                    own = option.opts[-1] if option.opts[-1][:2] == "--" else option.opts[0]
+                    raise click.UsageError(f"{own} needs a value, but {value} comes next, which is an option", ctx)
 
 
 class GroupedCommand(Command):
@@ -87,3 +74,65 @@ class GroupedCommand(Command):
             if plans and "extra argument" in error.message:
                 raise click.UsageError(f"{error.message}. Did you mean --plan {plans[0]}?", ctx) from None
             raise
+
+
+def options_of(
+    command: str,
+    *,
+    texts: Mapping[str, str] | None = None,
+    without: str = "",
+) -> Callable[[Function], Function]:
+    """Add the options that a command takes, in the order of the table; ``texts`` say what some mean to it."""
+
+    def add(function: Function) -> Function:
+        for option in reversed(OPTIONS):
+            if command in option.commands and option.name != without:
+                function = click_option(option, (texts or {}).get(option.name, option.help))(function)
+        return function
+
+    return add
+
+
+def click_option(option: Option, text: str) -> Callable[[Function], Function]:
+    """An option whose value is None or () if it was not given: defaults belong to the settings."""
+    keywords: dict[str, Any] = {"help": text, "metavar": option.metavar or None, "required": option.required}
+    completer = completer_of(option.completes or option.name)
+    if completer is not None:
+        keywords["shell_complete"] = completer
+    match option.type:
+        case "bool":
+            keywords |= {"is_flag": True, "default": None, "metavar": None}
+        case "count":
+            keywords |= {"count": True, "metavar": None}
+        case "choice":
+            keywords |= {"type": click.Choice(option.choices), "multiple": option.repeat}
+        case _ if option.bare:
+            keywords |= {"type": click.STRING, "is_flag": False, "flag_value": option.bare}
+        case kind:
+            keywords |= {"type": _TYPES[kind], "multiple": True, "callback": None if option.repeat else _once}
+    return click.option(option.name, *option.flags, **keywords)
+
+
+def _once(_: click.Context, parameter: click.Parameter, values: tuple[Any, ...]) -> Any:
+    """The one value of an option that is not repeatable, None if it was not given."""
+    if len(values) > 1:
+        name = next((each for each in parameter.opts if each.startswith("--")), parameter.opts[-1])
+        several = "; a plan includes several files: include: [a.yaml, b.yaml]" if parameter.name == "plan" else ""
+        raise click.UsageError(f"{name} is given {len(values)} times, but should be given once{several}")
+    return values[0] if values else None
+
+
+def completer_of(option: str) -> Completer | None:
+    """How values of an option are completed, of a ``file``, ``folder`` or ``run`` too; None if nothing is known."""
+    if option in _FILES:
+        return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="file")]
+    if option in _FOLDERS:
+        return lambda _ctx, _parameter, incomplete: [CompletionItem(incomplete, type="dir")]
+
+    def names(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from optest.api.listing import names_for
+
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(f"{before}{comma}{name}") for name in names_for(option) if name.startswith(last)]
+
+    return names if option in (*_LISTED, *_RUNS) else None

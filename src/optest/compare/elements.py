@@ -11,8 +11,8 @@ import numpy as np
 
 from optest.compare.bounds import Budget, Law, Statistic, array_ulp
 from optest.compare.policy import Allowance, Method
-from optest.compare.within import widen_bfloat16, widen_half
 from optest.numerics import Array, bits, numpy_dtype, round_to, widen
+from optest.numerics.widening import widen_bfloat16, widen_half
 from optest.spec import DType, Kind, dtype
 
 __all__ = ["NO_SCATTER", "Ends", "Judged", "Scatter", "dot", "flat", "judge_of", "overflow_threshold"]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.compare.elements import NO_SCATTER, Ends, Judged, Scatter, dot, flat, judge_of
+from optest.compare.fast_tolerance import meets_tolerance
 from optest.compare.locate import Sketch
 from optest.compare.policy import Allowance, Method
-from optest.compare.sides import Sides, shows_rounding
-from optest.compare.within import WIDEST, within_for
+from optest.compare.statistic import Sides, shows_rounding
 from optest.numerics import Array, Quiet, ulp, widen
 from optest.spec import DType
 
@@ -111,7 +111,7 @@ def compare(
     """
     outcome = Outcome(detailed=detailed)
     with_signs = dtype.is_float and allowance.method is not Method.BITS and (with_signs or allowance.signed_zeros)
-    if not detailed and not with_signs and _plainly_within(actual, reference, dtype, allowance):
+    if not detailed and not with_signs and meets_tolerance(actual, reference, dtype, allowance):
         outcome.compared = actual.size
         return outcome
     judge = judge_of(allowance, dtype, ends=ends, size=reference.size, with_rounding=with_rounding, detailed=detailed)
@@ -153,19 +153,6 @@ def wrong_elements(actual: Array, reference: Array, dtype: DType, allowance: All
 def _blocks(size: int) -> Iterator[slice]:
     for start in range(0, size, BLOCK):
         yield slice(start, min(start + BLOCK, size))
-
-
-def _plainly_within(actual: Array, reference: Array, dtype: DType, allowance: Allowance) -> bool:
-    """Whether a same-dtype pair meets rtol and atol by the fast test; False is "not known"."""
-    if allowance.method is not Method.TOLERANCE or reference.dtype != actual.dtype:
-        return False
-    within = within_for(dtype, allowance.rtol, allowance.atol)
-    if within is None or not (actual.flags.c_contiguous and reference.flags.c_contiguous):
-        return False
-    left, right = actual.reshape(-1), reference.reshape(-1)
-    with Quiet():
-        starts = range(0, actual.size, WIDEST)
-        return all(within(left[start : start + WIDEST], right[start : start + WIDEST]) for start in starts)
 
 
 def _add(outcome: Outcome, block: Judged) -> None:

@@ -1,4 +1,4 @@
-"""From outputs to a verdict: structure first, then values, one reason for all."""
+"""From outputs to a verdict: structure first, then values, one reason for all; and whether a pass proves anything."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from optest.compare import Expected
+from optest.compare.assert_close import fitting_tolerance, zeros_are_within
 from optest.compare.bounds import Statistic
-from optest.compare.elements import Ends
-from optest.compare.kernels import Outcome, compare
-from optest.compare.policy import Allowance, NoRule, defines_signs, for_stored, resolve
+from optest.compare.elements import Ends, flat
+from optest.compare.kernels import BLOCK, Outcome, compare
+from optest.compare.policy import Allowance, NoRule, defines_signs, for_stored, remembered_tolerance, resolve
 from optest.compare.statistic import ENOUGH_VALUES, distinct_values, limit, sharper
 from optest.numerics import Array, byte_beyond_bool, dtype_of, numpy_dtype, widen
 from optest.spec import (
@@ -32,7 +33,7 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["ALWAYS_DETAILED", "judge"]
+__all__ = ["ALWAYS_DETAILED", "admits_zeros", "has_no_number", "judge"]
 
 _new_verdict, _new_measure = constructor(Verdict), constructor(Measure)
 _PASSED, _MEASURED = Status.PASSED, Evidence.MEASURED
@@ -425,3 +426,36 @@ def _plain(value: Any) -> float | int | str | None:
     if isinstance(value, complex):
         return str(value)
     return None if value is None else int(value)
+
+
+def has_no_number(wanted: Expected) -> bool:
+    """Whether every expected element is NaN or infinite."""
+    if not wanted.dtype.is_inexact:
+        return False
+    values = flat(np.asarray(wanted.value))
+    starts = range(0, np.size(wanted.value), BLOCK)
+    return not any(np.isfinite(widen(values[start : start + BLOCK])).any() for start in starts)
+
+
+def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected) -> bool:
+    """Whether rtol and atol are so wide that zeros pass too, though zeros are not what is expected.
+
+    The other class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
+    """
+    if measure.rule is None or not measure.compared:
+        return False
+    allowed = _stated_or_close(case, index, measure.rule.name, wanted)
+    if allowed is None:
+        return False
+    return zeros_are_within(np.asarray(wanted.value), *allowed)
+
+
+def _stated_or_close(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[float, float, float] | None:
+    """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
+    if rule == RuleClass.CLOSE.value:
+        close = fitting_tolerance(wanted.dtype, wanted.value)
+        return None if close is None else (*close, 0.0)
+    if rule != "tolerance":
+        return None
+    stated = remembered_tolerance(case.tolerances, case.descriptor, index, wanted.name, False, False)
+    return None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)

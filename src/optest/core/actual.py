@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
+from optest.backends.abilities import WritesOutputs, guards_memory
 from optest.core.border import Border
-from optest.core.buffers import POISONS, GuardedBuffer, unwritten
 from optest.core.outputs import in_order
+from optest.memory.buffers import Buffer, never_written
+from optest.memory.poisons import WRITE_POISONS, Poison
 from optest.numerics import (
     MARGIN_BYTES,
     ErrorStateKept,
@@ -55,8 +57,7 @@ def actual_outputs(
     Raises:
         Fault: for whatever kept the backend from delivering, and for memory that it should not have touched.
     """
-    run_into = getattr(driver, "run_into", None)
-    buffers = [] if run_into is None else _buffers_for(case, driver, layouts)
+    buffers = _buffers_for(case, layouts) if isinstance(driver, WritesOutputs) else []
     checks: tuple[Check, ...] = _INTO_OUR_BUFFERS if buffers else _ALLOCATED_BY_BACKEND
     try:
         outputs = _ask(case, driver, inputs, buffers, interrupted)
@@ -79,34 +80,23 @@ def _ask(
     buffers: list[tuple[str, TensorSpec]],
     interrupted: Callable[[], bool] | None,
 ) -> Sequence[Array]:
-    if buffers:
-        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)  # type: ignore[attr-defined]
+    if buffers and isinstance(driver, WritesOutputs):
+        outputs = _fill_our_buffers(case, driver.run_into, inputs, buffers, interrupted)
     else:
-        asked = _call_on_ours if driver.guards_memory else _call
-        outputs = in_order(case, asked(driver.run, case, inputs, (), interrupted))
+        call = _call_on_ours if guards_memory(driver) else _call
+        outputs = in_order(case, call(driver.run, case, inputs, (), interrupted))
     # What counts is what stands there when the call is over: a kernel that is still running is not done.
-    if driver.is_reference or driver.guards_memory:
+    if driver.is_reference or guards_memory(driver):
         return outputs
     with Border("keeping a copy of the outputs", _INTERNAL):
         return [np.array(output) for output in outputs]
 
 
-def _buffers_for(
-    case: TestCase, driver: BackendDriver, layouts: Sequence[tuple[str, TensorSpec]] | None
-) -> list[tuple[str, TensorSpec]]:
-    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them.
-
-    Raises:
-        Fault: UNSUPPORTED if nobody knows them and the driver cannot allocate them itself.
-    """
+def _buffers_for(case: TestCase, layouts: Sequence[tuple[str, TensorSpec]] | None) -> list[tuple[str, TensorSpec]]:
+    """Name and layout of the outputs that a driver is to write, as the reference or else the case has them; none where
+    nobody knows them, so that the driver has to allocate them itself."""
     if layouts:
         return [*layouts]
-    if not case.outputs and type(driver).run is BackendDriver.run:
-        raise Fault(
-            Reason.UNSUPPORTED,
-            f"backend {driver.name} writes into buffers of optest, but the shapes of the outputs are not known; "
-            "state them under `shapes:`",
-        )
     return list(zip(case.descriptor.tensors.output_names(len(case.outputs)) or (), case.outputs, strict=True))
 
 
@@ -208,24 +198,20 @@ def _fill_our_buffers(
 ) -> Sequence[Array]:
     """Let the backend write into poisoned, guarded buffers, twice if anything still looks like the poison."""
 
-    def filled(poison: int) -> list[GuardedBuffer]:
-        buffers = [GuardedBuffer.make(spec, poison) for _, spec in outputs]
+    def filled(poison: Poison) -> list[Buffer]:
+        buffers = [Buffer.allocate(spec, name=f"output {name}", poison=poison) for name, spec in outputs]
         arrays = [buffer.array for buffer in buffers]
         _call(run_into, case, inputs, (arrays,), interrupted)
         for (name, _), buffer in zip(outputs, buffers, strict=True):
-            place = buffer.overrun()
-            if place is not None:
-                raise Fault(
-                    Reason.OUT_OF_BOUNDS,
-                    f"memory was written {place} of output {name}",
-                    details={"output": name},
-                )
+            change = buffer.outside()
+            if change is not None:
+                raise Fault(Reason.OUT_OF_BOUNDS, str(change), details={"output": name})
         return buffers
 
-    first = filled(POISONS[0])
-    if any(buffer.untouched().any() for buffer in first):
-        for (name, _), one, other in zip(outputs, first, filled(POISONS[1]), strict=True):
-            _require_written(name, unwritten(one, other))
+    first = filled(WRITE_POISONS[0])
+    if any(buffer.has_untouched() for buffer in first):
+        for (name, _), one, other in zip(outputs, first, filled(WRITE_POISONS[1]), strict=True):
+            _require_written(name, never_written(one, other))
     return [buffer.array for buffer in first]
 
 

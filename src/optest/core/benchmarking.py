@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
+from optest.backends.abilities import PreparesCalls, configure, options_of
 from optest.backends.arguments import at_their_places
 from optest.core.border import Border
 from optest.core.outputs import in_order
@@ -75,19 +76,19 @@ def comparison_called(against: str) -> BackendDriver:
     """
     name, _, device = against.partition(":")
     driver = backend_manager.get(name)
-    if type(driver).prepared is BackendDriver.prepared:
+    if not isinstance(driver, PreparesCalls):
         raise UsageError(f"backend {name} has no call that can be timed by itself, so nothing is compared with it")
-    if not device and "compile_backend" in driver.options:
+    if not device and "compile_backend" in options_of(driver):
         device = driver.device() or ""  # without the compiler that this run asks, and nothing else
     return _on_device(driver, device) if device else driver
 
 
 @lru_cache(maxsize=8)
 def _on_device(driver: BackendDriver, device: str) -> BackendDriver:
-    if "torch_device" not in driver.options:
+    if "torch_device" not in options_of(driver):
         raise UsageError(f"backend {driver.name} takes no device; compare with {driver.name} alone")
     another = type(driver)()
-    another.configure({"torch_device": device})
+    configure(another, {"torch_device": device})
     return another
 
 
@@ -102,7 +103,7 @@ def _ready(stack: ExitStack, driver: BackendDriver, case: TestCase, inputs: Sequ
         for argument, array in zip(case.inputs, inputs, strict=True)
     ]
     with ErrorStateKept(), Border(f"backend {driver.name}, as it made the call ready,", Reason.RAISED):
-        context = driver.prepared(case, private)
+        context = driver.prepared(case, private) if isinstance(driver, PreparesCalls) else None
         if context is None:
             raise Fault(Reason.UNSUPPORTED, f"backend {driver.name} has no call that can be timed by itself")
         return stack.enter_context(context)

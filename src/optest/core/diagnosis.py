@@ -16,12 +16,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from optest.backends import BackendDriver, declared_numerics
+from optest.backends.abilities import Blames
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.answers import answer_of
+from optest.core.backend_answer import ask_backend
 from optest.core.border import Border
-from optest.core.expected import BY_BACKEND, expected_of_other_inputs
-from optest.core.multiples import (
+from optest.core.error_patterns import (
     as_multiple,
     as_shifted,
     cut_off,
@@ -29,6 +29,7 @@ from optest.core.multiples import (
     errors_of_a_step,
     held_by_a_narrower_dtype,
 )
+from optest.core.expected import BY_BACKEND, expected_of_other_inputs
 from optest.core.other_calls import OtherCall, other_calls
 from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import ELEMENTWISE
@@ -59,6 +60,8 @@ _LEAST_WRONG = 8
 """Wrong elements of an output with fewer values than that: eight of two values agree by chance once in 256 times."""
 _LEAST_OF_SUMS = 0.2
 """Of what the rule of a narrower accumulator expects of all errors together; less is of another size."""
+_NEARER = 0.25
+"""Of the sum of squared errors: another call explains an answer if its errors are half as large, or less."""
 _QUICK_S = 0.1
 """A backend that took no longer is called once more."""
 
@@ -260,7 +263,30 @@ def _answer_to(failure: _Failure, other: OtherCall) -> Sequence[Expected] | None
     expected = expected_of_other_inputs(case, other.inputs, failure.driver, failure.interrupted)
     if isinstance(expected, str) or len(expected) != len(failure.outputs):
         return None
-    return expected if failure.is_right_for(expected, case, other.inputs) else None
+    is_right = failure.is_right_for(expected, case, other.inputs) and _is_nearer(failure, expected)
+    return expected if is_right else None
+
+
+def _is_nearer(failure: _Failure, expected: Sequence[Expected]) -> bool:
+    """Whether the outputs lie clearly nearer to this than to what the case expects: a change that changes nothing, or
+    less than the fault does, explains nothing."""
+    if failure.verdict.reason in (Reason.SHAPE, Reason.DTYPE):
+        return True
+    own = sum(map(_distance, failure.outputs, failure.expected))
+    return not own or sum(map(_distance, failure.outputs, expected)) <= _NEARER * own
+
+
+def _distance(output: Array, wanted: Expected) -> float:
+    """The sum of the squared errors of an output, infinite where one is."""
+    got, right = _number(output), _number(wanted.value)
+    same = (got == right) | (np.isnan(got) & np.isnan(right))
+    total = float(np.sum(np.square(np.abs(np.where(same, 0.0, got - right)))))
+    return np.inf if np.isnan(total) else total
+
+
+def _number(values: Any) -> Array:
+    array = np.asarray(values)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _are_equal(one: Sequence[Expected], other: Sequence[Expected]) -> bool:
@@ -296,12 +322,12 @@ def _called_again(failure: _Failure) -> str:
     """Whether the backend answers otherwise when it is called once more; those who look for blame call it anyway."""
     case, driver, history = failure.case, failure.driver, _history(failure)
     run_s = failure.clock.timings().run_s
-    if type(driver).blame is not BackendDriver.blame or history.varies is False or run_s is None or run_s > _QUICK_S:
+    if isinstance(driver, Blames) or history.varies is False or run_s is None or run_s > _QUICK_S:
         return ""
     history.varies = False
     layouts = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in failure.expected]
     with failure.clock.announced(RUN):
-        again = answer_of(case, driver, failure.inputs, layouts, (), failure.interrupted)
+        again = ask_backend(case, driver, failure.inputs, layouts, (), failure.interrupted)
     if again.fault is not None:
         return f"another answer when called once more: {again.fault.message.partition(chr(10))[0]}"
     for wanted, one, other in zip(failure.expected, failure.outputs, again.outputs, strict=True):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from optest.backends import BackendDriver
 from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.core.groups import brings_code, is_small
-from optest.core.keeping import execute_and_keep
-from optest.core.patience import Deadlines
+from optest.core.deadlines import Deadlines
+from optest.core.kept_tensors import execute_and_keep
 from optest.core.side_effects import SideEffects, runs_foreign_code
 from optest.errors import InternalError
 from optest.process import directory_kept, exits_refused
@@ -26,13 +25,16 @@ class Closed(InternalError):
 
 
 class Executor(Protocol):
-    """Runs one execution at a time and never raises for what foreign code does.
+    """Runs one execution at a time and never raises for what foreign code does."""
 
-    One with a true ``looks_ahead`` also takes, as ``following``, the cases that it is asked for next; one that has
-    ``execute_together`` takes several executions at once, of cases that it ``takes_with_others``.
-    """
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it makes use of ``following``: the cases that it is certainly asked for next, in this order."""
+        ...
 
-    def execute(self, cases: Sequence[TestCase]) -> runner.Execution: ...
+    def execute(
+        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+    ) -> runner.ExecutionResult: ...
 
     def close(self) -> None: ...
 
@@ -40,6 +42,8 @@ class Executor(Protocol):
 @dataclass(slots=True)
 class InProcess:
     """Runs in this process: fast, and only as safe as the backend."""
+
+    looks_ahead: ClassVar[bool] = False
 
     driver: BackendDriver
     every_measure: bool = False
@@ -51,7 +55,11 @@ class InProcess:
     deadlines: Deadlines = field(default_factory=Deadlines)
     _side_effects: SideEffects | None = field(default=None, init=False)
 
-    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+    def execute(
+        self,
+        cases: Sequence[TestCase],
+        following: Sequence[Sequence[TestCase]] = (),  # noqa: ARG002 - part of the protocol
+    ) -> runner.ExecutionResult:
         why = self.deadlines.why(cases[0])
         execution = self._executed([self.deadlines.applied(case) for case in cases])
         first = execution.verdicts[0]
@@ -61,49 +69,26 @@ class InProcess:
             return replace(execution, verdicts=tuple(told))
         return execution
 
-    def _executed(self, cases: Sequence[TestCase]) -> runner.Execution:
-        if self.keep is not None:
-            with exits_refused(), directory_kept():
+    def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:
+        side_effects = self._watch(cases[0])
+        with exits_refused(), directory_kept():
+            if self.keep is not None:
                 return execute_and_keep(
                     cases,
                     self.driver,
                     folder=self.keep,
                     every_measure=self.every_measure,
                     bench=self.bench,
-                    side_effects=self._watch(cases[0]),
+                    side_effects=side_effects,
                 )
-        if self.driver.__module__.startswith("optest.") and not brings_code(cases[0]):
-            return self._execute(cases)
-        with exits_refused(), directory_kept():
-            return self._execute(cases)
-
-    def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
-        """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
-        library's."""
-        return (
-            self.driver.answers_stay
-            and self.keep is None
-            and self.bench is None
-            and self.driver.__module__.startswith("optest.")
-            and not brings_code(cases[0])
-            and is_small(cases[0])
-        )
-
-    def execute_together(self, groups: Sequence[Sequence[TestCase]]) -> list[runner.Execution]:
-        """:meth:`execute` for each, part by part."""
-        return runner.execute_together(
-            groups, self.driver, every_measure=self.every_measure, interrupted=self.interrupted
-        )
-
-    def _execute(self, cases: Sequence[TestCase]) -> runner.Execution:
-        return runner.execute(
-            cases,
-            self.driver,
-            every_measure=self.every_measure,
-            interrupted=self.interrupted,
-            bench=self.bench,
-            side_effects=self._watch(cases[0]),
-        )
+            return runner.execute(
+                cases,
+                self.driver,
+                every_measure=self.every_measure,
+                interrupted=self.interrupted,
+                bench=self.bench,
+                side_effects=side_effects,
+            )
 
     def _watch(self, case: TestCase) -> SideEffects | None:
         if not runs_foreign_code(self.driver, case):

@@ -8,7 +8,7 @@ from typing import Any
 
 from optest.backends.arguments import at_their_places, refuse_unfit
 from optest.compare import Expected
-from optest.compare.vacuity import admits_zeros, has_no_number
+from optest.compare.verdict import admits_zeros, has_no_number
 from optest.core.border import Border
 from optest.core.expected import BY_BACKEND, BY_ITSELF
 from optest.registry import load_object

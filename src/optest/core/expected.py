@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from optest.backends import BackendDriver
+from optest.backends.abilities import KeepsGolden
 from optest.compare import Expected
 from optest.core.border import Border
 from optest.numerics import ErrorStateKept, dtype_of, numpy_dtype, private_copy
@@ -33,7 +34,15 @@ from optest.spec import (
 )
 from optest.spec.construct import constructor
 
-__all__ = ["BY_BACKEND", "BY_ITSELF", "expected_of_other_inputs", "expected_outputs", "may_refuse", "require_refused"]
+__all__ = [
+    "BY_BACKEND",
+    "BY_ITSELF",
+    "expected_of_other_inputs",
+    "expected_outputs",
+    "is_own",
+    "may_refuse",
+    "require_refused",
+]
 
 Array = np.ndarray[Any, Any]
 _WITH_TERMS = (RuleClass.ULP, RuleClass.ACCUMULATE, RuleClass.COMPOSED)
@@ -159,8 +168,7 @@ def _with_alternatives(
 def _trusted(
     case: TestCase, inputs: Sequence[Array | None], known: Sequence[Any] | None, driver: BackendDriver
 ) -> tuple[list[Array] | None, tuple[Check, ...]]:
-    golden = getattr(driver, "golden", None)
-    values = golden(case) if golden is not None else None
+    values = driver.golden(case) if isinstance(driver, KeepsGolden) else None
     if values is not None:
         return _arrays(values), (BY_BACKEND,)
     if known is not None:
@@ -242,16 +250,17 @@ def _loaded(path: str) -> tuple[Callable[..., Any], bool]:
     found = load_object(path)
     if not callable(found):
         raise Fault(Reason.BAD_CASE, f"{path} is {type(found).__name__}, but should be a function")
-    return found, _is_own(found)
+    return found, is_own(path)
 
 
 def _hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
     """The function, and whether it is optest's own."""
-    return _loaded(hook) if isinstance(hook, str) else (hook, _is_own(hook))
+    return _loaded(hook) if isinstance(hook, str) else (hook, False)
 
 
-def _is_own(function: Callable[..., Any]) -> bool:
-    return getattr(function, "__module__", "").startswith("optest.")
+def is_own(hook: object) -> bool:
+    """Whether a reference, or another hook, is optest's own: those are stated by their import paths."""
+    return isinstance(hook, str) and hook.startswith("optest.")
 
 
 def _sequence(returned: Any) -> Sequence[Any]:

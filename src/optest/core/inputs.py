@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from optest.core.border import Border
-from optest.generators.random_tensors import RandomTensorGenerator
 from optest.generators.resolve import numpy_generator
 from optest.generators.resolve import resolve as resolve_generator
 from optest.numerics import numpy_dtype
 from optest.spec import Fault, Reason, TestCase
 
-__all__ = ["make_inputs", "make_inputs_together"]
+__all__ = ["make_inputs"]
 
 _BAD_CASE = Reason.BAD_CASE
 
@@ -34,29 +33,6 @@ def make_inputs(
     for array in inputs:
         array.setflags(write=False)
     return inputs, known
-
-
-def make_inputs_together(cases: Sequence[TestCase]) -> list[Sequence[np.ndarray[Any, Any]] | None]:
-    """The inputs of each case by optest's own generator, read-only; None for one whose inputs are made alone.
-
-    Whatever cannot be drawn is left to be said of the case alone.
-    """
-    made: list[Sequence[np.ndarray[Any, Any]] | None] = [None] * len(cases)
-    places = [place for place, case in enumerate(cases) if case.generator is None]
-    try:
-        with Border("the generator", _BAD_CASE):
-            drawn = _built_in.generate_together([cases[place] for place in places])
-    except Fault:
-        return made
-    for place, inputs in zip(places, drawn, strict=True):
-        if inputs is not None:
-            for array in inputs:
-                array.setflags(write=False)
-            made[place] = inputs
-    return made
-
-
-_built_in = RandomTensorGenerator()
 
 
 def _random(case: TestCase) -> Any:

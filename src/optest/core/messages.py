@@ -1,28 +1,33 @@
-"""What a parent and its worker say to each other, as MessagePack."""
+"""What a parent and its worker say to each other, as MessagePack, and what an answer means."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from optest.core.benchmarking import BenchOptions
-from optest.spec import Benchmark, Timings, Verdict
+from optest.core.expectations import excused
+from optest.core.runner import ExecutionResult
+from optest.errors import Unavailable, UsageError
+from optest.spec import Benchmark, Reason, Status, TestCase, Timings, Verdict
 
 __all__ = [
     "Asked",
-    "AskedTogether",
     "Broken",
     "Hello",
-    "Part",
+    "NotAnAnswer",
+    "NotInWorker",
     "Ran",
-    "RanTogether",
     "Ready",
     "ToParent",
     "ToWorker",
+    "as_execution",
     "decode_for_parent",
     "decode_for_worker",
     "encode",
+    "refusal",
 ]
 
 
@@ -50,15 +55,6 @@ class Asked(msgspec.Struct, tag="asked", frozen=True):
     cases: list[dict[str, Any]]
 
 
-class AskedTogether(msgspec.Struct, tag="asked together", frozen=True):
-    """Run these executions together. ``common`` is what the wire forms of all their cases share."""
-
-    number: int
-    keys: list[list[str]]
-    common: dict[str, Any]
-    cases: list[list[dict[str, Any]]]
-
-
 class Ready(msgspec.Struct, tag="ready", frozen=True):
     """The driver is loaded."""
 
@@ -74,20 +70,6 @@ class Ran(msgspec.Struct, tag="ran", frozen=True):
     """Whether foreign code changed the worker, which waits to be ended."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
-    """One of several executions: its verdicts in the order of the cases."""
-
-    verdicts: list[Verdict]
-    timings: Timings
-
-
-class RanTogether(msgspec.Struct, tag="ran together", frozen=True):
-    """The executions in the order in which they were asked for."""
-
-    number: int
-    parts: list[Part]
-
-
 class Broken(msgspec.Struct, tag="broken", frozen=True):
     """The worker cannot do what it was asked: ``kind`` is ``unavailable``, ``unknown`` or ``error``.
 
@@ -99,8 +81,8 @@ class Broken(msgspec.Struct, tag="broken", frozen=True):
     message: str
 
 
-ToWorker = Hello | Asked | AskedTogether
-ToParent = Ready | Ran | RanTogether | Broken
+ToWorker = Hello | Asked
+ToParent = Ready | Ran | Broken
 
 _encoder = msgspec.msgpack.Encoder()
 _for_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
@@ -109,3 +91,34 @@ _for_parent: msgspec.msgpack.Decoder[ToParent] = msgspec.msgpack.Decoder(ToParen
 encode = _encoder.encode
 decode_for_worker = _for_worker.decode
 decode_for_parent = _for_parent.decode
+
+
+def refusal(kind: str, message: str) -> Exception:
+    if kind == "unavailable":
+        what, _, remedy = message.partition(" is unavailable: ")
+        return Unavailable(what, remedy)
+    if kind == "unknown":
+        return NotInWorker(message)
+    return UsageError(message)
+
+
+class NotAnAnswer(Exception):
+    """Bytes that came from a worker and are not its answer to what it was asked last."""
+
+
+class NotInWorker(UsageError):
+    """A driver or operator that was registered by hand in this process, which no worker can find by name."""
+
+
+def as_execution(answer: Ran | Broken, cases: Sequence[TestCase]) -> ExecutionResult:
+    match answer:
+        case Ran(_, verdicts, timings, benchmark, is_tainted):
+            return ExecutionResult(tuple(verdicts), timings, benchmark, is_tainted)
+        case Broken(_, _, message):
+            verdict = Verdict(
+                status=Status.ERROR,
+                reason=Reason.BAD_CASE,
+                message=f"the worker cannot build the case: {message}; "
+                "register it in a plug-in (OPTEST_PLUGINS) or run with --isolate none",
+            )
+            return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())

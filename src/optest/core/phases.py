@@ -1,16 +1,20 @@
-"""What a process does for a case, announced as it begins and counted in seconds."""
+"""What a process does for a case: phases, announced as they begin, counted in seconds, and told to a parent."""
 
 from __future__ import annotations
 
+import mmap
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 from time import perf_counter
+from types import TracebackType
 
 from optest.spec import Timings
 from optest.spec.construct import constructor
 
-__all__ = ["ANSWER", "BENCHMARK", "COMPARE", "GENERATE", "IDLE", "REFERENCE", "RUN", "Clock", "Phase"]
+__all__ = ["ANSWER", "BENCHMARK", "COMPARE", "GENERATE", "IDLE", "REFERENCE", "RUN", "Clock", "Phase", "PhasePage"]
 
 new_timings = constructor(Timings)
 
@@ -63,10 +67,6 @@ class Clock:
             if self._announce is not None:
                 self._announce(self._phase)
 
-    def count(self, phase: Phase, seconds: float) -> None:
-        """Add what a phase took that was announced for several at once."""
-        self._seconds[phase] = (self._seconds[phase] or 0.0) + seconds
-
     def timings(self) -> Timings:
         _, generate_s, reference_s, run_s, compare_s, *_ = self._seconds
         compile_s = self.compile_s
@@ -75,3 +75,47 @@ class Clock:
         return new_timings(
             generate_s=generate_s, reference_s=reference_s, run_s=run_s, compare_s=compare_s, compile_s=compile_s
         )
+
+
+_BYTES = 8
+_PHASE_BITS = 4
+_PHASE_MASK = (1 << _PHASE_BITS) - 1
+"""The other 60 bits hold nanoseconds of the monotonic clock, enough for 36 years."""
+
+
+class PhasePage:
+    """A page of memory that a worker writes and its parent reads: what the worker is doing, and since when.
+
+    It survives the death of the worker, costs no message, and uses the system-wide monotonic clock: phase, and the
+    monotonic second at which it began, in a file that both sides map.
+
+    Both lie in one aligned word, which is stored at once: whoever reads sees one phase with its own beginning, never
+    a half of each. (``struct.pack_into`` clears its place first, and a reader in between would see the year dot.)
+    """
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if create:
+            path.unlink(missing_ok=True)  # the worker of a run that was killed and is resumed may still write to it
+            path.write_bytes(bytes(_BYTES))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _BYTES)
+        self._word = memoryview(self._map).cast("Q")
+        if create:
+            self.write(Phase.IDLE)
+
+    def write(self, phase: Phase) -> None:
+        self._word[0] = time.monotonic_ns() << _PHASE_BITS | phase
+
+    def read(self) -> tuple[Phase, float]:
+        word = self._word[0]
+        return Phase(word & _PHASE_MASK), (word >> _PHASE_BITS) / 1e9
+
+    def close(self) -> None:
+        self._word.release()
+        self._map.close()
+
+    def __enter__(self) -> PhasePage:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()

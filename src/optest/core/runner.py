@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import MeasuresCompilation, WritesOutputs
 from optest.compare import Expected
-from optest.core.answers import Answer, answer_of, further_answers
+from optest.core.backend_answer import BackendAnswer, ask_backend
 from optest.core.benchmarking import BenchOptions, benchmark_of
 from optest.core.border import Border
 from optest.core.expectations import excused, fault_verdict
 from optest.core.expected import expected_outputs, require_refused
-from optest.core.inputs import make_inputs, make_inputs_together
+from optest.core.inputs import make_inputs
 from optest.core.phases import BENCHMARK, COMPARE, GENERATE, IDLE, REFERENCE, RUN, Clock, Phase
 from optest.core.results import result_of
 from optest.core.side_effects import SideEffects, runs_foreign_code
@@ -39,14 +38,14 @@ from optest.spec import (
     Verdict,
 )
 
-__all__ = ["Execution", "TestRunner", "execute", "execute_together", "why_not_run"]
+__all__ = ["ExecutionResult", "TestRunner", "execute", "why_not_run"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
-class Execution:
+class ExecutionResult:
     """One execution and the verdicts that the cases sharing it got from it, in order."""
 
     verdicts: tuple[Verdict, ...]
@@ -65,7 +64,7 @@ def execute(
     interrupted: Callable[[], bool] | None = None,
     bench: BenchOptions | None = None,
     side_effects: SideEffects | None = None,
-) -> Execution:
+) -> ExecutionResult:
     """Run cases that compute the same thing once and judge each of them for itself.
 
     ``announce`` is told each phase before it begins; with ``bench`` what passed is timed at the end.
@@ -82,40 +81,6 @@ def execute(
     return run.judged(every_measure, bench)
 
 
-def execute_together(
-    groups: Sequence[Sequence[TestCase]],
-    driver: BackendDriver,
-    *,
-    announce: Callable[[Phase, int], None] | None = None,
-    every_measure: bool = False,
-    interrupted: Callable[[], bool] | None = None,
-) -> list[Execution]:
-    """:func:`execute` for several executions of a driver whose :attr:`~BackendDriver.answers_stay`, part by part.
-
-    All are prepared, then the backend is asked for one after the other, then each is judged: what the processor has in
-    its nearest caches serves many times, not once. ``announce`` is told each phase and whose it is, by its place.
-    """
-    announcers = [None if announce is None else partial(_announced, announce, place) for place in range(len(groups))]
-    runs = [_Run(cases, driver, announcer, interrupted) for cases, announcer in zip(groups, announcers, strict=True)]
-    if announce is not None:
-        announce(GENERATE, 0)
-    began = perf_counter()
-    drawn = make_inputs_together([cases[0] for cases in groups])
-    share_s = (perf_counter() - began) / len(runs)
-    for run, inputs in zip(runs, drawn, strict=True):
-        run.prepare(inputs, share_s)
-        run.pause()
-    with driver.together():
-        for run in runs:
-            run.ask(further_at_once=True)
-            run.pause()
-    return [run.judged(every_measure, None) for run in runs]
-
-
-def _announced(announce: Callable[[Phase, int], None], place: int, phase: Phase) -> None:
-    announce(phase, place)
-
-
 def _shelf() -> tuple[Callable[[object, Sequence[Expected]], None], Callable[[object], Sequence[Expected] | None]]:
     """Where the expected outputs of runs lie: no frame of a backend's callers leads there."""
     held: WeakKeyDictionary[object, Sequence[Expected]] = WeakKeyDictionary()
@@ -126,7 +91,7 @@ _put_on_shelf, _on_shelf = _shelf()
 
 
 class _Run:
-    """One execution in its three parts, which happen in this order; between them others may have theirs."""
+    """One execution in its three parts, which happen in this order: :meth:`prepare`, :meth:`ask`, :meth:`judged`."""
 
     __slots__ = (
         "__weakref__",
@@ -157,46 +122,39 @@ class _Run:
         self._outputs: Sequence[tuple[str, TensorSpec]] | None = None
         self._is_tainted = False
         self._notes: tuple[Check, ...] = ()
-        self._answer: Answer | None = None
+        self._answer: BackendAnswer | None = None
         self._fault: Fault | None = None
 
-    def prepare(self, drawn: Sequence[Array] | None = None, share_s: float = 0.0) -> None:
-        """Make the inputs and the expected outputs; ``drawn`` are the inputs where they were made beside others', in
-        ``share_s`` seconds."""
+    def prepare(self) -> None:
+        """Make the inputs and the expected outputs."""
         cases, clock, interrupted = self._cases, self._clock, self._interrupted
         try:
             clock.enter(GENERATE)
             reset_float_mode()  # a library linked with -ffast-math changes it when it is loaded
-            self._inputs, known = make_inputs(cases[0], interrupted) if drawn is None else (drawn, None)
+            self._inputs, known = make_inputs(cases[0], interrupted)
             judged = [each for each in cases if each.expects_error is None]
             if judged:
                 clock.enter(REFERENCE)
                 expected, self._notes = expected_outputs(judged, self._inputs, known, self._driver, interrupted)
                 _put_on_shelf(self, expected)
-                if hasattr(self._driver, "run_into"):
+                if isinstance(self._driver, WritesOutputs):
                     self._outputs = [(each.name, TensorSpec(dtype=each.dtype, shape=each.shape)) for each in expected]
             else:
                 clock.enter(REFERENCE)
                 require_refused(cases[0], self._inputs, interrupted)
         except Fault as fault:
             self._fault = fault
-        clock.count(GENERATE, share_s)
 
-    def ask(self, *, further_at_once: bool = False) -> None:
+    def ask(self) -> None:
         """Ask the backend, if there is something to ask it."""
         if self._fault is not None:
             return
         case, driver = self._cases[0], self._driver
         self._clock.enter(RUN)
-        answer = answer_of(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
-        if type(driver).compile_s is not BackendDriver.compile_s:
+        answer = ask_backend(case, driver, self._inputs, self._outputs, self._notes, self._interrupted)
+        if isinstance(driver, MeasuresCompilation):
             with Border("the backend's `compile_s`", Reason.RAISED):
                 self._clock.compile_s = driver.compile_s()
-        if further_at_once and answer.fault is None:
-            try:
-                answer = answer._replace(further=further_answers(case, driver))
-            except Fault as fault:
-                answer = answer._replace(further=fault)
         self._answer = answer
 
     def spoil(self, fault: Fault) -> None:
@@ -207,11 +165,7 @@ class _Run:
         else:
             self._answer = self._answer._replace(outputs=(), fault=fault)
 
-    def pause(self) -> None:
-        """Others have their parts now, which is no time of this one."""
-        self._clock.enter(IDLE)
-
-    def judged(self, every_measure: bool, bench: BenchOptions | None) -> Execution:
+    def judged(self, every_measure: bool, bench: BenchOptions | None) -> ExecutionResult:
         """The verdicts, and timings of what passed."""
         cases, driver, inputs, expected, answer = self._cases, self._driver, self._inputs, _on_shelf(self), self._answer
         clock, benchmark = self._clock, None
@@ -219,7 +173,7 @@ class _Run:
             verdict = fault_verdict(self._fault or Fault(_INTERNAL, "the backend was not asked"))
             clock.enter(IDLE)
             verdicts = [excused(each, verdict) for each in cases]
-            return Execution(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
+            return ExecutionResult(tuple(verdicts), clock.timings(), is_tainted=self._is_tainted)
         clock.enter(COMPARE)
         verdicts = [excused(each, self._verdict(each, answer, every_measure)) for each in cases]
         if bench is not None and (passed := [place for place, each in enumerate(verdicts) if _is_measured(each)]):
@@ -230,9 +184,9 @@ class _Run:
                 for place in passed:
                     verdicts[place] = excused(cases[place], fault_verdict(fault))
         clock.enter(IDLE)
-        return Execution(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
+        return ExecutionResult(tuple(verdicts), clock.timings(), benchmark, self._is_tainted)
 
-    def _verdict(self, case: TestCase, answer: Answer, every_measure: bool) -> Verdict:
+    def _verdict(self, case: TestCase, answer: BackendAnswer, every_measure: bool) -> Verdict:
         return verdict_of(
             case,
             self._driver,
@@ -260,7 +214,7 @@ def _timed(
     """
 
     def judged(who: BackendDriver, outputs: Sequence[Array]) -> Verdict:
-        return verdict_of(case, who, inputs, expected, Answer(outputs, (), further=()), clock=Clock(None))
+        return verdict_of(case, who, inputs, expected, BackendAnswer(outputs, (), further=()), clock=Clock(None))
 
     specs = [TensorSpec(dtype=each.dtype, shape=each.shape) for each in expected]
     return benchmark_of(case, driver, inputs, specs, judged, bench)
@@ -270,8 +224,6 @@ def why_not_run(case: TestCase, driver: BackendDriver) -> Verdict | None:
     """The verdict of a case that is not run: skipped by the plan, or unsupported by the backend."""
     if case.skip is not None:
         return Verdict(status=Status.SKIPPED, message=case.skip.reason)
-    if getattr(driver.unsupported, "__func__", None) is BackendDriver.unsupported:
-        return None
     try:
         with Border("the backend's `unsupported`", Reason.RAISED):
             lack = driver.unsupported(case)

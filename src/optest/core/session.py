@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import queue
-import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
-from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias
 
 from optest.backends import BackendDriver
-from optest.core import runner
 from optest.core.border import UserInterrupt
 from optest.core.executors import Closed, Executor
 from optest.core.expectations import after_attempts
+from optest.core.interruption import Interruption
 from optest.core.results import result_of
-from optest.core.runner import why_not_run
+from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.schedule import Execution, executions
 from optest.errors import OptestError
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status, TestCase, Timings, Verdict
@@ -38,17 +34,7 @@ _LOOKED_AHEAD = 16
 _SHARE = 4
 """A lane looks ahead by at most this part of its fair share of what remains."""
 
-_MOST_TOGETHER = 64
-_MOST_SHARED = 8.0
-"""A group may take so many times as long on the wall as its work takes the processor, which others use, too."""
-
-_TOGETHER_S = 0.02
-"""What may be lost of the journal when a library ends this process: in a worker it would be one case."""
-
 _ASK_AGAIN = frozenset({Status.CRASHED, Status.TIMEOUT})
-
-_SAME_WISH_S = 1.0
-"""Signals that follow each other so fast mean one thing: the second would strike while the first is obeyed."""
 
 
 class Listener(Protocol):
@@ -72,13 +58,6 @@ class Journaling(Protocol):
     def end(self, summary: RunSummary) -> None: ...
 
 
-@runtime_checkable
-class JournalsSeveral(Journaling, Protocol):
-    """One that takes several results at once, which is quicker."""
-
-    def results_at_once(self, results: Sequence[CaseResult]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a run goes: ``maxfail`` 0 never stops; ``isolation`` is what the results say of it.
@@ -94,97 +73,8 @@ class Policy:
     dedupe: bool = True
 
 
-@dataclass(slots=True)
-class Interruption:
-    """Whether the user pressed Ctrl-C or the process was asked to terminate."""
-
-    happened: bool = False
-    running: list[Executor] = field(default_factory=list)
-    """What :meth:`now` ends."""
-    _is_put_off: bool = False
-    _waits: bool = False
-    _raised_at: float = -math.inf
-
-    def __call__(self) -> bool:
-        return self.happened
-
-    def ends(self, executor: Executor) -> None:
-        """Let :meth:`now` end it, at once if that was asked already."""
-        self.running.append(executor)
-        if self.happened:
-            executor.close()
-
-    def done(self) -> None:
-        """Close what is still open: the worker of a run that could not begin."""
-        for executor in self.running:
-            executor.close()
-
-    def now(self) -> None:
-        """End a run in another thread: its workers are killed, and what they were doing has no result."""
-        self.happened = True
-        for executor in self.running:
-            executor.close()
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """While inside, SIGINT, SIGTERM and SIGHUP raise UserInterrupt here and are remembered."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def remember(_number: int, _frame: FrameType | None) -> None:
-            self.happened = True
-            if self._is_put_off:
-                self._waits = True
-            elif time.monotonic() > self._raised_at + _SAME_WISH_S:
-                self._raise()
-
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # not below nohup
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, remember) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def after_this(self) -> Iterator[None]:
-        """A signal that comes while inside is raised afterwards: for steps that only make sense together."""
-        with self.put_off():
-            yield
-        if self._waits:
-            self._raise()
-
-    def _raise(self) -> NoReturn:
-        self._waits = False
-        self._raised_at = time.monotonic()
-        raise UserInterrupt
-
-    @contextmanager
-    def put_off(self) -> Iterator[None]:
-        """While inside, signals are only remembered: for ending what runs, which takes no longer than killing it.
-
-        Somebody who presses Ctrl-C twice would otherwise wait for the cases of all the workers that were left alive.
-        """
-        self._is_put_off = True
-        try:
-            yield
-        finally:
-            self._is_put_off = False
-
-
-_Outcome: TypeAlias = tuple[Execution, runner.Execution, int]
+_Outcome: TypeAlias = tuple[Execution, ExecutionResult, int]
 """An execution, what came of it, and the number of attempts."""
-
-
-class _Group(NamedTuple):
-    """Executions that are run at once, or a single one, which may have to be refused."""
-
-    executions: list[Execution]
-    refusal: Verdict | None
-    asked: list[Sequence[TestCase]]
 
 
 @dataclass(slots=True)
@@ -266,12 +156,8 @@ class Session:
         executor = self.make_executor(0)
         self.interruption.ends(executor)
         try:
-            if self.choose is not None:
-                self._run_in_turn(self.choose(remaining), executor)
-            elif hasattr(executor, "execute_together") and not self.policy.maxfail:
-                self._run_in_groups(remaining, executor)
-            else:
-                self._run_in_turn(_one_by_one(remaining), executor)
+            turns = _one_by_one(remaining) if self.choose is None else self.choose(remaining)
+            self._run_in_turn(turns, executor)
         finally:
             with self.interruption.put_off():
                 executor.close()
@@ -281,7 +167,7 @@ class Session:
 
         Not where the outcome decides whether there is a next one (``--maxfail``), or whether it is the same again.
         """
-        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         refusals: dict[int, Verdict | None] = {}
 
         def refusal_of(execution: Execution) -> Verdict | None:
@@ -298,66 +184,6 @@ class Session:
             self._report(execution, *self._run_one(execution, executor, refusal, following))
             if self._is_over():
                 return
-
-    def _run_in_groups(self, remaining: Sequence[Execution], executor: Any) -> None:
-        """Several quick executions at once, which are reported when all of them are done, a few milliseconds later.
-
-        As many as take no more than that, one at first: whatever ends this process takes no more with it.
-        """
-        looks_ahead = getattr(executor, "looks_ahead", False)
-        place, most = 0, 1
-        group = self._group(remaining, place, most, executor)
-        while group is not None:
-            place += len(group.executions)
-            following = self._group(remaining, place, most, executor) if looks_ahead else None
-            began, used_s = time.perf_counter(), time.process_time()
-            self._run_group(group, following, executor)
-            passed_s, used_s = time.perf_counter() - began, time.process_time() - used_s
-            most = _next_size(most, len(group.executions), passed_s, used_s)
-            group = following if looks_ahead else self._group(remaining, place, most, executor)
-
-    def _group(self, remaining: Sequence[Execution], place: int, most: int, executor: Any) -> _Group | None:
-        """What is run at once from ``place`` on; None at the end."""
-        if place == len(remaining):
-            return None
-        first = remaining[place]
-        refusal = self._refusal(first)
-        group = [first]
-        if refusal is None and self._is_tried_once(first) and executor.takes_with_others(first.cases):
-            group += self._joining(remaining[place + 1 : place + most], executor)
-        return _Group(group, refusal, [each.cases for each in group])
-
-    def _run_group(self, group: _Group, following: _Group | None, executor: Any) -> None:
-        """Run and report it, and tell a worker what certainly comes next."""
-        first = group.executions[0]
-        ahead = following.asked if following is not None and self._is_run_once(following) else None
-        if not self._is_run_once(group):
-            self._report(first, *self._run_one(first, executor, group.refusal))
-            return
-        if ahead is not None:
-            outcomes = executor.execute_together(group.asked, ahead)
-        elif len(group.executions) == 1 and not getattr(executor, "looks_ahead", False):
-            self._report(first, *self._run_one(first, executor, group.refusal))
-            return
-        else:
-            outcomes = executor.execute_together(group.asked)
-        self._report_together([(*each, 1) for each in zip(group.executions, outcomes, strict=True)])
-
-    def _is_run_once(self, group: _Group) -> bool:
-        """Whether it is run at all, and certainly not once more."""
-        return group.refusal is None and self._is_tried_once(group.executions[0])
-
-    def _joining(self, candidates: Sequence[Execution], executor: Any) -> list[Execution]:
-        """Those of the next executions that go on with what the first of a group begins, up to the first that does
-        not."""
-        joining = []
-        for each in candidates:
-            if not (self._is_tried_once(each) and executor.takes_with_others(each.cases)):
-                break
-            if self._refusal(each) is not None:
-                break
-            joining.append(each)
-        return joining
 
     def _is_tried_once(self, execution: Execution) -> bool:
         return max(self.policy.retries, execution.first.retries) == 0
@@ -404,7 +230,7 @@ class Session:
         A lane takes a share of what remains, which shrinks towards the end (guided self-scheduling), so that slow
         executions at the end do not queue up behind one worker while another is idle.
         """
-        looks_ahead = getattr(executor, "looks_ahead", False) and not self.policy.maxfail
+        looks_ahead = executor.looks_ahead and not self.policy.maxfail
         taken: deque[tuple[Execution, Verdict | None]] = deque()
         while True:
             with taking:  # a driver is asked by one thread at a time
@@ -425,17 +251,14 @@ class Session:
         executor: Executor,
         refusal: Verdict | None,
         following: Sequence[Sequence[TestCase]] = (),
-    ) -> tuple[runner.Execution, int]:
+    ) -> tuple[ExecutionResult, int]:
         """Return the outcome and the number of attempts; only crashes, deadlines and lost devices are tried again."""
         cases = execution.cases
         if refusal is not None:
-            return runner.Execution((refusal,) * len(cases), Timings()), 1
+            return ExecutionResult((refusal,) * len(cases), Timings()), 1
         allowed = 1 + max(self.policy.retries, *(case.retries for case in cases))
         if allowed == 1:
-            if not following:
-                return executor.execute(cases), 1
-            ahead: Any = executor  # which said that it looks ahead
-            return ahead.execute(cases, following), 1
+            return executor.execute(cases, following), 1
         earlier: Verdict | None = None
         for attempt in range(1, allowed + 1):
             outcome = executor.execute(cases)
@@ -443,22 +266,9 @@ class Session:
                 break
             earlier = outcome.verdicts[0]
         verdicts = tuple(after_attempts(verdict, attempt, earlier) for verdict in outcome.verdicts)
-        return runner.Execution(verdicts, outcome.timings, outcome.benchmark), attempt
+        return ExecutionResult(verdicts, outcome.timings, outcome.benchmark), attempt
 
-    def _report_together(self, outcomes: Sequence[tuple[Execution, runner.Execution, int]]) -> None:
-        """:meth:`_report` for each; a journal that takes several results at once gets them so."""
-        results = [result for outcome in outcomes for result in self._results_of(*outcome)]
-        with self.interruption.after_this():
-            if isinstance(self.journal, JournalsSeveral):
-                self.journal.results_at_once(results)
-                self._count(results)
-            else:
-                for result in results:
-                    self._keep(result)
-        for count, result in enumerate(results, len(self.results) - len(results) + 1):
-            self._tell(result, count)
-
-    def _report(self, execution: Execution, outcome: runner.Execution, attempts: int) -> None:
+    def _report(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> None:
         for result in self._results_of(execution, outcome, attempts):
             with self.interruption.after_this():
                 self._keep(result)
@@ -467,13 +277,10 @@ class Session:
     def _keep(self, result: CaseResult) -> None:
         """What the journal holds counts, and nothing else."""
         self.journal.result(result)
-        self._count([result])
+        self.results.append(result)
+        self.bad += result.status in BAD_STATUSES
 
-    def _count(self, results: Sequence[CaseResult]) -> None:
-        self.results.extend(results)
-        self.bad += sum(result.status in BAD_STATUSES for result in results)
-
-    def _results_of(self, execution: Execution, outcome: runner.Execution, attempts: int) -> Iterator[CaseResult]:
+    def _results_of(self, execution: Execution, outcome: ExecutionResult, attempts: int) -> Iterator[CaseResult]:
         if self.interruption():
             raise UserInterrupt  # which foreign code kept for itself, so that its outcome says nothing of the case
         for place, (case, judged) in enumerate(zip(execution.cases, outcome.verdicts, strict=True)):
@@ -500,17 +307,6 @@ class Session:
 def _one_by_one(remaining: Sequence[Execution]) -> Iterator[Turn]:
     for place, execution in enumerate(remaining, 1):
         yield execution, remaining[place : place + _LOOKED_AHEAD]
-
-
-def _next_size(most: int, count: int, passed_s: float, used_s: float) -> int:
-    """How many executions are run at once after ``count`` that took so long on the wall and of the processor.
-
-    Time that other programs have taken shall not make groups small; one execution of that length is run alone.
-    """
-    if passed_s / count >= _TOGETHER_S:
-        return 1
-    each_s = max(used_s, passed_s / _MOST_SHARED) / count
-    return max(1, min(2 * most, _MOST_TOGETHER, int(_TOGETHER_S / each_s)))
 
 
 def resume_key(case: TestCase, round_index: int) -> object:

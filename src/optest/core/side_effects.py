@@ -12,7 +12,8 @@ from operator import attrgetter, is_
 from time import perf_counter
 
 from optest.backends import BackendDriver
-from optest.core.groups import brings_code
+from optest.backends.abilities import guards_memory
+from optest.core.expected import is_own
 from optest.core.monkeypatches import PatchWatch, Record, patch_watch, patched_before
 from optest.errors import UsageError
 from optest.process.state import OF_PYTHON, QUICK, ProcessState
@@ -131,7 +132,8 @@ class SideEffects:
 
 def runs_foreign_code(driver: BackendDriver, case: TestCase) -> bool:
     """Whether Python code that is not optest's takes part; C libraries are watched by the driver that calls them."""
-    return not (driver.is_reference or driver.guards_memory) or brings_code(case)
+    brings_code = case.generator or case.reference or not is_own(case.descriptor.reference)
+    return bool(brings_code) or not (driver.is_reference or guards_memory(driver))
 
 
 def refuse_patches(patches: PatchWatch, who: str) -> None:

@@ -1,31 +1,38 @@
-"""The verdict of one case on what the backend answered."""
+"""The verdict of one case on what the backend answered, and on its further answers.
+
+A further answer is judged by what is expected already; one to other inputs by what the reference says of these.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from optest.backends import BackendDriver, declared_numerics
+from optest.backends import BackendDriver, FurtherAnswer, declared_numerics
+from optest.backends.abilities import Blames, GivesFurtherAnswers
 from optest.compare import Expected
 from optest.compare.verdict import judge
-from optest.core.answers import Answer
+from optest.core.backend_answer import BackendAnswer, further_answers
 from optest.core.border import Border
 from optest.core.diagnosis import diagnosed
 from optest.core.expectations import doubted, fault_verdict, refusal_verdict
-from optest.core.expected import may_refuse
-from optest.core.further_verdicts import verdict_of_further
+from optest.core.expected import expected_of_other_inputs, may_refuse
 from optest.core.operand_readings import judged_by_readings
-from optest.core.phases import RUN, Clock
+from optest.core.outputs import in_order
+from optest.core.phases import REFERENCE, RUN, Clock
 from optest.core.worst_operands import with_definition, with_worst_operands
-from optest.spec import ExpectedError, Fault, Reason, Status, TestCase, Verdict
+from optest.spec import Check, CheckState, ExpectedError, Fault, Reason, Status, TestCase, Verdict
 
 __all__ = ["verdict_of"]
 
 Array = np.ndarray[Any, Any]
 _INTERNAL = Reason.INTERNAL
+
+_OTHER_VALUES = "other values"
+"""The check that says of which inputs other values were tried."""
 
 
 def verdict_of(
@@ -33,7 +40,7 @@ def verdict_of(
     driver: BackendDriver,
     inputs: Sequence[Array],
     expected: Sequence[Expected] | None,
-    answer: Answer,
+    answer: BackendAnswer,
     *,
     clock: Clock,
     every_measure: bool = False,
@@ -54,19 +61,26 @@ def verdict_of(
             checks=answer.checks,
         )
     try:
-        verdict = _of_values(case, driver, inputs, expected, answer, every_measure)
-        verdict = judged_by_readings(
-            case, driver, inputs, answer.outputs, verdict, clock=clock, interrupted=interrupted
+        verdict = _judged(
+            case,
+            driver,
+            inputs,
+            answer.outputs,
+            expected,
+            clock=clock,
+            interrupted=interrupted,
+            every_measure=every_measure,
+            checks=answer.checks,
         )
-        verdict = with_definition(case, with_worst_operands(case, inputs, verdict))
-        verdict = diagnosed(
-            case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
-        )
-        if verdict.status is Status.FAILED and type(driver).blame is not BackendDriver.blame:
-            with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
-                driver.blame(case, [array.view() for array in inputs])
-        if type(driver).further is not BackendDriver.further and verdict.status is Status.PASSED:
-            verdict = verdict_of_further(
+        if verdict.status is Status.FAILED:
+            verdict = diagnosed(
+                case, driver, inputs, answer.outputs, expected, verdict, clock=clock, interrupted=interrupted
+            )
+            if isinstance(driver, Blames):
+                with Border("the backend's `blame`", Reason.RAISED), clock.announced(RUN):
+                    driver.blame(case, [array.view() for array in inputs])
+        if verdict.status is Status.PASSED and isinstance(driver, GivesFurtherAnswers):
+            verdict = _verdict_of_further(
                 case, driver, inputs, expected, answer, verdict, clock=clock, interrupted=interrupted
             )
         with Border("the comparison", _INTERNAL):
@@ -89,21 +103,123 @@ def _of_fault(case: TestCase, inputs: Sequence[Array], fault: Fault, *, has_refe
     return replace(verdict, message=f"{verdict.message}; {why}")
 
 
-def _of_values(
+def _judged(
     case: TestCase,
     driver: BackendDriver,
     inputs: Sequence[Array],
+    outputs: Sequence[Array],
     expected: Sequence[Expected],
-    answer: Answer,
+    *,
+    clock: Clock,
+    interrupted: Callable[[], bool] | None,
     every_measure: bool,
+    checks: tuple[Check, ...] = (),
 ) -> Verdict:
+    """Outputs compared, also by what is right for operands that the backend reads otherwise, with the worst operands
+    and the operator's definition where the values are wrong."""
     with Border("the comparison", _INTERNAL):
-        return judge(
+        verdict = judge(
             case,
-            answer.outputs,
+            outputs,
             expected,
             numerics=declared_numerics(driver, case),
             every_measure=every_measure,
             inputs=inputs,
-            checks=answer.checks,
+            checks=checks,
         )
+    if verdict.status is not Status.FAILED:
+        return verdict
+    verdict = judged_by_readings(case, driver, inputs, outputs, verdict, clock=clock, interrupted=interrupted)
+    return with_definition(case, with_worst_operands(case, inputs, verdict))
+
+
+def _verdict_of_further(
+    case: TestCase,
+    driver: BackendDriver,
+    inputs: Sequence[Array],
+    expected: Sequence[Expected],
+    answer: BackendAnswer,
+    first: Verdict,
+    *,
+    clock: Clock,
+    interrupted: Callable[[], bool] | None,
+) -> Verdict:
+    """The verdict of the first further answer that is not a pass; ``first``, that of ``answer``, if there is none.
+
+    Where inputs had other values the verdict says so as a check, and as one that was not possible where nobody knows
+    what is right. The reference that is asked then is told to the ``clock``.
+
+    Raises:
+        Fault: if the driver, or the comparison, fails.
+    """
+    further = answer.further
+    if further is None:
+        further = further_answers(case, driver)
+    if not further:
+        return first
+    tried = _Tried()
+    for other in further:
+        given, wanted = inputs, expected
+        if other.inputs is not None:
+            given = _with_others(case, inputs, other)
+            known = _known_of_others(case, driver, given, other, clock, interrupted)
+            if isinstance(known, str):
+                tried.why_not.setdefault(known, []).extend(other.inputs)
+                continue
+            tried.judged += other.inputs
+            wanted = known
+        outputs = in_order(case, other.outputs)
+        found = _judged(case, driver, given, outputs, wanted, clock=clock, interrupted=interrupted, every_measure=True)
+        if found.status is not Status.PASSED:
+            return replace(
+                found,
+                reason=other.reason or found.reason,
+                message=f"{other.how}: {found.message}",
+                checks=(*answer.checks, *tried.checks()),
+                details={**found.details, "how": other.how},
+            )
+    return replace(first, checks=(*first.checks, *tried.checks()))
+
+
+@dataclass(slots=True)
+class _Tried:
+    """Which inputs had other values in an answer that was judged, and in one that was not and why."""
+
+    judged: list[str] = field(default_factory=list)
+    why_not: dict[str, list[str]] = field(default_factory=dict)
+
+    def checks(self) -> list[Check]:
+        told = [
+            Check(name=_OTHER_VALUES, state=CheckState.NOT_POSSIBLE, detail=f"{_inputs(names)}: {why}")
+            for why, names in self.why_not.items()
+        ]
+        if self.judged:
+            detail = f"of {_inputs(self.judged)}" + ", one after the other" * (len(self.judged) > 1)
+            told.insert(0, Check(name=_OTHER_VALUES, state=CheckState.DONE, detail=detail))
+        return told
+
+
+def _inputs(names: Sequence[str]) -> str:
+    return f"{'input' if len(names) == 1 else 'inputs'} {', '.join(names)}"
+
+
+def _with_others(case: TestCase, inputs: Sequence[Array], other: FurtherAnswer) -> list[Array]:
+    assert other.inputs is not None
+    own = zip(case.inputs, inputs, strict=True)
+    return [other.inputs.get(argument.name, array) for argument, array in own]
+
+
+def _known_of_others(
+    case: TestCase,
+    driver: BackendDriver,
+    given: Sequence[Array],
+    other: FurtherAnswer,
+    clock: Clock,
+    interrupted: Callable[[], bool] | None,
+) -> list[Expected] | str:
+    """What is expected of other inputs, or why nobody knows."""
+    assert other.inputs is not None
+    if not {argument.name for argument in case.inputs}.issuperset(other.inputs):
+        return "the case has none, so no reference gets it"
+    with clock.announced(REFERENCE):
+        return expected_of_other_inputs(case, given, driver, interrupted)

@@ -16,25 +16,22 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import configure
 from optest.core.extensions import load_extensions
-from optest.core.keeping import execute_and_keep
+from optest.core.kept_tensors import execute_and_keep
 from optest.core.messages import (
     Asked,
-    AskedTogether,
     Broken,
     Hello,
-    Part,
     Ran,
-    RanTogether,
     Ready,
     ToParent,
     decode_for_worker,
     encode,
 )
 from optest.core.monkeypatches import patch_watch
-from optest.core.phase_page import PhasePage
-from optest.core.phases import Phase
-from optest.core.runner import execute, execute_together
+from optest.core.phases import Phase, PhasePage
+from optest.core.runner import execute
 from optest.core.side_effects import SideEffects, refuse_earlier_patches, refuse_patches, runs_foreign_code
 from optest.core.wire import case_from_wire
 from optest.errors import OptestError, Unavailable, UnknownName
@@ -96,7 +93,7 @@ def _load(hello: Hello) -> tuple[BackendDriver, SideEffects]:
     patches = patch_watch()
     load_extensions(hello.plugins)
     driver = backend_manager.get(hello.driver)
-    driver.configure(hello.options)
+    configure(driver, hello.options)
     refuse_patches(patches, f"backend {hello.driver!r}")
     return driver, SideEffects(patches, in_worker=not hello.fresh)
 
@@ -126,8 +123,6 @@ def _broken(number: int, error: OptestError) -> Broken:
 
 def _answer(message: bytes, serving: _Serving) -> ToParent:
     asked, hello = decode_for_worker(message), serving.hello
-    if isinstance(asked, AskedTogether):
-        return _answer_together(asked, serving)
     assert isinstance(asked, Asked)
     try:
         cases = [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
@@ -146,22 +141,6 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
         )
     is_tainted = execution.is_tainted and not hello.fresh
     return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
-
-
-def _answer_together(asked: AskedTogether, serving: _Serving) -> ToParent:
-    common = asked.common
-    try:
-        groups = [
-            [case_from_wire({**common, **wire}, operators.get, key) for wire, key in zip(cases, keys, strict=True)]
-            for cases, keys in zip(asked.cases, asked.keys, strict=True)
-        ]
-    except OptestError as error:
-        return _broken(asked.number, error)
-    with directory_kept():
-        executions = execute_together(
-            groups, serving.driver, announce=serving.phases.write, every_measure=serving.hello.every_measure
-        )
-    return RanTogether(asked.number, [Part(list(each.verdicts), each.timings) for each in executions])
 
 
 def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel) -> None:
@@ -186,10 +165,9 @@ def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel
 
 def _is_last(answer: ToParent) -> bool:
     """Whether the parent gives this worker up: the next question, which may be here already, is for another one."""
-    if isinstance(answer, Ran) and answer.is_tainted:
-        return True
-    parts = [answer] if isinstance(answer, Ran) else answer.parts if isinstance(answer, RanTogether) else []
-    return any(verdict.reason is Reason.DEVICE_LOST for part in parts for verdict in part.verdicts)
+    if not isinstance(answer, Ran):
+        return False
+    return answer.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in answer.verdicts)
 
 
 def _wait_to_be_ended() -> NoReturn:

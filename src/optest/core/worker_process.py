@@ -9,33 +9,30 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from optest.core import runner
 from optest.core.benchmarking import BenchOptions
-from optest.core.endings import death, death_at_load, descriptors_spoilt, overtime
+from optest.core.deadlines import PhaseLimits
 from optest.core.executors import Closed
 from optest.core.expectations import excused
-from optest.core.groups import Groups, brings_code, is_small, split
-from optest.core.last_words import last_words
 from optest.core.messages import (
     Asked,
-    AskedTogether,
     Broken,
     Hello,
+    NotAnAnswer,
     Ran,
-    RanTogether,
     Ready,
+    as_execution,
     decode_for_parent,
     encode,
+    refusal,
 )
-from optest.core.patience import Patience
-from optest.core.phase_page import PhasePage
-from optest.core.phases import Phase
+from optest.core.phases import Phase, PhasePage
+from optest.core.runner import ExecutionResult
 from optest.core.wire import case_to_wire
-from optest.core.worker_answers import NotAnAnswer, as_executions, refusal
+from optest.core.worker_death import death, death_at_load, descriptors_spoilt, overtime, stderr_report
 from optest.errors import InternalError, UsageError
 from optest.process import Child, start_child
 from optest.spec import Reason, TestCase, Timings, Verdict
@@ -73,22 +70,18 @@ class WorkerOptions:
     plugins: tuple[str, ...] = ()
     every_measure: bool = False
     fresh: bool = False
-    patience: Patience = field(default_factory=Patience)
+    limits: PhaseLimits = field(default_factory=PhaseLimits)
     keep: Path | None = None
     """Where the tensors of every execution are kept, if anywhere."""
     bench: BenchOptions | None = None
     """How every case that passes is timed, if at all."""
-    answers_stay: bool = False
-    """Whether the driver is optest's own and its answers stay as they are while it is asked for others."""
 
 
 class _Question(NamedTuple):
-    """What a worker is asked at once, and the object by which it is known when it was asked ahead."""
+    """Cases that a worker was asked ahead, known by identity, and the bytes of the message."""
 
-    known_by: object
-    groups: Groups
-    nbytes: int = 0
-    """Of the message, once it was sent."""
+    cases: Sequence[TestCase]
+    nbytes: int
 
 
 class _Late(NamedTuple):
@@ -124,7 +117,7 @@ class WorkerProcess:
         self._failing: set[str] = set()
         """Operators whose reference fails in a new worker too."""
 
-    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> runner.Execution:
+    def execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
         """Run the cases in the worker.
 
         ``following`` are the cases of the next calls, as far as these are certain: the worker goes on with them while
@@ -135,88 +128,59 @@ class WorkerProcess:
             Unavailable, UsageError: if the worker cannot load the driver at all.
         """
         with self._busy:
-            return self._execute(_Question(cases, (cases,)), [_Question(each, (each,)) for each in following])[0]
+            return self._execute(cases, following)
 
-    def takes_with_others(self, cases: Sequence[TestCase]) -> bool:
-        """Whether :meth:`execute_together` may be asked for these: they are small, and all code is optest's but the
-        library's."""
-        options = self._options
-        return (
-            options.answers_stay
-            and not options.fresh
-            and options.keep is None
-            and options.bench is None
-            and not brings_code(cases[0])
-            and is_small(cases[0])
-        )
-
-    def execute_together(self, groups: Groups, following: Groups | None = None) -> list[runner.Execution]:
-        """:meth:`execute` for each, part by part, of cases that it :meth:`takes_with_others`, or for a single one.
-
-        The worker says whose part it is at, so that a death ends that execution alone; the others, none of which has an
-        answer, are asked for again, one by one. ``following`` are the groups of the next call, if that is certain.
-        """
-        ahead = [] if following is None else [_Question(following, following)]
-        with self._busy:
-            return self._execute(_Question(groups, groups), ahead)
-
-    def _execute(self, question: _Question, following: Sequence[_Question]) -> list[runner.Execution]:
-        self._catch_up(question)
+    def _execute(self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()) -> ExecutionResult:
+        self._catch_up(cases)
         try:
             child, page = self._started_now()
         except _DiedAtLoad as error:
-            return [_all_with(error.verdict, cases) for cases in question.groups]
+            return _all_with(error.verdict, cases)
         began = time.monotonic()
         if self._ahead:
             self._ahead.popleft()
         else:
             page.write(Phase.IDLE)
             try:
-                child.send(self._encoded(question.groups))
+                child.send(self._encoded(cases))
             except BrokenPipeError:
-                return self._without_pipes(child, page, question.groups, began)
+                return self._without_pipes(child, page, cases, began)
         self._ask_ahead(child, following)
-        return self._outcomes(child, page, question.groups, began)
+        return self._outcome(child, page, cases, began)
 
-    def _outcomes(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
-        """Wait for the next answer, which is to these groups."""
+    def _outcome(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
+        """Wait for the next answer, which is to these cases."""
         self._waited_for += 1
         while True:
             try:
-                answer = child.receive(_until_next_look(page, groups, self._options.patience))
+                answer = child.receive(_until_next_look(page, cases[0], self._options.limits))
             except ValueError as error:
-                return self._spoilt(child, page, groups, str(error))
+                return self._spoilt(child, page, cases, str(error))
             except TimeoutError:
-                if (late := self._late(page, groups)) is not None:
-                    return self._ended_by_deadline(child, page, groups, late)
+                if (late := self._late(page, cases[0])) is not None:
+                    return self._ended_by_deadline(child, page, cases, late)
                 continue
             if answer is None:
-                return self._without_pipes(child, page, groups, began)
+                return self._without_pipes(child, page, cases, began)
             try:
-                message = self._answer_to_this(answer)
-                executions = as_executions(message, groups)
+                execution = as_execution(self._answer_to_this(answer), cases)
             except NotAnAnswer as error:
-                return self._spoilt(child, page, groups, str(error))
-            if executions is None:  # one of them cannot be built
-                return [self._alone(cases) for cases in groups]
-            if self._may_pay_for_others(groups, executions):
-                return [self._once_more(child, page, groups[0])]
+                return self._spoilt(child, page, cases, str(error))
+            if self._may_pay_for_others(cases[0], execution):
+                return self._once_more(child, page, cases)
             self._answers += 1
-            for cases, each in zip(groups, executions, strict=True):
-                self._options.patience.deadlines.record(cases[0], each.verdicts[0], each.timings.run_s)
-            lost = next((place for place, each in enumerate(executions) if _is_last(each)), None)
-            if lost is None:
-                return executions
-            self._give_up(child, page)  # what it still holds of the device is broken, or the worker itself has changed
-            return executions[: lost + 1] + [self._alone(cases) for cases in groups[lost + 1 :]]
+            self._options.limits.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
+            if _is_last(execution):
+                self._give_up(child, page)  # what it holds of the device is broken, or the worker itself has changed
+            return execution
 
-    def _catch_up(self, question: _Question) -> None:
-        """Pass over answers that nobody wants any more, up to this question or all of them.
+    def _catch_up(self, cases: Sequence[TestCase]) -> None:
+        """Pass over answers that nobody wants any more, up to that to these cases or all of them.
 
         A worker that takes long for them, or has no more of them, is given up.
         """
         ends = time.monotonic() + _CATCH_UP_S
-        while self._running is not None and self._ahead and self._ahead[0].known_by is not question.known_by:
+        while self._running is not None and self._ahead and self._ahead[0].cases is not cases:
             try:
                 answer = self._running[0].receive(max(0.0, ends - time.monotonic()))
             except (TimeoutError, ValueError):
@@ -227,39 +191,30 @@ class WorkerProcess:
             self._ahead.popleft()
             self._waited_for += 1
 
-    def _may_pay_for_others(self, groups: Groups, executions: Sequence[runner.Execution]) -> bool:
+    def _may_pay_for_others(self, case: TestCase, execution: ExecutionResult) -> bool:
         """Whether a reference failed that may not fail where no foreign code ran before."""
         return (
-            len(groups) == 1
-            and self._answers > 0
+            self._answers > 0
             and not self._options.fresh
-            and executions[0].verdicts[0].reason is Reason.REFERENCE_FAILED
-            and groups[0][0].descriptor.name not in self._failing
+            and execution.verdicts[0].reason is Reason.REFERENCE_FAILED
+            and case.descriptor.name not in self._failing
         )
 
-    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> runner.Execution:
+    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> ExecutionResult:
         """The execution in a new worker."""
         self._give_up(child, page)
-        execution = self._alone(cases)
+        execution = self._execute(cases)
         if execution.verdicts[0].reason is Reason.REFERENCE_FAILED:
             self._failing.add(cases[0].descriptor.name)
         return execution
 
-    def _alone(self, cases: Sequence[TestCase]) -> runner.Execution:
-        """One execution of a group that was asked for in vain."""
-        return self._execute(_Question(cases, (cases,)), ())[0]
-
-    def _encoded(self, groups: Groups) -> bytes:
+    def _encoded(self, cases: Sequence[TestCase]) -> bytes:
         self._asked += 1
-        keys = [[case.key for case in cases] for cases in groups]
-        deadlines = self._options.patience.deadlines
-        wires = [[case_to_wire(deadlines.applied(case)) for case in cases] for cases in groups]
-        if len(groups) == 1:
-            return encode(Asked(self._asked, keys[0], wires[0]))
-        common, own = split(wires)
-        return encode(AskedTogether(self._asked, keys, common, own))
+        deadlines = self._options.limits.deadlines
+        wires = [case_to_wire(deadlines.applied(case)) for case in cases]
+        return encode(Asked(self._asked, [case.key for case in cases], wires))
 
-    def _ask_ahead(self, child: Child, following: Sequence[_Question]) -> None:
+    def _ask_ahead(self, child: Child, following: Sequence[Sequence[TestCase]]) -> None:
         """Send the next questions before the answer to this one, several at once, as far as the pipe has room.
 
         A worker that is gone may have answered this one before. Long questions could fill the pipe while the worker
@@ -267,27 +222,32 @@ class WorkerProcess:
         """
         if len(following) < 2 * len(self._ahead):
             return  # enough is asked already
-        if any(new.known_by is not known.known_by for new, known in zip(following, self._ahead, strict=False)):
+        if any(cases is not known.cases for cases, known in zip(following, self._ahead, strict=False)):
             return
         room = min(_MOST_BYTES_AHEAD, child.holds_bytes() // 2) - sum(known.nbytes for known in self._ahead)
-        asked, questions = self._asked, []
-        for new in following[len(self._ahead) :]:
-            message = self._encoded(new.groups)
+        asked = self._asked
+        messages: list[bytes] = []
+        for cases in following[len(self._ahead) :]:
+            message = self._encoded(cases)
             room -= len(message)
             if room < 0:
                 self._asked -= 1
                 break
-            questions.append((message, new._replace(nbytes=len(message))))
-        if not questions:
+            messages.append(message)
+        if not messages:
             return
         try:
-            child.send(*[message for message, _ in questions])
+            child.send(*messages)
         except BrokenPipeError:
             self._asked = asked
             return
-        self._ahead += [question for _, question in questions]
+        first = len(self._ahead)
+        self._ahead += [
+            _Question(cases, len(message))
+            for cases, message in zip(following[first : first + len(messages)], messages, strict=True)
+        ]
 
-    def _answer_to_this(self, answer: bytes) -> Ran | RanTogether | Broken:
+    def _answer_to_this(self, answer: bytes) -> Ran | Broken:
         try:
             message = decode_for_parent(answer)
         except (ValueError, RecursionError) as error:
@@ -296,13 +256,13 @@ class WorkerProcess:
             raise NotAnAnswer("it answers another question")
         return message
 
-    def _spoilt(self, child: Child, page: PhasePage, groups: Groups, how: str) -> list[runner.Execution]:
+    def _spoilt(self, child: Child, page: PhasePage, cases: Sequence[TestCase], how: str) -> ExecutionResult:
         """Nothing that comes from this worker can be believed any more, so it loses its place."""
         child.kill()
         verdict = descriptors_spoilt(
             f"its answer is not to be trusted, since {how}", {"stderr_tail": child.stderr_tail()}
         )
-        return self._gone(child, page, groups, verdict, Phase.IDLE, 0.0)
+        return self._gone(child, page, cases, verdict, Phase.IDLE, 0.0)
 
     def start(self) -> None:
         """Start the worker, unless it runs.
@@ -399,42 +359,43 @@ class WorkerProcess:
             bench=self._options.bench,
         )
 
-    def _late(self, page: PhasePage, groups: Groups) -> _Late | None:
+    def _late(self, page: PhasePage, case: TestCase) -> _Late | None:
         """What takes longer than it may, if anything does; the worker may go on while this is told."""
         phase, since = page.read()
-        allowed_s = self._options.patience.allowance_s(phase, groups[_place(page, groups)][0])
+        allowed_s = self._options.limits.allowance_s(phase, case)
         took_s = time.monotonic() - since
         return _Late(phase, allowed_s, took_s) if took_s >= allowed_s else None
 
-    def _ended_by_deadline(self, child: Child, page: PhasePage, groups: Groups, late: _Late) -> list[runner.Execution]:
+    def _ended_by_deadline(
+        self, child: Child, page: PhasePage, cases: Sequence[TestCase], late: _Late
+    ) -> ExecutionResult:
         child.write_traceback()
         child.kill()
-        case = groups[_place(page, groups)][0]
-        deadlines = self._options.patience.deadlines
-        why = deadlines.why(case) if late.phase is Phase.RUN else ""
+        deadlines = self._options.limits.deadlines
+        why = deadlines.why(cases[0]) if late.phase is Phase.RUN else ""
         verdict = overtime(late.phase, late.allowed_s, child.stderr_tail(), why)
-        deadlines.record(case, verdict, None)
-        return self._gone(child, page, groups, verdict, late.phase, late.took_s)
+        deadlines.record(cases[0], verdict, None)
+        return self._gone(child, page, cases, verdict, late.phase, late.took_s)
 
-    def _without_pipes(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
+    def _without_pipes(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         """Its ends of the pipes are closed: it is dead, or foreign code closed them and may go on for ever."""
         late = None
         has_ended = _ends_in(child, _DYING_S)
-        while not has_ended and (late := self._late(page, groups)) is None:
-            has_ended = _ends_in(child, _until_next_look(page, groups, self._options.patience))
+        while not has_ended and (late := self._late(page, cases[0])) is None:
+            has_ended = _ends_in(child, _until_next_look(page, cases[0], self._options.limits))
         if late is not None:
-            return self._ended_by_deadline(child, page, groups, late)
-        return self._died(child, page, groups, began)
+            return self._ended_by_deadline(child, page, cases, late)
+        return self._died(child, page, cases, began)
 
-    def _died(self, child: Child, page: PhasePage, groups: Groups, began: float) -> list[runner.Execution]:
+    def _died(self, child: Child, page: PhasePage, cases: Sequence[TestCase], began: float) -> ExecutionResult:
         returncode, signal = child.wait()
         phase, _ = page.read()
         if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
             self._give_up(child, page)
-            return [self._alone(cases) for cases in groups]
-        told = last_words(child.stderr_tail(_REPORT_BYTES))
+            return self._execute(cases)
+        told = stderr_report(child.stderr_tail(_REPORT_BYTES))
         verdict = death(phase, returncode, signal, child.stderr_tail(), told)
-        return self._gone(child, page, groups, verdict, phase, time.monotonic() - began)
+        return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:
         self._running = None
@@ -445,19 +406,12 @@ class WorkerProcess:
         page.close()
 
     def _gone(
-        self, child: Child, page: PhasePage, groups: Groups, verdict: Verdict, phase: Phase, ran_s: float
-    ) -> list[runner.Execution]:
-        """The verdict for every case of the execution that the worker was at, a clean place for the next worker, and
-        the others again, each alone."""
-        ended = _place(page, groups)
+        self, child: Child, page: PhasePage, cases: Sequence[TestCase], verdict: Verdict, phase: Phase, ran_s: float
+    ) -> ExecutionResult:
+        """The verdict for every case of the execution that the worker was at, and a clean place for the next worker."""
         self._give_up(child, page)
-        timings = Timings(run_s=ran_s) if phase is Phase.RUN else Timings()
-        return [
-            runner.Execution(tuple(excused(case, verdict) for case in cases), timings)
-            if place == ended
-            else self._alone(cases)
-            for place, cases in enumerate(groups)
-        ]
+        execution = _all_with(verdict, cases)
+        return replace(execution, timings=Timings(run_s=ran_s)) if phase is Phase.RUN else execution
 
 
 class _DiedAtLoad(Exception):
@@ -469,8 +423,8 @@ class _DiedAtLoad(Exception):
         self.verdict = death_at_load(*self.how, times)
 
 
-def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> runner.Execution:
-    return runner.Execution(tuple(excused(case, verdict) for case in cases), Timings())
+def _all_with(verdict: Verdict, cases: Sequence[TestCase]) -> ExecutionResult:
+    return ExecutionResult(tuple(excused(case, verdict) for case in cases), Timings())
 
 
 def _ends_in(child: Child, timeout_s: float) -> bool:
@@ -481,20 +435,16 @@ def _ends_in(child: Child, timeout_s: float) -> bool:
     return True
 
 
-def _place(page: PhasePage, groups: Groups) -> int:
-    """Which execution the worker is at; it may have begun the next question already."""
-    return min(page.place(), len(groups) - 1)
-
-
-def _is_last(execution: runner.Execution) -> bool:
+def _is_last(execution: ExecutionResult) -> bool:
     """Whether a worker is to run nothing more after it."""
     return execution.is_tainted or any(verdict.reason is Reason.DEVICE_LOST for verdict in execution.verdicts)
 
 
-def _until_next_look(page: PhasePage, groups: Groups, patience: Patience) -> float:
+def _until_next_look(page: PhasePage, case: TestCase, limits: PhaseLimits) -> float:
     """Seconds until the phase now running would be over its allowance, or until the next may have begun."""
     phase, since = page.read()
-    left = since + patience.allowance_s(phase, groups[_place(page, groups)][0]) - time.monotonic()
-    if phase is not Phase.RUN or len(groups) > 1:
-        left = min([left, *[cases[0].timeout_s for cases in groups if cases[0].timeout_s is not None]])
+    left = since + limits.allowance_s(phase, case) - time.monotonic()
+    deadline_s = limits.deadlines.of(case)
+    if phase is not Phase.RUN and deadline_s is not None:
+        left = min(left, deadline_s)
     return max(left, 0.001)

@@ -5,7 +5,7 @@ The bits are a promise: a case draws the same tensors in every version of optest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
 
@@ -19,7 +19,6 @@ __all__ = [
     "SMALL_WORDS",
     "WORD",
     "Stream",
-    "rows_of_words",
     "small_head",
     "words",
 ]
@@ -96,22 +95,6 @@ def words(stream: Stream, end: int, *, first: int = 0, block_words: int = BLOCK_
         if start == 0:
             block[:SMALL_WORDS] = stream.head(min(SMALL_WORDS, size))
         yield block[:size]
-
-
-def rows_of_words(streams: Sequence[tuple[str, str]], count: int) -> Array:
-    """The first ``count`` words, at most ``BLOCK_WORDS``, of the streams of several (case key, path): one row for each.
-
-    The same words as each stream has alone; NumPy is called once for all.
-    """
-    names = [_stream_name(case_key, path) for case_key, path in streams]
-    heads = np.frombuffer(b"".join([blake2b(name).digest() for name in names]), WORD).reshape(len(names), SMALL_WORDS)
-    if count <= SMALL_WORDS:
-        return heads[:, :count]
-    keys = np.frombuffer(b"".join([_tail(name) for name in names]), WORD).reshape(len(names), 2)
-    block = np.add(_STEPS[:count], keys[:, :1])
-    _scramble(block, np.empty_like(block), keys[:, 1:])
-    block[:, :SMALL_WORDS] = heads
-    return block
 
 
 def _tail(name: bytes) -> bytes:

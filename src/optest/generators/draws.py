@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,7 +12,6 @@ import numpy as np
 from optest.generators.counter import BLOCK_WORDS, LARGE_BLOCK_WORDS, SMALL_WORDS, WORD, Stream, words
 from optest.generators.domains import Pieces, fold
 from optest.generators.normal import normal_table
-from optest.generators.side_by_side import side_by_side
 from optest.numerics import Array, numpy_dtype, round_finite, round_to
 from optest.settings import numerical_threads
 from optest.spec import DType, Kind
@@ -23,6 +23,7 @@ __all__ = [
     "drawn",
     "drawn_from_rows",
     "drawn_rows",
+    "in_threads",
     "integers",
     "integers_by_bits",
     "nonzero_integers",
@@ -77,7 +78,7 @@ def drawn(draw: Draw, stream: Stream, count: int) -> Array:
     if threads == 1:
         draw_part(0, needed, BLOCK_WORDS)
     else:
-        side_by_side(draw_part, needed, LARGE_BLOCK_WORDS, min(threads, _MOST_THREADS))
+        in_threads(draw_part, needed, LARGE_BLOCK_WORDS, min(threads, _MOST_THREADS))
     return out[:count]
 
 
@@ -300,3 +301,23 @@ def sprinkled(base: Array, stream: Stream, values: Array, rate: float) -> Array:
     index = ((choice[chosen] & 0xFFFF).astype(np.intp) * values.size) >> 16
     base[chosen] = values[index]
     return base
+
+
+def in_threads(work: Callable[[int, int], None], count: int, step: int, threads: int) -> None:
+    """Work on a long range by several threads, for what NumPy does without the interpreter.
+
+    Call ``work(first, end)`` for parts that make up 0 to ``count``: as many as threads, each whole ``step``s.
+    Raises what the first part raised that failed, once all have ended.
+    """
+    steps = -(-count // step)
+    parts = min(threads, steps)
+    borders = [*(steps * part // parts * step for part in range(parts)), count]
+    quiet = np.geterr()  # a thread begins with NumPy's defaults
+
+    def one(first: int, end: int) -> None:
+        with np.errstate(**quiet):
+            work(first, end)
+
+    with ThreadPoolExecutor(parts, thread_name_prefix="optest-draw") as pool:
+        for _ in pool.map(one, borders, borders[1:]):
+            pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,11 +11,17 @@ from typing import Any
 from optest.generators import draws
 from optest.generators.bounds import exact_magnitude, special_magnitude, special_rate
 from optest.generators.constants import CONSTANTS
-from optest.generators.counter import SMALL_WORDS, Stream, rows_of_words, small_head
-from optest.generators.domains import domain_of, integer_pieces, integers_within, legal_signs, real_pieces
+from optest.generators.counter import SMALL_WORDS, Stream, small_head
+from optest.generators.domains import (
+    domain_of,
+    integer_pieces,
+    integers_within,
+    legal_signs,
+    real_pieces,
+    special_values,
+)
 from optest.generators.fills import check_fill, fill_values
-from optest.generators.placed import from_data, from_file, from_opinfo, identity
-from optest.generators.special_values import special_values
+from optest.generators.given_values import from_data, from_file, from_opinfo, identity
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Argument, DType, Fill, Interval, Kind, TestCase
 from optest.spec import dtype as dtype_called
@@ -59,27 +65,6 @@ class RandomTensorGenerator:
             return _drawn_together(case, first), None
         return tuple([_input(case, argument, form) for argument, form in zip(case.inputs, forms, strict=True)]), None
 
-    def generate_together(self, cases: Sequence[TestCase]) -> list[tuple[Array, ...] | None]:
-        """The inputs of each case, bit for bit as :meth:`generate` draws them; None for one that is drawn alone.
-
-        Inputs of some size and of one form are drawn together, whichever case they belong to.
-        """
-        streams: dict[_Form, list[tuple[str, str]]] = {}
-        places: list[list[tuple[_Form, int]] | None] = []
-        for case in cases:
-            domain = case.descriptor.domain
-            forms = [_form_of(argument, domain) for argument in case.inputs]
-            placed = []
-            for argument, form in zip(case.inputs, forms, strict=True):
-                if form is None or not form.is_medium:
-                    break
-                rows = streams.setdefault(form, [])
-                placed.append((form, len(rows)))
-                rows.append((case.key, argument.path))
-            places.append(placed if placed and len(placed) == len(forms) else None)
-        drawn = {form: _drawn_medium(form, rows) for form, rows in streams.items()}
-        return [None if each is None else tuple([drawn[form][row] for form, row in each]) for each in places]
-
 
 def input_of(case: TestCase, argument: Argument) -> Array:
     """One input of ``case``, new and writeable."""
@@ -118,12 +103,7 @@ class _Form:
     count: int
     shape: tuple[int, ...]
     is_small: bool
-    is_medium: bool
 
-
-_MEDIUM_WORDS = 1 << 10
-_WORDS_TOGETHER = 1 << 13
-"""What is drawn at once stays in the second-level cache."""
 
 _ASKS_THE_CASE = frozenset({"data", "file", "eye", "opinfo", "integer-exact", "special"})
 
@@ -150,21 +130,7 @@ def _form(kind: str, dtype_name: str, shape: tuple[int, ...], interval: Interval
     draw = _draw(kind, fill_values(Fill(kind=kind)), dtype, interval, bound) if plain else None
     count = math.prod(shape)
     is_small = draw is not None and 0 < draws.words_needed(draw, count) <= SMALL_WORDS
-    is_medium = draw is not None and 0 < draws.words_needed(draw, count) <= _MEDIUM_WORDS
-    return _Form(make, draw, count, shape, is_small, is_medium)
-
-
-def _drawn_medium(form: _Form, streams: Sequence[tuple[str, str]]) -> list[Array]:
-    """One input of the form for each stream."""
-    assert form.draw is not None
-    needed = draws.words_needed(form.draw, form.count)
-    found: list[Array] = []
-    most = max(1, _WORDS_TOGETHER // needed)
-    for start in range(0, len(streams), most):
-        some = streams[start : start + most]
-        rows = draws.drawn_from_rows(form.draw, rows_of_words(some, needed), form.count)
-        found += list(rows.reshape(len(some), *form.shape))
-    return found
+    return _Form(make, draw, count, shape, is_small)
 
 
 def _drawn_together(case: TestCase, form: _Form) -> tuple[Array, ...]:

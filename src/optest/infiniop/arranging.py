@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.poisons import Poison
 from optest.errors import UsageError
 from optest.infiniop.torch_bridge import is_torch, to_array, to_tensor
+from optest.memory.poisons import Poison
 from optest.numerics import Array, dtype_of, empty_storage, view
 from optest.spec import TensorSpec
 

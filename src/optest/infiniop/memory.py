@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.memory import Buffer
 from optest.infiniop.torch_bridge import loaded_torch, to_tensor
+from optest.memory.buffers import Buffer
 from optest.numerics import Array
 from optest.spec import contiguous_strides
 

@@ -8,8 +8,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from optest.clib.ffi.memory import Change
 from optest.clib.ffi.signatures import Prototype
+from optest.memory.buffers import Change
 from optest.spec import Fault, Reason
 
 __all__ = ["CaseScope", "case_scope", "current_scope", "is_timed", "next_path", "set_seed", "timed", "watched"]

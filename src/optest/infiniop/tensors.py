@@ -11,9 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from optest.clib.ffi.handles import Handle
-from optest.clib.ffi.memory import Buffer, Change
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Placement
 from optest.errors import UnknownName, UsageError
 from optest.infiniop.datatypes import InfiniDtype, element_of, infini_dtype
 from optest.infiniop.devices import InfiniDeviceEnum, infini_device, require_device
@@ -26,6 +23,9 @@ from optest.infiniop.status import check_error
 from optest.infiniop.structs import infiniopTensorDescriptor_t
 from optest.infiniop.torch_bridge import is_torch, loaded_torch, to_array, to_tensor
 from optest.infiniop.values import GIVEN_MODES, MODES, drawn, scaled
+from optest.memory.buffers import Buffer, Change
+from optest.memory.poisons import Poison
+from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Fault, Reason, TensorSpec, contiguous_strides, format_shape
 

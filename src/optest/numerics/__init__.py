@@ -1,7 +1,6 @@
 """Bits and layout: element formats, rounding, units in the last place, strided views. No opinions, no I/O."""
 
-from optest.numerics.error_state import ErrorStateKept, Quiet
-from optest.numerics.float_mode import reset_float_mode
+from optest.numerics.float_state import ErrorStateKept, Quiet, reset_float_mode
 from optest.numerics.formats import Array, bits, byte_beyond_bool, dtype_of, is_known, numpy_dtype, widen
 from optest.numerics.layout import (
     MARGIN_BYTES,

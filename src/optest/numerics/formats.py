@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from optest.errors import UnknownName
-from optest.numerics.error_state import Quiet
+from optest.numerics.float_state import Quiet
 from optest.spec import DTYPES, DType, dtype_names
 
 __all__ = ["Array", "bits", "byte_beyond_bool", "dtype_of", "is_known", "numpy_dtype", "widen"]

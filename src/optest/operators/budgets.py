@@ -1,17 +1,27 @@
-"""What error budgets of several families are made of: how errors of sums grow, and what sums of exponentials lose.
+"""What error budgets of several families are made of: growth of sums, products, sums of exponentials.
 
 All numbers are in units of the unit roundoff of the arithmetic, variances in units of its square.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from optest.operators.arrays import Array, is_double
+from optest.spec import Terms
 
-__all__ = ["SUBNORMAL", "ExponentialSum", "exponential_sum", "growth_of_sum", "half_subnormal", "unit_roundoff"]
+__all__ = [
+    "SUBNORMAL",
+    "ExponentialSum",
+    "exponential_sum",
+    "growth_of_sum",
+    "half_subnormal",
+    "terms_of_products",
+    "unit_roundoff",
+]
 
 _FLOAT32_U = 2.0**-24
 _FLOAT64_U = 2.0**-53
@@ -94,3 +104,16 @@ def exponential_sum(row: Array, dim: int, *, double: bool) -> ExponentialSum:
     own_variance = (weighted * weighted / 3.0).sum(dim, keepdims=True)
     variance = growth_variance * (1.0 / 3.0 + squares / 2.0) + own_variance + lost * lost
     return ExponentialSum(d, y, total, largest, weighted, worst, variance)
+
+
+def terms_of_products(absolute: Array, squared: Array, count: int, first: Array, *, factor: float = 1.0) -> Terms:
+    """Σ|t|, Σt² and k of products that are rounded one by one, each times ``factor`` afterwards.
+
+    A product below the normal range is off by half a subnormal, h, whatever its size. k of them add k·h to the bound
+    4·√k·u·Σ|t|, which is √k·h/4u more of Σ|t|; and k·h²/3 to the variance k·u²·Σt²/2, which is 2h²/3u² more of Σt².
+    Sums of nothing but zeros lose nothing. ``first`` is an operand, for the arithmetic.
+    """
+    half = max(1.0, abs(factor)) * half_subnormal(double=is_double(first))
+    counts = absolute > 0.0
+    absolute = np.where(counts, absolute + math.sqrt(count) * half / 4.0, absolute)
+    return Terms(absolute, np.where(counts, squared + half * half * 2.0 / 3.0, squared), count)

@@ -1,30 +1,38 @@
-"""The built-in operators, family by family; listing them needs neither NumPy nor a framework."""
+"""The built-in operators: what the operator modules in the folders beside this file describe.
+
+A folder is a family. Each module in it that has ``DESCRIPTORS`` is found by itself; those called ``*_reference`` need
+NumPy and are loaded when a hook of an operator is asked for, so that listing needs neither NumPy nor a framework.
+"""
 
 from __future__ import annotations
 
-from optest.operators.activation.descriptors import DESCRIPTORS as ACTIVATION
-from optest.operators.attention.descriptors import DESCRIPTORS as ATTENTION
-from optest.operators.contraction.descriptors import DESCRIPTORS as CONTRACTION
-from optest.operators.elementwise.descriptors import DESCRIPTORS as ELEMENTWISE
-from optest.operators.indexing.descriptors import DESCRIPTORS as INDEXING
-from optest.operators.movement.descriptors import DESCRIPTORS as MOVEMENT
-from optest.operators.normalization.descriptors import DESCRIPTORS as NORMALIZATION
-from optest.operators.pooling.descriptors import DESCRIPTORS as POOLING
-from optest.operators.quantization.descriptors import DESCRIPTORS as QUANTIZATION
-from optest.operators.reduction.descriptors import DESCRIPTORS as REDUCTION
+import pkgutil
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+
 from optest.spec import OperatorDescriptor
 
-__all__ = ["DESCRIPTORS"]
+__all__ = ["DESCRIPTORS", "FAMILIES"]
 
-DESCRIPTORS: tuple[OperatorDescriptor, ...] = (
-    *ELEMENTWISE,
-    *ACTIVATION,
-    *REDUCTION,
-    *NORMALIZATION,
-    *CONTRACTION,
-    *POOLING,
-    *ATTENTION,
-    *MOVEMENT,
-    *INDEXING,
-    *QUANTIZATION,
-)
+_PACKAGE = __name__.rpartition(".")[0]
+_FOLDER = Path(__file__).parent
+_ONNX = "onnx"
+"""The folder of the names that ONNX has for operators, which is no family."""
+
+
+def _families() -> Iterator[tuple[str, tuple[OperatorDescriptor, ...]]]:
+    for folder in pkgutil.iter_modules([str(_FOLDER)]):
+        if folder.ispkg and folder.name != _ONNX:
+            yield folder.name, tuple(_descriptors_of(folder.name))
+
+
+def _descriptors_of(family: str) -> Iterator[OperatorDescriptor]:
+    for module in pkgutil.iter_modules([str(_FOLDER / family)]):
+        if not module.name.endswith("_reference"):
+            yield from getattr(pkgutil.resolve_name(f"{_PACKAGE}.{family}.{module.name}"), "DESCRIPTORS", ())
+
+
+FAMILIES: Mapping[str, tuple[OperatorDescriptor, ...]] = dict(_families())
+"""The operators of each family, families and modules in alphabetical order."""
+DESCRIPTORS: tuple[OperatorDescriptor, ...] = tuple(chain.from_iterable(FAMILIES.values()))

@@ -1,29 +1,34 @@
-"""The page docs/operators.md, made from the descriptors and the docstrings of their hooks."""
+"""The pages docs/operators.md and docs/operators/FAMILY.md, made from descriptors and the docstrings of their hooks.
+
+python -m optest.operators.documentation DOCS_FOLDER
+"""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from optest.operators.catalogue import DESCRIPTORS
+from optest.operators.catalogue import FAMILIES
 from optest.operators.onnx import SPELLINGS
 from optest.operators.onnx.tensors import ALIASES
 from optest.registry import load_object
 from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Spelling
 
-__all__ = ["operators_page"]
+__all__ = ["operator_pages"]
 
-_HEAD = """\
+_MADE = "<!-- Made by `make docs` from optest.operators; edit the descriptors, not this file. -->\n"
+
+_HEAD = f"""\
 # Operators
 
-<!-- Made by `optest.operators.documentation:operators_page`; edit the descriptors, not this file. -->
-
+{_MADE}
 What optest knows by name, and how results are judged when nobody states a tolerance. Names and attributes are
 PyTorch's; aliases are those of earlier plans, and of ONNX where they mean the same; ONNX's stand with its names of the
-tensors, which a plan may use where it uses the alias. Where ONNX means something else
-under its name (other defaults, other forms, another order of inputs), a case under that name is
-[read as ONNX means it](#onnxs-names) and becomes one of the operator here. An attribute that is true or false takes 1
-and 0 too, as ONNX has them.
+tensors, which a plan may use where it uses the alias. Where ONNX means something else under its name (other defaults,
+other forms, another order of inputs), a case under that name is [read as ONNX means it](operators/onnx.md) and becomes
+one of the operator here. An attribute that is true or false takes 1 and 0 too, as ONNX has them.
 
 u is the unit roundoff of the arithmetic: float64 where an input or the output is that wide, else float32 or what the
 backend declares. Every bound is followed by half a unit in the last place of the output, for the final rounding.
@@ -54,39 +59,67 @@ _NOTES = """\
 """
 
 
-_ONNX = """\
-## ONNX's names
+_ONNX = f"""\
+# ONNX's names
 
-Each stands for an operator above, with ONNX's attributes, their defaults and its order of the inputs; tensors go by
-ONNX's names, by those of the operator and by position. What newer versions of ONNX have as an input (bounds of Clip, k
-of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the operator cannot do is
-refused with the reason; what is said "as conv2d" is in the words of that operator. A name of ONNX that is neither here
-nor an alias has no operator in the catalogue.
+{_MADE}
+Each stands for an operator of the [catalogue](../operators.md), with ONNX's attributes, their defaults and its order of
+the inputs; tensors go by ONNX's names, by those of the operator and by position. What newer versions of ONNX have as an
+input (bounds of Clip, k of TopK, axis of CumSum, shape of Reshape, axes of ReduceSum) is an attribute here. What the
+operator cannot do is refused with the reason; what is said "as conv2d" is in the words of that operator. A name of ONNX
+that is neither here nor an alias has no operator in the catalogue.
 
 ```yaml
 cases:
   - op: Conv
-    shapes: {X: [1, 3, 8, 8], W: [4, 3, 3, 3]}
-    attributes: {strides: [2, 2], auto_pad: SAME_UPPER}
+    shapes: {{X: [1, 3, 8, 8], W: [4, 3, 3, 3]}}
+    attributes: {{strides: [2, 2], auto_pad: SAME_UPPER}}
 ```
 
 An operator that is registered under one of these names takes its place.
 """
 
 
-def operators_page() -> str:
-    """The whole page, with a newline at its end."""
+def operator_pages() -> dict[str, str]:
+    """Every page by its path below the folder of the docs, with a newline at its end."""
+    pages = {f"operators/{family}.md": _family_page(family, each) for family, each in FAMILIES.items()}
+    return {
+        "operators.md": _index(),
+        **pages,
+        "operators/onnx.md": "\n".join([_ONNX, *map(_spelling, SPELLINGS.values())]),
+    }
+
+
+def _index() -> str:
+    rows = (
+        (f"[{family}](operators/{family}.md)", ", ".join(_link(each.name, "operators/") for each in descriptors))
+        for family, descriptors in FAMILIES.items()
+    )
     blocks = (
         _HEAD,
-        _table(("operator", "class", "ceiling or formula", "source"), map(_rule_row, DESCRIPTORS)),
+        _table(("family", "operators"), rows),
         "## Classes\n",
         _table(("class", "a result is right if"), ((kind.value, text) for kind, text in _CLASSES.items())),
         _NOTES,
-        *(_section(descriptor) for descriptor in DESCRIPTORS),
-        _ONNX,
-        *map(_spelling, SPELLINGS.values()),
     )
     return "\n".join(blocks)
+
+
+def _family_page(family: str, descriptors: Iterable[OperatorDescriptor]) -> str:
+    descriptors = tuple(descriptors)
+    blocks = (
+        f"# Operators: {family}\n",
+        _MADE,
+        "[Operators](../operators.md) says what the classes and u are, and what a reference does.\n",
+        _table(("operator", "class", "ceiling or formula", "source"), map(_rule_row, descriptors)),
+        *(_section(descriptor) for descriptor in descriptors),
+    )
+    return "\n".join(blocks)
+
+
+def _link(name: str, folder: str = "") -> str:
+    family = next(family for family, each in FAMILIES.items() if name in [one.name for one in each])
+    return f"[{name}]({folder}{family}.md#{name})"
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -119,7 +152,7 @@ def _section(descriptor: OperatorDescriptor) -> str:
         f"## {descriptor.name}\n",
         f"{descriptor.description}\n",
         f"- tensors: `{descriptor.tensors}`",
-        f"- rule: [{rule.kind.value}](#classes), {_ceiling(rule) or rule.source}",
+        f"- rule: [{rule.kind.value}](../operators.md#classes), {_ceiling(rule) or rule.source}",
         *([f"- aliases: {_aliases(descriptor)}"] if descriptor.aliases else []),
         *(f"- attribute {_attribute(attribute)}" for attribute in descriptor.attributes),
         f"- input dtypes: {_dtypes(descriptor)}",
@@ -144,9 +177,9 @@ def _alias(name: str) -> str:
 
 
 def _spelling(spelling: Spelling) -> str:
-    meant = " or ".join(f"[{name}](#{name})" for name in spelling.operators)
+    meant = " or ".join(map(_link, spelling.operators))
     lines = [
-        f"### {spelling.name}\n",
+        f"## {spelling.name}\n",
         f"{meant}. {spelling.description}".strip() + "\n",
         f"- tensors: `{spelling.signature}`",
         *(f"- attribute {_attribute(attribute)}" for attribute in spelling.attributes),
@@ -166,3 +199,14 @@ def _dtypes(descriptor: OperatorDescriptor) -> str:
     mixed = [" with ".join(dict.fromkeys(variant)) for variant in descriptor.dtype_variants if len(variant) > 1]
     parts = [", ".join(alike), f"mixed: {', '.join(dict.fromkeys(mixed))}" if mixed else ""]
     return "; ".join(part for part in parts if part)
+
+
+def _main() -> None:
+    folder = Path(sys.argv[1])
+    (folder / "operators").mkdir(exist_ok=True)
+    for path, text in operator_pages().items():
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _main()

@@ -15,7 +15,9 @@ from optest.spec import Sample, Tier
 
 __all__ = [
     "CALM_SIZES",
+    "EVERY_FLOAT",
     "LARGE_SIZE",
+    "MAIN_FLOATS",
     "MILLION",
     "SIZES",
     "Call",
@@ -52,7 +54,9 @@ MILLION = (65_537, 17)
 blocks that CUDA and HIP launch in a grid's second dimension."""
 CALM_SIZES = (0, 1, 7, 17, 64, 129)
 """The same idea where every size costs much."""
-_FLOATS = ("float32", "float16", "bfloat16")
+MAIN_FLOATS = ("float32", "float16", "bfloat16")
+"""The float dtypes that most sets ask."""
+EVERY_FLOAT = (*MAIN_FLOATS, "float64")
 
 
 def call(
@@ -321,7 +325,7 @@ def _dense_strides(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def with_special_values(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
+def with_special_values(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
     """NaN, infinities, signed zeros, subnormals, the largest and smallest values, powers of two.
 
     A sum meets few of them, so that some results are numbers; in the first dtype it is asked with more, too.
@@ -335,7 +339,7 @@ _MORE = {"fill": "special", "rate": 0.12}
 
 
 def with_special_rows(
-    calls: Iterable[Call], names: Iterable[str], *, dtypes: Sequence[str] = _FLOATS
+    calls: Iterable[Call], names: Iterable[str], *, dtypes: Sequence[str] = MAIN_FLOATS
 ) -> Iterator[Sample]:
     """Each input of ``names`` in turn with a NaN and both infinities, each in a row and a column of its own.
 
@@ -361,17 +365,17 @@ def _rows_with_special(shape: Sequence[int]) -> Any:
     return values
 
 
-def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
+def integer_exact(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
     """Twins whose sums are exact in any order, so that any dropped or doubled term shows."""
     yield from variations("integer-exact", ({**each, "generator": "integer-exact"} for each in calls), dtypes=dtypes)
 
 
-def zero_mean(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
+def zero_mean(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
     """Twins of sums whose terms cancel."""
     yield from variations("zero-mean", ({**each, "generator": "randn"} for each in calls), dtypes=dtypes)
 
 
-def of_every_magnitude(calls: Iterable[Call], *, dtypes: Sequence[str] = _FLOATS) -> Iterator[Sample]:
+def of_every_magnitude(calls: Iterable[Call], *, dtypes: Sequence[str] = MAIN_FLOATS) -> Iterator[Sample]:
     """Large values (an exponential overflows, a range reduction fails, a fast path is left), values near 0 (where
     1 + x loses x and an epsilon is all there is), and values far from 0 that differ little (where x² - mean² fails).
 
@@ -392,7 +396,7 @@ _FAR_FROM_0 = {"fill": "uniform", "low": 84.0, "high": 92.0}
 def of_every_value(attributes: Mapping[str, Any] | None = None) -> Iterator[Sample]:
     """Every value of the 16-bit floats, for functions of one number."""
     counted = call(attributes, input=(1 << 16,), generator="optest.operators.every_value:EveryValue")
-    yield from variations("exhaustive", [counted], dtypes=_FLOATS[1:], tier=Tier.FULL)
+    yield from variations("exhaustive", [counted], dtypes=MAIN_FLOATS[1:], tier=Tier.FULL)
 
 
 def of_one_element(*calls: Call, dtypes: Sequence[str] = ("float32", "float16")) -> Iterator[Sample]:
@@ -406,7 +410,7 @@ def of_a_million(*calls: Call, dtype: str) -> Iterator[Sample]:
     yield from variations("sizes", calls, dtypes=(dtype,))
 
 
-def refused(calls: Iterable[Call], *, match: str = "") -> Iterator[Sample]:
+def refused(*calls: Call, match: str = "") -> Iterator[Sample]:
     """Arguments that fit no tensor: whoever computes something for them reads or writes what is not there."""
     error = {"type": "Exception", **({"match": match} if match else {})}
     yield from variations("refused", ({**each, "expects_error": error} for each in calls))
@@ -431,7 +435,7 @@ def standard(
         layouts: the inputs whose layout is varied; all if none.
     """
     variants = list(variants)
-    floats = [name for name in _FLOATS if (name,) in variants]
+    floats = [name for name in MAIN_FLOATS if (name,) in variants]
     main = floats or [variant[0] for variant in variants if len(variant) == 1][:1]
     yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
     yield from variations("ordinary", calls, dtypes=main)
@@ -448,7 +452,7 @@ def standard(
         yield from of_every_size(sized, sizes, dtypes=main[:2])
         if sizes is SIZES:
             yield from of_every_size(sized, (LARGE_SIZE,), dtypes=main[:1])
-            others = [name for name in (*_FLOATS[1:], "float64", "int64", "uint8") if (name,) in variants]
+            others = [name for name in (*MAIN_FLOATS[1:], "float64", "int64", "uint8") if (name,) in variants]
             yield from of_every_size(sized, (_TILES,), dtypes=[name for name in others if name not in main[:2]])
     if special and floats:
         yield from with_special_values(calls[:2], dtypes=floats)

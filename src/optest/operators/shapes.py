@@ -13,6 +13,7 @@ from optest.spec.tensors import dense
 
 __all__ = [
     "Attributes",
+    "Outputs",
     "Shape",
     "Specs",
     "as_float",
@@ -20,6 +21,8 @@ __all__ = [
     "broadcasts_to",
     "dense",
     "given",
+    "infer_float",
+    "infer_same",
     "normalize_dim",
     "promote_dtypes",
     "promote_tensors",
@@ -31,6 +34,8 @@ __all__ = [
 Specs = Sequence[TensorSpec | None]
 Attributes = Mapping[str, Any]
 Shape = tuple[int, ...]
+Outputs = tuple[TensorSpec, ...]
+"""What inference gives."""
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -156,6 +161,17 @@ def given(specs: Specs, index: int, name: str) -> TensorSpec:
     if spec is None:
         raise UnfitArguments(f"{name} is missing, but should be given")
     return spec
+
+
+def infer_same(specs: Specs, _attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_float(specs: Specs, _attributes: Attributes) -> Outputs:
+    """Integers and bool give float32, torch's default dtype."""
+    spec = given(specs, 0, "input")
+    return (dense(as_float(spec.dtype), spec.shape),)
 
 
 def require_same_dtype(first: TensorSpec, spec: TensorSpec, name: str) -> None:

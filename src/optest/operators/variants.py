@@ -8,6 +8,7 @@ __all__ = [
     "BOOL",
     "DIM",
     "EVERY",
+    "EVERYTHING",
     "FLOAT8",
     "FLOAT32_PARAMETERS",
     "FLOATS",
@@ -15,6 +16,8 @@ __all__ = [
     "MEASURED",
     "MIXED",
     "MIXED_NUMBERS",
+    "NUMBERS",
+    "NUMBERS_AND_MIXED",
     "OPENCL",
     "REAL",
     "SUMS",
@@ -47,6 +50,9 @@ MIXED = tuple(
     for pair in ((a, b), (b, a))
 )
 MIXED_NUMBERS = tuple(pair for pair in MIXED if "bool" not in pair)
+NUMBERS = (*FLOATS, *INTEGERS)
+NUMBERS_AND_MIXED = (*NUMBERS, *MIXED_NUMBERS)
+EVERYTHING = (*NUMBERS, *BOOL, *MIXED)
 FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2))
 
 OPENCL = "OpenCL C 3.0 §7.4 (full profile)"

@@ -1,5 +1,9 @@
 """Plans: YAML that a person writes, checked against one schema and turned into cases.
 
+Five stages: YAML with places (scalars, composer, source); the schema (entries, values, schema, plan_file), whose faults
+are problems; layers (request, plan_context, layers, operator_lookup); cases (cases, make_case and what it calls), those
+of a product by expansion; selection (select).
+
 Nothing is imported before it is asked for: reading a plan needs YAML and pydantic, ``optest --help`` needs neither.
 """
 
@@ -10,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from optest.registry import load_object
 
 if TYPE_CHECKING:
-    from optest.plan.build import build_cases
+    from optest.plan.cases import build_cases
     from optest.plan.explain import explain_case
+    from optest.plan.plan_file import open_plan, parse_plan, read_plan
     from optest.plan.repro import case_plan, command_line
     from optest.plan.request import (
         CaseRequest,
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
         parse_tolerance,
         request_from,
     )
-    from optest.plan.schema import PlanDocument, open_plan, parse_plan, plan_schema, read_plan
+    from optest.plan.schema import PlanDocument, plan_schema
 
 __all__ = [
     "CaseRequest",
@@ -44,18 +49,18 @@ __all__ = [
 _HOMES = {
     "CaseRequest": "request",
     "PlanDocument": "schema",
-    "build_cases": "build",
+    "build_cases": "cases",
     "case_plan": "repro",
     "command_line": "repro",
     "explain_case": "explain",
-    "open_plan": "schema",
+    "open_plan": "plan_file",
     "parse_attribute": "request",
     "parse_dtypes": "request",
-    "parse_plan": "schema",
+    "parse_plan": "plan_file",
     "parse_shape": "request",
     "parse_tolerance": "request",
     "plan_schema": "schema",
-    "read_plan": "schema",
+    "read_plan": "plan_file",
     "request_from": "request",
 }
 

@@ -6,28 +6,29 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.forms import several
-from optest.plan.statement import KnownOperator, Place, Statement, below
+from optest.plan.layers import Statement, below
+from optest.plan.operator_lookup import KnownOperator
+from optest.plan.problems import Place
+from optest.plan.values import several
 from optest.spec import UnfitArguments
 
 __all__ = ["applicable", "bind_attributes"]
 
 _Layers: TypeAlias = "list[tuple[Place, Mapping[str, Any]]]"
+_DEFAULTS = ("defaults", "attributes")
 
 
-def bind_attributes(statement: Statement, options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return all attributes with defaults filled in, None if something is wrong; ``options`` are the flags'."""
+def bind_attributes(statement: Statement) -> dict[str, Any] | None:
+    """Return all attributes with defaults filled in, None if something is wrong."""
     operator = statement.operator
-    layers: _Layers = []
-    if "attributes" in statement.defaults:
-        layers.append((("defaults", "attributes"), applicable(operator, statement.defaults["attributes"])))
-    layers.append(((*statement.path, "attributes"), statement.entry.get("attributes", {})))
-    if options:
-        layers.append(("--attr", options))
+    layers: _Layers = [
+        (place, applicable(operator, stated) if place == _DEFAULTS else stated)
+        for place, stated in statement.layers("attributes")
+    ]
     if "attributes" in statement.doubtful:
         _locate_faults(statement, layers)
         return None
-    stated = layers[0][1]
+    stated = layers[0][1] if layers else {}
     if len(layers) > 1:
         if not _stated_once(statement, layers):
             return None
@@ -37,7 +38,7 @@ def bind_attributes(statement: Statement, options: Mapping[str, Any]) -> dict[st
         return operator.descriptor.bind(stated)
     except (UnfitArguments, UsageError) as error:
         if not _locate_faults(statement, layers):
-            statement.ledger.problem(statement.place("attributes", "--attr"), str(error))
+            statement.ledger.problem(statement.place("attributes"), str(error))
         return None
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, refuse, shown
 
-__all__ = ["Axis", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
+__all__ = ["Axis", "has_references", "label_of", "read_axes", "references", "same", "sole_reference", "substituted"]
 
 MAX_COMBINATIONS = 1_000_000
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[^\s,.][^\s,]*)?")
@@ -55,9 +55,7 @@ def read_axes(value: Any) -> tuple[Axis, ...]:
     count = math.prod(len(axis.rows) for axis in found)
     if not misfits and count > MAX_COMBINATIONS:
         misfits.append(Misfit(f"product has {count:,} combinations, but should have at most {MAX_COMBINATIONS:,}"))
-    if misfits:
-        misfits[0].others = tuple(misfits[1:])
-        raise misfits[0]
+    refuse(misfits)
     return tuple(found)
 
 
@@ -81,7 +79,7 @@ def _faults(key: str, names: tuple[str, ...], values: Any) -> Iterator[Misfit]:
         first = first_with.setdefault(repr(value), row)
         if first != row:
             yield Misfit(f"item {row} of {key} repeats item {first}: {shown(value)}", path=(key, row))
-        if any(True for _ in references(value)):
+        if has_references(value):
             yield Misfit(f"item {row} of {key} is {shown(value)}, but values of an axis name no axis", path=(key, row))
 
 
@@ -107,6 +105,10 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from references(each)
+
+
+def has_references(value: Any) -> bool:
+    return any(True for _ in references(value))
 
 
 def sole_reference(text: str) -> str:

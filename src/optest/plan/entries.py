@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, WithJsonSchema, with_config
 from typing_extensions import Required, TypedDict
 
-from optest.plan import axes, forms
+from optest.plan import axes, values
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
 __all__ = ["CASE_PART", "STRICT", "CaseEntry", "Defaults", "IncludeForm", "Name", "Seed", "Version"]
@@ -83,25 +83,25 @@ def _reasoned(**more: Any) -> dict[str, Any]:
     return {"anyOf": [_REASON, mapping]}
 
 
-Shape = Annotated[Any, PlainValidator(forms.read_shape), WithJsonSchema(_SHAPE_SCHEMA)]
+Shape = Annotated[Any, PlainValidator(values.read_shape), WithJsonSchema(_SHAPE_SCHEMA)]
 Dtypes = Annotated[
-    "tuple[DType, ...] | dict[str, DType]", PlainValidator(forms.read_dtypes), WithJsonSchema(_DTYPES_SCHEMA)
+    "tuple[DType, ...] | dict[str, DType]", PlainValidator(values.read_dtypes), WithJsonSchema(_DTYPES_SCHEMA)
 ]
 ToleranceForm = Annotated[
-    forms.ToleranceChoice, PlainValidator(forms.read_tolerances), WithJsonSchema(_TOLERANCE_SCHEMA)
+    values.ToleranceChoice, PlainValidator(values.read_tolerances), WithJsonSchema(_TOLERANCE_SCHEMA)
 ]
 GeneratorForm = Annotated[
-    forms.GeneratorChoice, PlainValidator(forms.read_generator), WithJsonSchema(_GENERATOR_SCHEMA)
+    values.GeneratorChoice, PlainValidator(values.read_generator), WithJsonSchema(_GENERATOR_SCHEMA)
 ]
-SkipForm = Annotated[Skip, PlainValidator(forms.read_skip), WithJsonSchema(_reasoned())]
+SkipForm = Annotated[Skip, PlainValidator(values.read_skip), WithJsonSchema(_reasoned())]
 XfailForm = Annotated[
     Xfail,
-    PlainValidator(forms.read_xfail),
-    WithJsonSchema(_reasoned(status={"enum": list(forms.XFAIL_STATUSES)}, strict={"type": "boolean"})),
+    PlainValidator(values.read_xfail),
+    WithJsonSchema(_reasoned(status={"enum": list(values.XFAIL_STATUSES)}, strict={"type": "boolean"})),
 ]
 ExpectedErrorForm = Annotated[
     ExpectedError,
-    PlainValidator(forms.read_expects_error),
+    PlainValidator(values.read_expects_error),
     WithJsonSchema(
         {
             "type": "object",
@@ -127,15 +127,15 @@ _RENAMED = {
     "additionalProperties": False,
 }
 IncludeForm = Annotated[
-    tuple[forms.Included, ...],
-    PlainValidator(forms.read_include),
+    tuple[values.Included, ...],
+    PlainValidator(values.read_include),
     WithJsonSchema(
         {"anyOf": [_FILE, _RENAMED, {"type": "array", "items": {"anyOf": [_FILE, _RENAMED]}, "minItems": 1}]}
     ),
 ]
 _CONTROLS = r"\x00-\x1f\x7f-\x9f"
 Name = Annotated[str, Field(min_length=1, pattern=rf"^[^{_CONTROLS}]*[^\s{_CONTROLS}][^{_CONTROLS}]*$")]
-Version = Annotated[int, PlainValidator(forms.read_version), WithJsonSchema({"const": 1})]
+Version = Annotated[int, PlainValidator(values.read_version), WithJsonSchema({"const": 1})]
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
 
 

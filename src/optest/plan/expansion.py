@@ -3,57 +3,105 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from functools import partial
+from operator import itemgetter
+from typing import Any, TypeAlias, TypeVar
 
-from optest.plan.forms import Layout
-from optest.plan.making import Maker
-from optest.plan.products import SEEN, Product, Rows, Unit, remembered
-from optest.plan.shortcut import Shortcut
-from optest.plan.statement import KnownOperator, KnownOperators
+from optest.plan.layers import Statement
+from optest.plan.make_case import make_case
+from optest.plan.operator_lookup import KnownOperator, KnownOperators
+from optest.plan.plan_context import PlanContext
+from optest.plan.product import Product, Rows, Unit
+from optest.plan.values import Layout
 from optest.spec import TestCase
 
-__all__ = ["Expansion"]
+__all__ = ["CommonParts", "Expansion"]
+
+_T = TypeVar("_T")
+_ShownKeys = ("op", "dtypes", "shapes", "attributes")
+"""Keys that a case's identifier shows."""
+_Part: TypeAlias = "tuple[Callable[[Rows], Any] | None, dict[Any, Any]]"
+"""Which rows of a combination a part depends on, None where no two combinations share it; and what was made of it."""
 
 MAX_FAULTS = 1000
 """So many faulty combinations are enough to say what is wrong; a product may have a million of them."""
+
+
+class CommonParts:
+    """What combinations of one operator share: a part is made once for all with the same rows of the axes it needs.
+
+    Parts with a fault are made again for each, which says of each what is wrong.
+    """
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self._parts: dict[Hashable, _Part] = {}
+        self._varying = {index for index, axis in enumerate(product.axes) if len(axis.rows) > 1}
+
+    def part(self, statement: Statement, name: Hashable, keys: Collection[str], make: Callable[[Statement], _T]) -> _T:
+        """The part ``name``, which depends on these keys of the case alone."""
+        rows_of, made = self._parts.get(name) or self._new(name, keys)
+        if rows_of is None:
+            return make(statement)
+        rows = rows_of(statement.rows)
+        if rows in made:
+            found: _T = made[rows]
+            return found
+        before = statement.ledger.noted
+        value = make(statement)
+        if statement.ledger.noted == before and not statement.doubtful:
+            made[rows] = value
+        return value
+
+    def _new(self, name: Hashable, keys: Collection[str]) -> _Part:
+        axes = {axis for unit in self._product.units if unit.target[0] in keys for axis in unit.axes} & self._varying
+        rows_of: Callable[[Rows], Any] | None = itemgetter(*sorted(axes)) if axes else lambda _: ()
+        part = self._parts[name] = (rows_of if axes != self._varying else None, {})
+        return part
 
 
 class Expansion:
     """The cases of a product, in the order of its combinations."""
 
     def __init__(
-        self, product: Product, maker: Maker, known: KnownOperators, takes: Callable[[KnownOperator], bool]
+        self,
+        product: Product,
+        context: PlanContext,
+        known: KnownOperators,
+        takes: Callable[[KnownOperator], bool],
     ) -> None:
         self.product = product
-        self.maker = maker
+        self.context = context
         self.known = known
         self.takes = takes
-        self._ways: dict[str, Callable[[Rows], TestCase | None] | None] = {}
+        self._operators: dict[str, tuple[KnownOperator, CommonParts] | None] = {}
         self._op = next((unit for unit in product.units if unit.target == ("op",)), None)
 
     def cases(self) -> Iterator[tuple[TestCase, str, Rows]]:
         """Every case with what it is called and its combination."""
-        product, ledger, ways = self.product, self.maker.ledger, self._ways
+        product, ledger = self.product, self.context.ledger
         names = _Names.of(product)
-        mark = remembered(names.axes, names.mark)
+        may_be_marked = bool(names.axes)
         set_name = TestCase.__dict__["name"].__set__  # nobody has seen the cases yet
         first: dict[str, Rows] = {}
         failed = 0
         for rows in product.combinations():
             ledger.combination = (product, rows)
-            op = product.fixed["op"] if self._op is None else self._op.values[self._op.rows_of(rows)]
-            way = ways[op] if op in ways else self._way_of(op, rows)
-            if way is None:
+            found = self._operator_of(rows)
+            if found is None:
                 continue
-            case = way(rows)
+            operator, common = found
+            statement = Statement(operator, product.path, self.context, partial(product.entry, rows), common, rows)
+            case = make_case(statement)
             if case is None:
                 failed += 1
                 if failed > MAX_FAULTS and ledger.problems:
                     break
                 continue
             name = case.id
-            if names.axes:
-                name += mark(rows)
+            if may_be_marked:
+                name += names.mark(rows)
                 set_name(case, name)
             if names.is_named and first.setdefault(name, rows) is not rows:
                 self._object_to(name, first[name], rows)
@@ -61,31 +109,22 @@ class Expansion:
             yield case, name, rows
         ledger.combination = None
 
+    def _operator_of(self, rows: Rows) -> tuple[KnownOperator, CommonParts] | None:
+        """The operator of a combination with what its cases share; None if it is unknown or not wanted."""
+        op = self.product.fixed["op"] if self._op is None else self._op.values[self._op.rows_of(rows)]
+        if op not in self._operators:
+            operator = self.known.get(op, (*self.product.path, "op"))
+            is_wanted = operator is not None and self.takes(operator)
+            self._operators[op] = (operator, CommonParts(self.product)) if operator and is_wanted else None
+        return self._operators[op]
+
     def _object_to(self, name: str, one: Rows, other: Rows) -> None:
         """A name without a sign between its axes may say the same of two combinations: 1 and 11, 11 and 1."""
         every = range(len(self.product.axes))
         words = " and ".join(f"({self.product.words(rows, every)})" for rows in (one, other))
         message = f"the name {name!r} is that of two combinations: {words}"
-        self.maker.ledger.combination = None
-        self.maker.ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
-
-    def _way_of(self, op: str, rows: Rows) -> Callable[[Rows], TestCase | None] | None:
-        """How the cases of an operator are made; None if it is unknown or not wanted."""
-        operator = self.known.get(op, (*self.product.path, "op"))
-        way = None
-        if operator is not None and self.takes(operator):
-            way = self._way(operator, Shortcut.of(operator, self.product, self.maker, rows))
-        self._ways[op] = way
-        return way
-
-    def _way(self, operator: KnownOperator, shortcut: Shortcut | None) -> Callable[[Rows], TestCase | None]:
-        def go_the_long_way(rows: Rows) -> TestCase | None:
-            """As if the combination were written out."""
-            return self.maker.make(self.maker.statement(operator, self.product.entry(rows), self.product.path))
-
-        if shortcut is None:
-            return go_the_long_way
-        return lambda rows: shortcut.case(rows) or go_the_long_way(rows)
+        self.context.ledger.combination = None
+        self.context.ledger.problem((*self.product.path, "name"), message, "put a sign between the axes: x${m}-${n}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,7 +144,7 @@ class _Names:
         own = next((unit.axes for unit in product.units if unit.target == ("name",)), ())
         if own or "name" in product.fixed:
             return cls(product, frozenset(range(len(product.axes))).difference(own), is_named=True)
-        hidden = frozenset(axis for unit in product.units if unit.target[0] not in SEEN for axis in unit.axes)
+        hidden = frozenset(axis for unit in product.units if unit.target[0] not in _ShownKeys for axis in unit.axes)
         strided = (unit for unit in product.units if unit.target[0] == "shapes" and not hidden.issuperset(unit.axes))
         return cls(product, hidden, tuple(unit for unit in strided if any(map(_has_strides, unit.values.values()))))
 

@@ -17,10 +17,10 @@ from typing_extensions import Required, TypedDict
 from optest.errors import PlanError, Problem, UnknownName
 from optest.plan.dialects import model_of
 from optest.plan.from_samples import SET_TAG, TIER_TAG
-from optest.plan.misfits import problems_of
+from optest.plan.operator_lookup import Operators
+from optest.plan.problems import Ledger, problems_of
 from optest.plan.select import glob_pattern
-from optest.plan.source import MAX_BYTES, Path, Source, format_path, parse_source
-from optest.plan.statement import Operators
+from optest.plan.source import MAX_BYTES, Path, Source, parse_source
 from optest.spec import BAD_STATUSES, CaseResult, Reason, Skip, Status, TestCase, Verdict, dtype
 from optest.store import PathError, read_regular
 
@@ -295,8 +295,7 @@ def read_expectations(
         raise PlanError(source.faults.values())
     lines = _Lines(source, operators, _fits(document.written_for, versions or {}))
     read = [lines.read(entry, index) for index, entry in enumerate(document.expected)]
-    if lines.problems:
-        raise PlanError(lines.problems)
+    lines.ledger.refuse()
     return Expectations(lines=tuple(line for line in read if line is not None))
 
 
@@ -310,7 +309,7 @@ class _Lines:
     """Reads the lines of one file and notes what is wrong with them."""
 
     def __init__(self, source: Source, operators: Operators, is_binding: bool) -> None:
-        self.problems: list[Problem] = []
+        self.ledger = Ledger(source)
         self._is_binding = is_binding
         self._source = source
         self._operators = operators
@@ -318,7 +317,7 @@ class _Lines:
 
     def read(self, entry: Mapping[str, Any], index: int) -> Expectation | None:
         place: Path = ("expected", index)
-        before = len(self.problems)
+        before = self.ledger.noted
         cases, models = _words(entry.get("case", ())), _words(entry.get("model", ()))
         is_narrow = bool(cases or models)
         self._require_selection(entry, place, is_narrow)
@@ -328,8 +327,10 @@ class _Lines:
         name = self._known_dtype(entry["dtype"], (*place, "dtype")) if "dtype" in entry else ""
         reason = self._excusable(entry["reason"], (*place, "reason"), is_narrow) if "reason" in entry else None
         if "at_most_ulp" in entry and reason is not None and reason is not Reason.VALUE:
-            self._problem((*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone")
-        if len(self.problems) > before:
+            self.ledger.problem(
+                (*place, "at_most_ulp"), f"at_most_ulp stands beside {reason.value}", "it limits VALUE alone"
+            )
+        if self.ledger.noted > before:
             return None
         conditions = entry.get("where", {})
         line = Expectation(
@@ -355,37 +356,30 @@ class _Lines:
         """A line says what it is about, and either why that fails or that it is left out."""
         if ("reason" in entry) == ("skip" in entry):
             stated = "both reason and skip" if "skip" in entry else "neither reason nor skip"
-            self._problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
+            self.ledger.problem(place, f"the line states {stated}", "one of reason: VALUE and skip: true")
         if "reason" in entry and not is_narrow and not ("op" in entry and "dtype" in entry):
-            self._problem(place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'")
+            self.ledger.problem(
+                place, "the line states no op with its dtype, no case and no model", "case: 'getitem.*'"
+            )
         if "skip" in entry and not is_narrow and "op" not in entry:
-            self._problem(place, "the line would leave every case out", "name them: case, model or op")
-
-    def _problem(self, place: Path, message: str, hint: str = "") -> None:
-        line = self._source.line_of(place)
-        path = format_path(place)
-        self.problems.append(Problem(message=message, file=self._source.file, line=line, path=path, hint=hint))
-
-    def _unknown(self, place: Path, error: UnknownName) -> None:
-        hint = f"did you mean {error.suggestion}?" if error.suggestion else ""
-        self._problem(place, f"unknown {error.kind} {error.name!r}", hint)
+            self.ledger.problem(place, "the line would leave every case out", "name them: case, model or op")
 
     def _known_operator(self, name: str, place: Path) -> str:
         spelling = self._operators.spelling(name)
         if spelling is not None and len(spelling.operators) > 1:
             message = f"{name} stands for {' or '.join(spelling.operators)}, but an expectation is of one operator"
-            self._problem(place, message, "a line for each, under the operator's own name")
+            self.ledger.problem(place, message, "a line for each, under the operator's own name")
         try:
             return self._operators.get(name).name
         except UnknownName as error:
-            self._unknown(place, error)
+            self.ledger.unknown(place, error)
             return name
 
     def _known_dtype(self, name: str, place: Path) -> str:
         try:
             return dtype(name).name
         except UnknownName as error:
-            self._unknown(place, error)
+            self.ledger.unknown(place, error)
             return name
 
     def _excusable(self, name: str, place: Path, is_narrow: bool) -> Reason | None:
@@ -394,16 +388,16 @@ class _Lines:
         if name in {each.value for each in EXCUSABLE}:
             return Reason(name)
         if name not in Reason.__members__:
-            self._unknown(place, UnknownName("reason", name, list(Reason.__members__)))
+            self.ledger.unknown(place, UnknownName("reason", name, list(Reason.__members__)))
             return None
         listed = ", ".join(each.value for each in EXCUSABLE) + f"; {WRONG_DATA.value} beside case or model"
-        self._problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
+        self.ledger.problem(place, f"reason is {name}, which nothing excuses", f"what may be expected: {listed}")
         return None
 
     def _attributes(self, op: str, stated: Mapping[str, Any], place: Path) -> dict[str, tuple[Any, ...]]:
         found = {}
         if stated and (not op or _is_glob(op)):
-            self._problem(place, "attributes are those of one operator", "name it: op: softmax")
+            self.ledger.problem(place, "attributes are those of one operator", "name it: op: softmax")
             return {}
         descriptor = self._operators.get(op) if stated else None
         for name, value in stated.items():
@@ -413,16 +407,16 @@ class _Lines:
                 attribute = descriptor.attribute(name)
                 found[attribute.name] = tuple(map(attribute.read, values))
             except UnknownName as error:
-                self._unknown((*place, name), error)
+                self.ledger.unknown((*place, name), error)
             except ValueError as error:
-                self._problem((*place, name), str(error))
+                self.ledger.problem((*place, name), str(error))
         return found
 
     def _once(self, line: Expectation, place: Path) -> None:
         first = self._names.setdefault(line.name, self._source.line_of(place))
         if first != self._source.line_of(place):
             hint = "one line says it all: name several case sets, fills or values in its `where`"
-            self._problem(place, f"{line.name} is expected twice, first in line {first}", hint)
+            self.ledger.problem(place, f"{line.name} is expected twice, first in line {first}", hint)
 
 
 def _is_glob(text: str) -> bool:

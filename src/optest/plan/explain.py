@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optest.plan.forms import shown
+from optest.plan.values import shown
 from optest.spec import DEFAULT_PRIORITY, Argument, TestCase, ToleranceLayer
 
 __all__ = ["explain_case"]

@@ -8,21 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.forms import GeneratorChoice, read_generator
-from optest.plan.operands import Indexed
-from optest.plan.statement import DEFAULT_FILL, Ledger, Place, Statement, below
+from optest.plan.layers import Statement, below
+from optest.plan.operator_lookup import DEFAULT_FILL
+from optest.plan.problems import Ledger, Place
+from optest.plan.values import GeneratorChoice, read_generator
 from optest.registry import load_object
 from optest.spec import Argument, Fill, OperatorDescriptor, TensorSpec, TestCase, UnfitArguments
 
-__all__ = [
-    "FillCheck",
-    "arguments_of",
-    "choose_fills",
-    "default_fill",
-    "is_untold",
-    "operators_fills",
-    "told",
-]
+__all__ = ["FillCheck", "choose_fills", "default_fill", "operators_fills", "with_lengths_of_sums"]
 
 
 @dataclass(slots=True)
@@ -64,47 +57,22 @@ class FillCheck:
                 self.good.add(fill.kind)
 
 
-def arguments_of(
-    statement: Statement,
-    fills: FillCheck,
-    inputs: Indexed,
-    outputs: Sequence[TensorSpec],
-    attributes: Mapping[str, Any],
-) -> tuple[str | None, tuple[Argument, ...]]:
-    """Return the dotted path of a generator, or None, and the inputs with their fills."""
-    path, every, by_index = choose_fills(statement, fills, [index for index, _ in inputs])
-    descriptor = statement.operator.descriptor
-    arguments = []
-    for index, spec in inputs:
-        name = descriptor.tensors.input_name(index)
-        fill = by_index.get(index, every)
-        arguments.append(Argument(name=name, path=f"input{index}", spec=spec, fill=fill))
-    return path, told(
-        descriptor, dict(zip([index for index, _ in inputs], arguments, strict=True)), outputs, attributes
-    )
-
-
-def is_untold(fill: Fill) -> bool:
-    """Whether a fill waits to be told the length of the sums."""
-    return fill.kind == "integer-exact" and "terms" not in fill.parameters
-
-
-def told(
+def with_lengths_of_sums(
     descriptor: OperatorDescriptor,
     by_index: Mapping[int, Argument],
     outputs: Sequence[TensorSpec],
     attributes: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
-    """The arguments, with the length of the sums where a fill waits for it."""
-    arguments = tuple(by_index.values())
-    if not any(is_untold(argument.fill) for argument in arguments):
-        return arguments
+    """The arguments; a fill that needs the length of the operator's sums, integer-exact, is told it."""
+    waiting = [each.fill.kind == "integer-exact" and "terms" not in each.fill.parameters for each in by_index.values()]
+    if not any(waiting):
+        return tuple(by_index.values())
     specs = _at_their_places(descriptor, {index: argument.spec for index, argument in by_index.items()})
     return tuple(
         dataclasses.replace(each, fill=_with_terms(each.fill, descriptor, specs, outputs, attributes))
-        if is_untold(each.fill)
+        if waits
         else each
-        for each in arguments
+        for each, waits in zip(by_index.values(), waiting, strict=True)
     )
 
 
@@ -115,43 +83,32 @@ def _at_their_places(descriptor: OperatorDescriptor, by_index: Mapping[int, Tens
     return [by_index.get(index) for index in range(count if signature.is_variadic else len(signature.inputs))]
 
 
-def choose_fills(
-    statement: Statement, fills: FillCheck, present: Sequence[int]
-) -> tuple[str | None, Fill, dict[int, Fill]]:
+def choose_fills(statement: Statement, present: Sequence[int]) -> tuple[str | None, Fill, dict[int, Fill]]:
     """Merge the layers: a fill or path for all inputs replaces what stands below it, fills by input add up."""
+    fills = statement.context.fills
     path: str | None = None
     every = Fill(kind=DEFAULT_FILL)
     by_index: dict[int, Fill] = {}
-    for place, choice in _layers(statement):
+    operators: tuple[Place, GeneratorChoice] = ("operator", statement.operator.generator)
+    for place, choice in (operators, *statement.layers("generator")):
         if choice.path is not None:
             path, every, by_index = choice.path, Fill(kind=DEFAULT_FILL), {}
             if place != "operator":
-                fills.require_hook(path, place, untrusted=statement.request.untrusted)
+                fills.require_hook(path, place, untrusted=statement.context.request.untrusted)
         elif choice.every is not None:
             path, every, by_index = None, choice.every, {}
             fills.require(every, place)
         else:
-            by_index.update(_by_index(statement, fills, choice.by_tensor, place))
+            by_index.update(_by_index(statement, choice.by_tensor, place))
     if path is None or not by_index:
         return path, every, by_index
     if "generator" not in statement.doubtful and any(index not in by_index for index in present):
         message = f"fills by input leave inputs to {path}, which makes all inputs or none"
-        statement.ledger.problem(statement.place("generator", "--generator"), message, "state a fill for every input")
+        statement.ledger.problem(statement.place("generator"), message, "state a fill for every input")
     return None, every, by_index
 
 
-def _layers(statement: Statement) -> list[tuple[Place, GeneratorChoice]]:
-    layers: list[tuple[Place, GeneratorChoice]] = [("operator", statement.operator.generator)]
-    if "generator" in statement.defaults:
-        layers.append((("defaults", "generator"), statement.defaults["generator"]))
-    if "generator" in statement.entry:
-        layers.append(((*statement.path, "generator"), statement.entry["generator"]))
-    if statement.request.generator:
-        layers.append(("--generator", read_generator(statement.request.generator)))
-    return layers
-
-
-def _by_index(statement: Statement, fills: FillCheck, stated: Mapping[str, Fill], place: Place) -> dict[int, Fill]:
+def _by_index(statement: Statement, stated: Mapping[str, Fill], place: Place) -> dict[int, Fill]:
     found: dict[int, Fill] = {}
     for name, fill in stated.items():
         here = below(place, name)
@@ -163,7 +120,7 @@ def _by_index(statement: Statement, fills: FillCheck, stated: Mapping[str, Fill]
             continue
         if tensor[1] in found:
             statement.ledger.problem(here, f"the fill of input{tensor[1]} is stated twice")
-        fills.require(fill, here)
+        statement.context.fills.require(fill, here)
         found[tensor[1]] = fill
     return found
 

@@ -15,12 +15,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from optest.errors import PlanError, Problem, UsageError
-from optest.plan.build import build_cases
+from optest.plan.cases import build_cases
+from optest.plan.operator_lookup import Operators
+from optest.plan.plan_file import parse_plan
 from optest.plan.repro import flow
 from optest.plan.request import CaseRequest
-from optest.plan.schema import PlanDocument, parse_plan
+from optest.plan.schema import PlanDocument
 from optest.plan.source import Source
-from optest.plan.statement import Operators
 from optest.spec import TIERS, BackendTarget, Fill, OperatorDescriptor, Sample, TestCase, Tier
 from optest.spec.construct import collection_paused
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from optest.plan.fills import default_fill, operators_fills
-from optest.plan.forms import fill_scalar
 from optest.plan.request import format_attribute
 from optest.plan.scalars import number_text, quoted
+from optest.plan.values import fill_scalar
 from optest.spec import (
     DEFAULT_PRIORITY,
     Fill,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from optest.errors import PlanError, Problem
-from optest.plan.forms import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.plan.scalars import number_text, quoted
+from optest.plan.values import Misfit, read_dtypes, read_generator, read_shape, read_tolerance
 from optest.spec import DType, Tolerance
 
 __all__ = [
@@ -61,11 +61,11 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
     problems: list[Problem] = []
     seed, timeout, retries = options.get("seed"), options.get("timeout"), options.get("retries")
     if seed is not None and not 0 <= seed < 2**64:
-        problems += _fault("--seed", f"seed is {seed}, but should be an integer from 0 to 2**64 - 1").problems
+        problems.append(_problem("--seed", f"seed is {seed}, but should be an integer from 0 to 2**64 - 1"))
     if timeout is not None and not 0 < timeout < math.inf:
-        problems += _fault("--timeout", f"timeout is {timeout:g}, but should be a number of seconds above 0").problems
+        problems.append(_problem("--timeout", f"timeout is {timeout:g}, but should be a number of seconds above 0"))
     if retries is not None and retries < 0:
-        problems += _fault("--retries", f"retries is {retries}, but should be 0 or more").problems
+        problems.append(_problem("--retries", f"retries is {retries}, but should be 0 or more"))
     dtypes = _each(parse_dtypes, options.get("dtype"), problems)
     shapes = _each(parse_shape, options.get("shape"), problems)
     attributes = _each(parse_attribute, options.get("attr"), problems)
@@ -91,13 +91,21 @@ def request_from(options: Mapping[str, Any]) -> CaseRequest:
     )
 
 
-def _fault(flag: str, message: str, hint: str = "") -> PlanError:
-    return PlanError([Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)])
+def _problem(flag: str, message: str, hint: str = "") -> Problem:
+    return Problem(message=message, file=COMMAND_LINE, path=flag, hint=hint)
 
 
-def _refused(flag: str, misfit: Misfit) -> PlanError:
-    faults = [_fault(flag, each.message, each.hint) for each in (misfit, *misfit.others)]
-    return PlanError(problem for fault in faults for problem in fault.problems)
+def _fault(flag: str, message: str) -> PlanError:
+    return PlanError([_problem(flag, message)])
+
+
+def _read(flag: str, read: Callable[[Any], _T], value: Any) -> _T:
+    """What a reader of plans makes of a flag's value; its faults are the flag's."""
+    try:
+        return read(value)
+    except Misfit as misfit:
+        faults = [_problem(flag, each.message, each.hint) for each in (misfit, *misfit.others)]
+        raise PlanError(faults) from None
 
 
 def _each(read: Callable[[str], _T], stated: str | Iterable[str] | None, problems: list[Problem]) -> list[_T]:
@@ -113,19 +121,11 @@ def _each(read: Callable[[str], _T], stated: str | Iterable[str] | None, problem
 
 def _stated_twice(flag: str, pairs: list[tuple[str, Any]]) -> list[Problem]:
     counts = Counter(name for name, _ in pairs)
-    return [
-        problem
-        for name, count in counts.items()
-        if count > 1
-        for problem in _fault(flag, f"{name} is stated twice").problems
-    ]
+    return [_problem(flag, f"{name} is stated twice") for name, count in counts.items() if count > 1]
 
 
 def _generator(text: str) -> str:
-    try:
-        read_generator(text)
-    except Misfit as misfit:
-        raise _refused(f"--generator {text}", misfit) from None
+    _read(f"--generator {text}", read_generator, text)
     return text
 
 
@@ -136,10 +136,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
         PlanError: if the text has another form.
     """
     name, value = _split("--shape", text, "input0=2x3x4")
-    try:
-        return name, read_shape(value).shape
-    except Misfit as misfit:
-        raise _refused(f"--shape {text}", misfit) from None
+    return name, _read(f"--shape {text}", read_shape, value).shape
 
 
 def parse_dtypes(text: str) -> tuple[DType, ...]:
@@ -148,10 +145,7 @@ def parse_dtypes(text: str) -> tuple[DType, ...]:
     Raises:
         PlanError: if a dtype is unknown.
     """
-    try:
-        found = read_dtypes(text)
-    except Misfit as misfit:
-        raise _refused(f"--dtype {text}", misfit) from None
+    found = _read(f"--dtype {text}", read_dtypes, text)
     assert isinstance(found, tuple)
     return found
 
@@ -174,10 +168,7 @@ def parse_tolerance(text: str) -> Tolerance:
             stated[name] = float(value)
         except ValueError:
             raise _fault(f"--tolerance {text}", f"{name} is {value!r}, but should be a number") from None
-    try:
-        return read_tolerance(stated)
-    except Misfit as misfit:
-        raise _refused(f"--tolerance {text}", misfit) from None
+    return _read(f"--tolerance {text}", read_tolerance, stated)
 
 
 def parse_attribute(text: str) -> tuple[str, Any]:

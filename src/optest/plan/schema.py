@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any, cast
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, with_config
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, with_config
 from typing_extensions import TypedDict
 
-from optest.errors import PlanError, Problem
-from optest.plan.combining import Draft, draft_of, product_of
-from optest.plan.dialects import NO_FACTS, Dialect, Facts, dialect_of
+from optest.errors import Problem
+from optest.plan.dialects import Dialect
 from optest.plan.entries import STRICT, CaseEntry, Defaults, IncludeForm, Seed, Version
-from optest.plan.forms import Included, Misfit
-from optest.plan.includes import follow_includes, without_detours
-from optest.plan.misfits import nearest_key, problem_at, problems_of
-from optest.plan.products import MAPPINGS, Product
-from optest.plan.source import MAX_BYTES, Path, Source, all_at_once, parse_source
-from optest.spec.construct import collection_paused
-from optest.store import PathError, read_regular
+from optest.plan.product import Product
+from optest.plan.source import Path, Source
+from optest.plan.values import Included
 
-__all__ = ["CaseEntry", "Defaults", "PlanDocument", "open_plan", "parse_plan", "plan_schema", "read_plan"]
+__all__ = ["CaseEntry", "Defaults", "PlanDocument", "known_keys", "plan_schema"]
 
 
 @with_config(STRICT)
@@ -176,199 +170,6 @@ class PlanDocument(BaseModel):
         return os.path.abspath(os.path.join(os.path.dirname(self.path), self.base_dir))
 
 
-def read_plan(path: str | os.PathLike[str]) -> PlanDocument:
-    """Read a plan file that has to be right.
-
-    Raises:
-        PlanError: with every fault of the file's form and of the files that it includes, each with line and path.
-    """
-    document = open_plan(path)
-    if document.problems:
-        raise PlanError(all_at_once(document.problems, [each.path for each in document.family()]))
-    return document
-
-
-def open_plan(path: str | os.PathLike[str], *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
-    """Read a plan file as far as it can be read, for ``build_cases``, which says all that is wrong with it at once.
-
-    An ``untrusted`` plan may include only what lies in its own folder or below. ``facts`` are what the conditions of
-    model cases may ask.
-
-    Raises:
-        PlanError: if nothing of the file can be read.
-    """
-    file = os.fspath(path)
-    try:
-        raw = read_regular(file, MAX_BYTES)
-    except PathError as error:
-        raise PlanError([Problem(message=str(error))]) from None
-    return parse_plan(raw, without_detours(file), untrusted=untrusted, facts=facts)
-
-
-def parse_plan(raw: bytes, file: str, *, untrusted: bool = False, facts: Facts = NO_FACTS) -> PlanDocument:
-    """Read the bytes of a plan, and the files that it includes, as far as they can be read.
-
-    What cannot is in ``problems``. ``file`` is the plan's name in messages and the place that relative paths start
-    from.
-
-    Raises:
-        PlanError: if nothing can be read: the text is no YAML, or no mapping.
-    """
-    below = (os.path.dirname(file) or ".",) if untrusted else ()
-    parse = partial(_parse_one, facts=facts, below=below)
-    document = parse(raw, file)
-    if document.include:
-        document._problems = (*document._problems, *follow_includes(document, parse, below=below))
-        document._problems = (*document._problems, *_models_twice(document.family()))
-    return document
-
-
-def _parse_one(
-    raw: bytes, file: str, model: str = "", *, facts: Facts = NO_FACTS, below: Sequence[str] = ()
-) -> PlanDocument:
-    """One plan without those that it includes; a file of model cases is a plan, too, and may be given a name."""
-    unread: Mapping[Path, Collection[str]] = {}
-    found: dict[Path, Problem] = {}
-    with collection_paused():
-        source = parse_source(raw, file)
-        foreign: dict[Path, Problem] = {}
-        notes: tuple[str, ...] = ()
-        places: Mapping[Path, Path] = {}
-        dialect = dialect_of(source.data)
-        if dialect is not None:
-            if model:
-                source.data["model"] = model
-            source.data, foreign, notes, places = dialect.translated(source, facts, below)
-        if "include" in source.data:
-            source.data.setdefault("cases", [])
-        drafts = _take_drafts(source.data)
-        try:
-            document = PlanDocument.model_validate(source.data)
-        except ValidationError as error:
-            found = problems_of(error, source, _known_keys)
-        else:
-            found = source.faults
-        found = {**_of_others(found, foreign), **foreign, **_strays(source, drafts)}
-        products: dict[int, Product | None] = {}
-        for index, draft in drafts.items():
-            products[index], faults = product_of(draft, ("cases", index), source)
-            found = {**found, **{path: problem for path, problem in faults.items() if path not in found}}
-        if found:
-            unread = _unread(found)
-            document = _readable_part(source.data, found.keys(), unread)
-        products = {index: each for index, each in products.items() if index < len(document.cases)}
-        for index, product in products.items():
-            if product is not None:
-                product.fixed = _fixed_part(document.cases[index], product)
-        source.settle()
-    document._source = source
-    document._dialect = dialect
-    document._problems = tuple(dict.fromkeys(found.values()))
-    document._notes = notes
-    document._places = places
-    document._unread = unread
-    document._products = products
-    document._model = source.data["name"] if dialect is not None else ""
-    return document
-
-
-def _models_twice(documents: Iterable[PlanDocument]) -> Iterable[Problem]:
-    """Models that two files hold: their cases would share one name, their figures could not be told apart."""
-    first: dict[str, PlanDocument] = {}
-    for each in documents:
-        if each.model and first.setdefault(each.model, each) is not each:
-            message = f"the model is called {each.model!r}, as the one at {first[each.model].where(('model',))}"
-            name = os.path.basename(each.path)
-            hint = f"give it another name where it is included: include: [{{file: {name}, model: {each.model}-2}}]"
-            yield problem_at(("model",), Misfit(message, hint=hint), each.source)
-
-
-def _of_others(found: Mapping[Path, Problem], foreign: Mapping[Path, Problem]) -> dict[Path, Problem]:
-    """The faults of what could be translated: a case that could not is not found wanting as one of a plan, too."""
-    broken = {path[:2] for path in foreign}
-    return {path: problem for path, problem in found.items() if path[:2] not in broken}
-
-
-def _strays(source: Source, drafts: Collection[int]) -> dict[Path, Problem]:
-    """An ``exclude`` that belongs to nothing."""
-    found: dict[Path, Problem] = {}
-    cases = source.data.get("cases")
-    for index, entry in enumerate(cases if isinstance(cases, list) else ()):
-        if index not in drafts and isinstance(entry, dict) and "exclude" in entry:
-            path: Path = ("cases", index, "exclude")
-            message = "exclude stands without a product, but should name values of its axes"
-            found[path] = problem_at(path, Misfit(message), source)
-    return found
-
-
-def _take_drafts(data: dict[str, Any]) -> dict[int, Draft]:
-    """The cases with a product, of which only what names no axis is left to the reader of cases."""
-    cases = data.get("cases")
-    if not isinstance(cases, list):
-        return {}
-    drafts = {index: draft for index, entry in enumerate(cases) if (draft := draft_of(entry)) is not None}
-    if drafts:
-        data["cases"] = [drafts[index].plain if index in drafts else entry for index, entry in enumerate(cases)]
-    return drafts
-
-
-def _fixed_part(entry: CaseEntry, product: Product) -> dict[str, Any]:
-    """What a case states for all combinations alike."""
-    whole = {unit.target[0] for unit in product.units if len(unit.target) == 1 and unit.target[0] not in MAPPINGS}
-    return {key: value for key, value in entry.items() if key not in ("product", "exclude", *whole)}
-
-
-_PARTLY_READ = ("shapes", "dtypes", "attributes", "backend_config")
-"""Mappings in which one wrong value leaves the others as they are."""
-
-
-def _unread(faults: Iterable[Path]) -> dict[Path, set[str]]:
-    """The keys that hold faults, by the path of the mapping that they are keys of."""
-    unread: dict[Path, set[str]] = {}
-    for path in faults:
-        owner, key = _owner_and_key(path)
-        known = _known_keys(owner)
-        unread.setdefault(owner, set()).update((*known, "<<") if key is None else (key, nearest_key(key, known) or key))
-        inner = len(owner) + 1
-        if key in _PARTLY_READ and owner and len(path) > inner:
-            unread.setdefault(path[:inner], set()).add(str(path[inner]))
-    return unread
-
-
-def _owner_and_key(path: Path) -> tuple[Path, str | None]:
-    """The plan, its defaults or a case, and which key of it a fault concerns; None if it concerns all of them."""
-    depth = 2 if path[:1] == ("cases",) and isinstance(path[1:] and path[1], int) else int(path[:1] == ("defaults",))
-    key = path[depth] if len(path) > depth else None
-    return path[:depth], None if key is None or key == "<<" else str(key)
-
-
-def _readable_part(
-    data: Mapping[str, Any], faults: Collection[Path], unread: Mapping[Path, Collection[str]]
-) -> PlanDocument:
-    """The plan without the keys that hold faults."""
-
-    def part(mapping: Any, owner: Path) -> dict[str, Any]:
-        kept = {}
-        keys = unread.get(owner, ())
-        for key, value in mapping.items() if isinstance(mapping, dict) else ():
-            path = (*owner, key)
-            if key not in keys:
-                kept[key] = value
-            elif path in unread and path not in faults and isinstance(value, dict):
-                kept[key] = part(value, path)
-        return kept
-
-    top = part(data, ())
-    if "defaults" in top:
-        top["defaults"] = part(top["defaults"], ("defaults",))
-    entries = [part(entry, ("cases", index)) for index, entry in enumerate(top.get("cases", ()))]
-    document = PlanDocument.model_validate({**top, "cases": [entry for entry in entries if "op" in entry]})
-    for index, entry in enumerate(entries):
-        if "op" not in entry:
-            document.cases.insert(index, cast(CaseEntry, {}))
-    return document
-
-
 def plan_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of the plan file, for editors."""
     schema = PlanDocument.model_json_schema()
@@ -377,7 +178,8 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "anyOf": either}
 
 
-def _known_keys(path: Path) -> list[str]:
+def known_keys(path: Path) -> list[str]:
+    """The keys that the mapping at ``path`` of a plan may have."""
     if path == ():
         return list(PlanDocument.model_fields)
     if path == ("defaults",):

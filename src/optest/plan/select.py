@@ -150,50 +150,41 @@ class _KeywordParser:
         self.position = 0
         self.depth = 0
         at = 0
-        end = len(expression.rstrip())
-        while at < end:
+        while expression[at:].strip():
             match = _TOKEN.match(expression, at)
             if match is None:
-                at += len(expression[at:]) - len(expression[at:].lstrip())
-                raise self._fault("a quote is not closed", at)
+                raise self._fault("a quote is not closed", len(expression) - len(expression[at:].lstrip()))
             self.tokens.append((match["token"], match.start("token")))
             at = match.end()
 
     def parse(self) -> Predicate:
-        found = self._either()
+        found = self._joined_by("or")
         if self.position < len(self.tokens):
             raise self._fault("expected 'and' or 'or'", hint=self._whole_name())
         return found
 
-    def _either(self) -> Predicate:
-        parts = [self._both()]
-        while self._take("or"):
-            parts.append(self._both())
-        return parts[0] if len(parts) == 1 else _any_of(parts)
+    def _joined_by(self, word: str) -> Predicate:
+        """Terms with ``or`` between them, each of terms with ``and`` between them."""
+        parts = [self._joined_by("and") if word == "or" else self._term()]
+        while self._take(word):
+            parts.append(self._joined_by("and") if word == "or" else self._term())
+        return parts[0] if len(parts) == 1 else _any_of(parts) if word == "or" else _all_of(parts)
 
-    def _both(self) -> Predicate:
-        parts = [self._one()]
-        while self._take("and"):
-            parts.append(self._one())
-        return parts[0] if len(parts) == 1 else _all_of(parts)
-
-    def _one(self) -> Predicate:
+    def _term(self) -> Predicate:
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise self._fault(f"nesting is more than {MAX_NESTING} levels deep")
-        found = self._negation() if self._take("not") else self._group() if self._take("(") else self._word()
+        if self._take("not"):
+            inner = self._term()
+            found: Predicate = lambda text: not inner(text)  # noqa: E731
+        elif self._take("("):
+            found = self._joined_by("or")
+            if not self._take(")"):
+                raise self._fault("expected ')'")
+        else:
+            found = self._word()
         self.depth -= 1
         return found
-
-    def _negation(self) -> Predicate:
-        inner = self._one()
-        return lambda text: not inner(text)
-
-    def _group(self) -> Predicate:
-        inner = self._either()
-        if not self._take(")"):
-            raise self._fault("expected ')'")
-        return inner
 
     def _word(self) -> Predicate:
         token = self.tokens[self.position][0] if self.position < len(self.tokens) else ""

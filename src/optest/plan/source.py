@@ -7,8 +7,7 @@ only when something has to be reported.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,10 +17,8 @@ from optest.errors import PlanError, Problem
 from optest.plan.composer import compose, fatal
 from optest.plan.scalars import MERGE
 
-__all__ = ["Path", "Source", "all_at_once", "format_path", "load_value", "parse_source"]
+__all__ = ["Path", "Source", "format_path", "load_value", "parse_source"]
 
-MAX_PROBLEMS = 200
-MAX_ALIKE = 3
 MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED_NODES = 1_000_000
 """How many nodes aliases may stand for in the whole file; what is written out is limited by MAX_BYTES alone."""
@@ -40,47 +37,6 @@ def format_path(path: Path) -> str:
         else:
             parts.append(f"[{step!r}]")
     return "".join(parts)
-
-
-def all_at_once(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[Problem]:
-    """What is wrong, file by file in the order of lines; of many alike, and past MAX_PROBLEMS, only how many there are.
-
-    What stands in none of ``files`` comes first.
-    """
-    rank = {file: index for index, file in enumerate(files)}
-    found = sorted(dict.fromkeys(problems), key=lambda problem: (rank.get(problem.file, -1), problem.line))
-    told = _folded(found)
-    if len(told) > MAX_PROBLEMS:
-        more = sum(problem.stands_for for problem in told[MAX_PROBLEMS:])
-        first = told[MAX_PROBLEMS]
-        message = f"and {more} more problem{'s' if more > 1 else ''}"
-        last = Problem(message=message, file=first.file, line=first.line, stands_for=more)
-        return [*told[:MAX_PROBLEMS], last]
-    return told
-
-
-def _folded(found: Sequence[Problem]) -> list[Problem]:
-    """The same fault in one case after the other is told a few times, then counted."""
-    kinds = [_kind_of(problem) for problem in found]
-    all_of, last, seen = Counter(kinds), dict(zip(kinds, found, strict=True)), Counter[Problem]()
-    told: list[Problem] = []
-    for problem, kind in zip(found, kinds, strict=True):
-        seen[kind] += 1
-        if seen[kind] <= MAX_ALIKE or all_of[kind] == MAX_ALIKE + 1:
-            told.append(problem)
-        elif seen[kind] == MAX_ALIKE + 1:
-            rest = all_of[kind] - MAX_ALIKE
-            more = f"and {rest} more like it, the last in line {last[kind].line}"
-            told.append(Problem(message=more, file=kind.file, line=problem.line, path=kind.path, stands_for=rest))
-    return told
-
-
-def _kind_of(problem: Problem) -> Problem:
-    return Problem(message=problem.message, file=problem.file, path=_any_case(problem.path), hint=problem.hint)
-
-
-def _any_case(path: str) -> str:
-    return re.sub(r"\[\d+\]", "[*]", path)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from optest.plan.forms import ToleranceChoice
-from optest.plan.operands import no_such_output
-from optest.plan.origins import where_key
-from optest.plan.shared import Shared
-from optest.plan.statement import Statement
-from optest.spec import Layer, TestCase, Tolerance, ToleranceLayer
+from optest.plan.layers import Statement, below, where_key
+from optest.plan.problems import Place
+from optest.plan.tensors import no_such_output
+from optest.plan.values import ToleranceChoice
+from optest.spec import Layer, TensorSpec, TestCase, Tolerance, ToleranceLayer
 
-__all__ = ["check_outputs_of_tolerances", "tolerance_layers", "with_signed_zeros"]
+__all__ = ["check_tolerances", "tolerance_layers", "with_signed_zeros"]
 
 
-def tolerance_layers(statement: Statement, shared: Shared) -> tuple[ToleranceLayer, ...]:
+def tolerance_layers(statement: Statement) -> tuple[ToleranceLayer, ...]:
     """Every layer that states something, the lowest first; outputs go by position, ``output0``.
 
     Outputs that only the defaults name and this operator has not are left out, as default attributes are.
     """
     layers: list[ToleranceLayer] = []
-    if shared.plan_tolerance is not None:
-        where = shared.plan_tolerance_where
-        layers += _layers_of(shared.plan_tolerance, Layer.PLAN, where, statement, is_default=True)
-    own = statement.entry.get("tolerance")
-    if own is not None:
-        layers += _layers_of(own, Layer.CASE, where_key(statement, "tolerance"), statement, is_default=False)
-    if shared.flag_tolerance is not None:
-        layers.append(shared.flag_tolerance)
+    for place, choice in statement.layers("tolerance"):
+        if place == "--tolerance":
+            layers += _layers_of(choice, Layer.COMMAND_LINE, place, place, statement)
+        elif place == ("defaults", "tolerance"):
+            where = statement.context.origins["tolerance"].removesuffix(" defaults")
+            layers += _layers_of(choice, Layer.PLAN, where, place, statement)
+        else:
+            layers += _layers_of(choice, Layer.CASE, where_key(statement, "tolerance"), place, statement)
     return tuple(layers)
 
 
 def _layers_of(
-    choice: ToleranceChoice, layer: Layer, where: str, statement: Statement, *, is_default: bool
+    choice: ToleranceChoice, layer: Layer, where: str, stated_at: Place, statement: Statement
 ) -> Iterator[ToleranceLayer]:
     if choice.every is not None:
         yield ToleranceLayer(layer=layer, tolerance=choice.every, where=where)
     seen: set[int] = set()
     for name, tolerance in choice.by_output.items():
-        if is_default and not statement.operator.knows(name):
+        if layer is Layer.PLAN and not statement.operator.knows(name):
             continue
-        place = (*(("defaults",) if is_default else statement.path), "tolerance", name)
+        place = below(stated_at, name)
         tensor = statement.locate(name, place)
         if tensor is None:
             continue
@@ -55,19 +54,33 @@ def _layers_of(
             yield ToleranceLayer(layer=layer, tolerance=tolerance, output=f"output{index}", where=where)
 
 
-def check_outputs_of_tolerances(statement: Statement, count: int) -> None:
-    """A tolerance that the case states for an output has to have one: an operator may make fewer than it can.
-
-    ``count`` is the number of outputs, 0 if it is not known.
-    """
+def check_tolerances(statement: Statement, outputs: Sequence[TensorSpec], layers: Sequence[ToleranceLayer]) -> None:
+    """What is stated is of outputs that are made, and of an operator without a rule, something is stated."""
     own: ToleranceChoice | None = statement.entry.get("tolerance")
-    if own is None or not count:
-        return
-    for name in own.by_output:
+    for name in own.by_output if own is not None and outputs else ():
         side, index = statement.operator.locate(name) if statement.operator.knows(name) else ("", 0)
-        if side == "output" and index >= count:
-            place = (*statement.path, "tolerance", name)
-            statement.ledger.problem(place, no_such_output(statement, index, count))
+        if side == "output" and index >= len(outputs):
+            message = no_such_output(statement, index, len(outputs))
+            statement.ledger.problem((*statement.path, "tolerance", name), message)
+    if statement.operator.descriptor.rule is None:
+        _require_tolerance(statement, outputs, layers)
+
+
+def _require_tolerance(statement: Statement, outputs: Sequence[TensorSpec], layers: Sequence[ToleranceLayer]) -> None:
+    """Whoever judges a floating output has to know what is allowed; optest does not guess it."""
+    entry = statement.entry
+    if "tolerance" in statement.doubtful or "skip" in entry or "expects_error" in entry:
+        return
+    stated = {layer.output for layer in layers if layer.tolerance.bounds_errors}
+    for index, spec in enumerate(outputs):
+        if spec.dtype.precision and spec.elements and stated.isdisjoint((None, f"output{index}")):
+            what = f"output{index} of {statement.operator.name} is {spec.dtype}"
+            message = f"{what}, and the operator has no rule for it, so a tolerance should be stated"
+            in_plan = "tolerance: {rtol: 1e-3, atol: 1e-5} here or in defaults"
+            hint = in_plan if statement.path else "--tolerance rtol=1e-3,..."
+            place = statement.place("tolerance")
+            statement.ledger.problem(place, message, f"{hint}, or a rule in the operator's descriptor")
+            return
 
 
 def with_signed_zeros(cases: Iterable[TestCase]) -> list[TestCase]:

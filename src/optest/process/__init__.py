@@ -7,12 +7,11 @@ survives.
 from optest.process.channel import Channel
 from optest.process.child import TRACEBACK_SIGNAL, Child, start_child
 from optest.process.command import Finished, run
-from optest.process.exits import directory_kept, exits_refused, leave
+from optest.process.exits import crash_below_a_shell, directory_kept, exits_refused, leave, signal_name
 from optest.process.forks import Forked, fork_and_run
 from optest.process.guard import CannotStart
 from optest.process.guard_program import adopt_orphans, end_children
 from optest.process.memory import available_bytes
-from optest.process.signals import crash_below_a_shell, signal_name
 
 __all__ = [
     "TRACEBACK_SIGNAL",

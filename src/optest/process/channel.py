@@ -1,17 +1,20 @@
-"""Messages between two processes over a pair of pipes: the length, its complement, then the bytes."""
+"""Messages between two processes over a pair of pipes: the length, its complement, then the bytes.
+
+:class:`ReadEnd` waits for a pipe of any number, however long.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sys
 import time
 from contextlib import suppress
 
 from optest.process.guard_program import write_all
-from optest.process.waiting import ReadEnd
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "ReadEnd"]
 
 _READ_BYTES = 1 << 16
 _MOST_BYTES = 1 << 24
@@ -86,3 +89,25 @@ class Channel:
 def _head_of(nbytes: int) -> bytes:
     """Bytes that somebody else writes into the pipe are not waited for as if they were a length."""
     return nbytes.to_bytes(_LENGTH_BYTES, "little") + (nbytes ^ _ALL_ONES).to_bytes(_LENGTH_BYTES, "little")
+
+
+_LONGEST_MS = 1e9
+"""Of one wait: the system's counter of milliseconds has 31 bits."""
+
+
+class ReadEnd:
+    """The end of a pipe that is read; its number may be any, where ``select`` takes those below 1024 alone."""
+
+    def __init__(self, fd: int) -> None:
+        self._poller = select.poll()
+        self._poller.register(fd, select.POLLIN)
+
+    def has_news(self, timeout_s: float) -> bool:
+        """Whether there is something to read, or the other end is gone, at the latest after ``timeout_s``."""
+        ends = time.monotonic() + timeout_s
+        left_ms = max(0.0, timeout_s * 1000)
+        while not self._poller.poll(min(left_ms, _LONGEST_MS)):
+            if left_ms <= _LONGEST_MS:
+                return False
+            left_ms = max(0.0, (ends - time.monotonic()) * 1000)
+        return True

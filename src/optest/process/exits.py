@@ -1,13 +1,17 @@
-"""What foreign code may not do to this process: end it as if optest were done, or leave it in another directory."""
+"""How processes end, in names of signals; and what foreign code may not do to this one: end it as if optest were done,
+or leave it in another directory."""
 
 from __future__ import annotations
 
 import os
+import signal
 from typing import NoReturn
 
 from optest.spec import Fault, Reason, Status
 
-__all__ = ["directory_kept", "exits_refused", "leave"]
+__all__ = ["crash_below_a_shell", "directory_kept", "exits_refused", "leave", "signal_name"]
+
+_CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 
 leave = os._exit
 """End this process at once, whatever foreign code made of ``os._exit``."""
@@ -49,3 +53,20 @@ class directory_kept:  # noqa: N801 - a verb, as in `with directory_kept():`
 
     def __exit__(self, *_: object) -> None:
         os.chdir(self._before)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11, ``signal 77`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def crash_below_a_shell(status: int) -> str | None:
+    """The signal of which a program died whose shell then ended with *status*, which is 128 more than its number.
+
+    Signals that somebody sends to end a program are none: statuses such as 129 have other meanings as well.
+    """
+    name = signal_name(status - 128)
+    return name if name in _CRASHES else None

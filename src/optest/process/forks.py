@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import NamedTuple
 
+from optest.process.channel import ReadEnd
 from optest.process.guard_program import write_all
-from optest.process.waiting import ReadEnd
 
 __all__ = ["Forked", "fork_and_run"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optest.errors import InternalError
+from optest.process.channel import ReadEnd
 from optest.process.guard_program import pack, read_fields, write_all
-from optest.process.waiting import ReadEnd
 
 __all__ = ["CannotStart", "Ended", "Guard"]
 

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Change:
     is_harmful: bool = True
 
 
-QUICK = ("folder", "mask", "blocked", "timer", "handlers", "standard", "streams")
+QUICK = ("folder", "mask", "blocked", "timer", "warnings", "handlers", "standard", "streams")
 """What is read in a few microseconds, so that it can be after every case."""
 
 OF_PYTHON = (*QUICK, "actions", "locale")
@@ -204,17 +205,43 @@ def _open_streams_again(before: list[bool], after: list[bool]) -> None:
             setattr(sys, name, open(number, mode, closefd=False, errors="backslashreplace"))  # noqa: SIM115
 
 
-def _timer() -> bool:
-    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
+_TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
 
 
-def _told_timer(_: bool, after: bool) -> Iterator[Change]:
-    yield Change("a timer or alarm is running" if after else "a timer or alarm of the process was stopped")
+def _timers() -> list[bool]:
+    return [_signal.getitimer(each)[0] > 0 for each in _TIMERS]
 
 
-def _stop_timer(before: bool, after: bool) -> None:
-    if after and not before:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _told_timers(before: list[bool], after: list[bool]) -> Iterator[Change]:
+    is_new = any(now and not was for was, now in zip(before, after, strict=True))
+    yield Change("a timer or alarm is running" if is_new else "a timer or alarm of the process was stopped")
+
+
+def _stop_timers(before: list[bool], after: list[bool]) -> None:
+    for timer, was, now in zip(_TIMERS, before, after, strict=True):
+        if now and not was:
+            signal.setitimer(timer, 0)
+
+
+def _errors_of_warnings() -> list[Any]:
+    """Filters that make exceptions of warnings; frameworks add others when they are loaded."""
+    return [each for each in warnings.filters if each[0] == "error"]
+
+
+def _told_warnings(before: list[Any], after: list[Any]) -> Iterator[Change]:
+    kinds = dict.fromkeys(each[2].__name__ for each in after if each not in before)
+    listed = ", ".join(kinds) or "the filters that do"
+    yield Change(f"what warnings do: {listed} {'raises an exception' if kinds else 'were removed'}")
+
+
+def _put_warnings(before: list[Any], after: list[Any]) -> None:
+    for each in after:
+        if each not in before:
+            warnings.filters.remove(each)  # type: ignore[attr-defined]
+    for each in reversed(before):
+        if each not in after:
+            warnings.filterwarnings("error", category=each[2])
+    warnings._filters_mutated()  # type: ignore[attr-defined]
 
 
 def _locale() -> bytes:
@@ -329,7 +356,8 @@ if sys.platform == "linux":
         "actions": _Part(read=_actions, told=_told_actions, put_back=_set_actions),
         "handlers": _Part(read=_python_handlers, told=_told_handlers, put_back=_set_handlers),
         "streams": _Part(read=_open_streams, told=_told_streams, put_back=_open_streams_again),
-        "timer": _Part(read=_timer, told=_told_timer, put_back=_stop_timer),
+        "timer": _Part(read=_timers, told=_told_timers, put_back=_stop_timers),
+        "warnings": _Part(read=_errors_of_warnings, told=_told_warnings, put_back=_put_warnings),
         "locale": _Part(read=_locale, told=_told_locale, put_back=_put_locale),
         "environment": _Part(read=_environment, told=_told_environment, put_back=_put_environment),
         "standard": _Part(read=_open_standard, told=_told_standard, put_back=_open_again),

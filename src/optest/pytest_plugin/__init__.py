@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from optest.pytest_plugin import files, listing, sharing
-from optest.pytest_plugin.asking import RESULTS, Results
 from optest.pytest_plugin.logs import LOGS, Logs
 from optest.pytest_plugin.nodes import WRONG_FILES, WRONG_REQUEST, CaseItem, PlanFile
 from optest.pytest_plugin.options import add_options
+from optest.pytest_plugin.results import RESULTS, Results
 from optest.pytest_plugin.selecting import beside_those_named, of_other_models
-from optest.pytest_plugin.summing import summed_up
-from optest.pytest_plugin.verifying import VERIFIED, Verified
+from optest.pytest_plugin.summary import VERIFIED, Verified, summary_lines
 
 __all__ = ["CaseItem", "PlanFile"]
 
@@ -190,7 +189,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ARG001 - xdi
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """What the cases of each model add up to, and where the journal lies."""
-    if lines := summed_up(config):
+    if lines := summary_lines(config):
         terminalreporter.ensure_newline()
         terminalreporter.section("operator cases")
         for line in lines:

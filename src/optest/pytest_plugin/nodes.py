@@ -12,8 +12,8 @@ import pytest
 
 from optest.api import collecting
 from optest.errors import OptestError, PlanError, UsageError
-from optest.pytest_plugin.asking import RESULTS
 from optest.pytest_plugin.options import options_of_a_run
+from optest.pytest_plugin.results import RESULTS
 
 __all__ = ["WRONG_FILES", "WRONG_REQUEST", "CaseItem", "PlanFile", "register_mark"]
 
@@ -45,12 +45,12 @@ class PlanFile(pytest.File):
         options = options_of_a_run(self.config)
         try:
             try:
-                return collecting.collected(self.path, options)
+                return collecting.file_request(self.path, options)
             except UsageError as error:
                 if "takes no such option" not in str(error):
                     raise
                 kept = {name: value for name, value in options.items() if name in _OF_ANY_BACKEND}
-                return collecting.collected(self.path, kept)  # a plan for a backend that is not torch
+                return collecting.file_request(self.path, kept)  # a plan for a backend that is not torch
         except UsageError as error:
             if not isinstance(error, PlanError):
                 self.config.stash.setdefault(WRONG_REQUEST, str(error))
@@ -169,7 +169,7 @@ class CaseItem(pytest.Item):
             self.xpassed = result.verdict.message
             return
         if collecting.is_bad(result):
-            raise CaseFailed(collecting.told(result), collecting.gist(result))
+            raise CaseFailed(collecting.failure_text(result), collecting.gist(result))
         if collecting.shows_nothing(result):
             pytest.skip(result.verdict.message)
         if result.status.value == "xfailed":

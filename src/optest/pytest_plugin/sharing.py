@@ -16,8 +16,8 @@ from optest.api import collecting
 from optest.pytest_plugin.nodes import WRONG_REQUEST
 
 if TYPE_CHECKING:
-    from optest.pytest_plugin.asking import Results
     from optest.pytest_plugin.nodes import CaseItem
+    from optest.pytest_plugin.results import Results
 
 __all__ = ["DIRECTORIES", "EXPECTED", "Controller", "attach", "hand_over", "hide_duplicates", "join_runs", "take_over"]
 
@@ -114,4 +114,4 @@ def take_over(node: Any) -> None:
 def join_runs(config: pytest.Config) -> None:
     """Make one run of what the workers ran, so that reports and trends have the session as a whole."""
     parts = config.stash.get(DIRECTORIES, [])
-    parts[:] = collecting.joined(parts)
+    parts[:] = collecting.joined_runs(parts)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from optest.reporting.failure_groups import block
 from optest.reporting.file_report import make_file_reporter
-from optest.reporting.plain_results import block
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import plural, printable
 from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary

@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from optest.reporting.bias import leans, sentence
-from optest.reporting.check_findings import (
+from optest.reporting.check_summary import (
     HEAD,
-    FailureGroup,
     OperatorLine,
     columns_of,
     count_text,
-    failure_groups,
     folded,
     gap_reasons,
     in_order,
     operator_lines,
     sum_up,
 )
+from optest.reporting.failure_groups import FailureGroup, failure_groups
 from optest.reporting.terminal import TerminalReporter, styled_block
 from optest.reporting.typography import clip, columns, plural
 from optest.spec import CaseResult, RunSummary

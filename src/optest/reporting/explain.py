@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.bias import lean_of_measure, sentence
-from optest.reporting.layouts import layout_text, layouts_of
-from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning
-from optest.reporting.remedies import remedy_of
+from optest.reporting.meanings import MEANINGS, STATUS_MEANINGS, Meaning, remedy_of
+from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.typography import clip, duration, index_text, number, plural, printable, tell_apart
 from optest.spec import CaseResult, Check, CheckState, Measure, Reason, RuleUsed, Status, Timings, Verdict, dtype
 
@@ -43,7 +42,8 @@ _BEFORE_A_DUMP = 4
 _MOST_LAST_LINES = 16
 _DUMP = re.compile(r"^(?:Fatal Python error: |Current thread 0x)")
 _OWN_FRAME = re.compile(
-    r'^ *File "(?:.*[/\\]optest[/\\](?:api|backends|cli|compare|core|ffi|numerics|operators|process)[/\\].*\.py'
+    r'^ *File "(?:.*[/\\]optest[/\\]'
+    r"(?:api|backends|cli|clib|compare|core|infiniop|memory|numerics|operators|process|torch)[/\\].*\.py"
     r'|<frozen runpy>)", line [0-9]+ in ',
 )
 """Of optest, in what Python's faulthandler writes when a process dies."""

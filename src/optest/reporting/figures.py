@@ -1,15 +1,25 @@
-"""What a run of model cases adds up to: by model, by operator, and in all."""
+"""Figures of a run: what model cases add up to by model, by operator and in all, and the slowest cases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from optest.reporting.tally import UNNAMED, GroupTally, Tally
 from optest.reporting.typography import duration, plural
-from optest.spec import RunInfo, Status
+from optest.spec import CaseResult, RunInfo, Status
 
-__all__ = ["DECLARED", "coverage", "coverage_text", "figures_of", "group_cells", "not_run_text", "total_text"]
+__all__ = [
+    "DECLARED",
+    "coverage",
+    "coverage_text",
+    "figures_of",
+    "group_cells",
+    "not_run_text",
+    "slowest",
+    "total_text",
+]
 
 DECLARED = "operators_declared"
 """Where a run says what its backend declares: ``{"count": 1432, "others": [operators of the cases beyond these]}``."""
@@ -104,3 +114,33 @@ def _group(group: GroupTally) -> dict[str, Any]:
 def _in_order(counts: Iterable[tuple[Status, int]]) -> list[tuple[Status, int]]:
     order = list(Status)
     return sorted(((status, count) for status, count in counts if count), key=lambda each: order.index(each[0]))
+
+
+_PHASES = (
+    ("generate_s", "inputs"),
+    ("reference_s", "reference"),
+    ("compile_s", "compiler"),
+    ("run_s", "backend"),
+    ("compare_s", "comparison"),
+)
+
+
+def slowest(results: Sequence[CaseResult], count: int) -> Iterator[str]:
+    """Yield a heading and a line for each of the ``count`` slowest cases; cases that share an execution count once."""
+    own = [result for result in results if result.duplicate_of is None and _seconds(result) > 0]
+    if not own or not count:
+        return
+    shown = heapq.nlargest(count, own, key=_seconds)
+    yield f"slowest {len(shown)} of {len(own)} cases"
+    for result in shown:
+        phases = [(getattr(result.timings, name) or 0.0, word) for name, word in _PHASES]
+        parts = ", ".join(f"{word} {_time(seconds)}" for seconds, word in sorted(phases, reverse=True)[:2] if seconds)
+        yield f"  {_time(_seconds(result)):>8}  {result.id}  ({parts})"
+
+
+def _seconds(result: CaseResult) -> float:
+    return result.timings.total_s or 0.0
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 
 from optest.errors import UnknownName
-from optest.reporting.check_findings import is_check
+from optest.reporting.check_summary import is_check
 from optest.reporting.check_table import CheckReporter
 from optest.reporting.file_report import FILE_FORMATS
 from optest.reporting.page import is_terminal

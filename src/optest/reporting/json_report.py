@@ -13,7 +13,7 @@ import msgspec
 from optest.reporting.explain import rules_text
 from optest.reporting.figures import figures_of
 from optest.reporting.file_report import FileReporter, make_file_reporter
-from optest.reporting.layouts import layouts_data
+from optest.reporting.patterns import layouts_data
 from optest.reporting.schema import REPORT_SCHEMA_VERSION, CaseEntry, RunEntry, SummaryEntry, require_fit
 from optest.reporting.tally import Tally, in_plan_order
 from optest.spec import CaseResult, RunInfo, RunSummary, Status

@@ -10,19 +10,11 @@ from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.bias import leans, sentence
-from optest.reporting.check_findings import (
-    HEAD,
-    FailureGroup,
-    columns_of,
-    failure_groups,
-    in_order,
-    is_check,
-    operator_lines,
-)
+from optest.reporting.check_summary import HEAD, columns_of, in_order, is_check, operator_lines
 from optest.reporting.explain import brief, headline, rules_text, total_s
+from optest.reporting.failure_groups import FailureGroup, block, failure_groups, group_block, plain
 from optest.reporting.file_report import FileReporter, make_file_reporter
-from optest.reporting.layouts import layout_text, layouts_of
-from optest.reporting.plain_results import block, group_block, plain
+from optest.reporting.patterns import layout_text, layouts_of
 from optest.reporting.tally import in_plan_order
 from optest.reporting.typography import number, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status, format_shape

@@ -10,12 +10,10 @@ from typing import TextIO
 
 from optest.reporting.bench_table import BENCH_HEAD, bench_notes, bench_rows, timed_lines
 from optest.reporting.bias import leans, sentence
-from optest.reporting.check_findings import (
+from optest.reporting.check_summary import (
     HEAD,
-    FailureGroup,
     OperatorLine,
     columns_of,
-    failure_groups,
     folded,
     gap_reasons,
     in_order,
@@ -23,9 +21,9 @@ from optest.reporting.check_findings import (
     operator_lines,
     sum_up,
 )
+from optest.reporting.failure_groups import FailureGroup, failure_groups, group_block
 from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.file_report import FileReporter, make_file_reporter
-from optest.reporting.plain_results import group_block
 from optest.reporting.tally import Tally, in_plan_order
 from optest.reporting.typography import clip, duration, plural, printable, without_ansi
 from optest.spec import CaseResult, RunInfo, RunSummary, Status

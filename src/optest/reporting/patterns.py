@@ -1,17 +1,18 @@
-"""Which cases of an operator fail where others pass: one dtype, strided inputs, sizes that are no multiple of 4."""
+"""What tells one case from another: which cases of an operator fail where others pass (one dtype, strided inputs,
+sizes that are no multiple of 4), and how inputs lie in memory that are not row after row from the start."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from optest.reporting.layouts import layouts_of
-from optest.spec import CaseResult
+from optest.spec import CaseResult, TensorSpec, dtype
+from optest.spec.tensors import format_shape
 
-__all__ = ["pattern_of"]
+__all__ = ["layout_text", "layouts_data", "layouts_of", "pattern_of"]
 
 _LEAST_PASSES = 3
 """Fewer cases that pass do not tell one property from another."""
@@ -161,3 +162,34 @@ def _hashable(value: Any) -> Any:
 def _is_not_last(dim: Any, rank: int) -> bool:
     dims = dim if isinstance(dim, tuple) else (dim,)
     return rank > 1 and all(isinstance(each, int) for each in dims) and rank - 1 not in [each % rank for each in dims]
+
+
+def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
+    """The inputs with strides or an offset of their own, by their place in the call."""
+    found = {}
+    for _, path, spec, *_ in result.case.get("inputs", ()):
+        if len(spec) > 2:
+            name, shape, strides, offset = spec
+            tensor = TensorSpec(
+                dtype=dtype(name),
+                shape=tuple(shape),
+                strides=None if strides is None else tuple(strides),
+                offset=offset,
+            )
+            if not tensor.is_plain:
+                found[path] = tensor
+    return found
+
+
+def layout_text(spec: TensorSpec) -> str:
+    """``float16 2x3x8, strides [48, 16, 1], offset 3``."""
+    strides = "" if spec.strides is None else f", strides {list(spec.strides)}"
+    return f"{spec.dtype.name} {format_shape(spec.shape)}{strides}" + (f", offset {spec.offset}" if spec.offset else "")
+
+
+def layouts_data(result: CaseResult) -> Mapping[str, Mapping[str, Any]]:
+    """The same as plain data: strides (None: row after row) and offset in elements, by input."""
+    return {
+        path: {"strides": None if spec.strides is None else list(spec.strides), "offset": spec.offset}
+        for path, spec in layouts_of(result).items()
+    }

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TextIO
 
 from optest.reporting.bench_table import bench_lines
-from optest.reporting.check_findings import FailureGroup, failure_groups, group_lines
 from optest.reporting.explain import brief, checks_text, lean_text, rule_text, timings_text, total_s
+from optest.reporting.failure_groups import FailureGroup, failure_groups, group_lines
 from optest.reporting.figures import coverage_text, group_cells, total_text
 from optest.reporting.page import Page
 from optest.reporting.tally import WRONG_DATA, Tally

@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from optest.errors import UnknownName
+from optest.guests import Option, guests
 
 __all__ = ["OPTIONS", "Option", "RunOptions"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
-    """One option. ``type`` is str, int, float, bool or ``choice``; ``plan`` is its key at the top of a plan.
-
-    ``repeat`` collects every use; ``bare`` is the value of a flag that stands without one; ``repro`` says whether it
-    is the driver's, which belongs in the line that runs one case again; ``only`` names the command that takes the
-    option, where ``optest run`` does not.
-    """
-
-    name: str
-    flags: tuple[str, ...]
-    type: str = "str"
-    default: Any = None
-    choices: tuple[str, ...] = ()
-    repeat: bool = False
-    bare: str = ""
-    minimum: int | None = None
-    plan: str = ""
-    repro: bool = False
-    only: str = ""
-    group: str = "Selection"
-    metavar: str = ""
-    help: str = ""
-
-    @property
-    def env(self) -> str:
-        return f"OPTEST_{self.name.upper()}"
-
-
-OPTIONS: tuple[Option, ...] = (
-    Option(name="plan", flags=("--plan", "--config"), group="What to run", metavar="FILE", help="YAML plan of cases."),
+_CORE: tuple[Option, ...] = (
+    Option(
+        name="plan",
+        flags=("--plan", "--config"),
+        group="What to run",
+        metavar="FILE",
+        commands=("run", "list"),
+        help="YAML plan of cases.",
+    ),
     Option(
         name="source",
         flags=("--source",),
         repeat=True,
         group="What to run",
         metavar="opinfo:OP,OP",
+        commands=("run", "list"),
+        in_trends=True,
         help="Cases from elsewhere: opinfo:add,softmax are torch's own samples, opinfo:all all of them. Repeatable.",
     ),
     Option(
@@ -56,6 +36,7 @@ OPTIONS: tuple[Option, ...] = (
         repeat=True,
         group="What to run",
         metavar="NAME",
+        commands=("run", "list", "check"),
         help="Run this operator: the plan's cases of it, or one case made from the flags. Repeatable.",
     ),
     Option(
@@ -63,6 +44,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--dtype",),
         group="What to run",
         metavar="D0,D1",
+        commands=("run", "list", "check"),
         help="Dtype of every input, or one for each, separated by commas; a float leaves indices and masks what they "
         "have to be; of a source, the dtypes to ask.",
     ),
@@ -72,6 +54,7 @@ OPTIONS: tuple[Option, ...] = (
         repeat=True,
         group="What to run",
         metavar="TENSOR=2x3x4",
+        commands=("run", "list"),
         help="Shape of a tensor by name. Repeatable.",
     ),
     Option(
@@ -80,6 +63,7 @@ OPTIONS: tuple[Option, ...] = (
         repeat=True,
         group="What to run",
         metavar="KEY=VALUE",
+        commands=("run", "list"),
         help="Attribute of the operator, or backend_config.BACKEND.KEY=VALUE. Repeatable.",
     ),
     Option(
@@ -87,6 +71,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--generator",),
         group="What to run",
         metavar="FILL|MODULE:NAME",
+        commands=("run", "list"),
         help="Fill such as uniform(low=0,high=1), or dotted path of a generator, for all inputs.",
     ),
     Option(
@@ -94,22 +79,15 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--reference",),
         group="What to run",
         metavar="MODULE:NAME",
+        commands=("run", "list"),
         help="Dotted path of the function that makes the expected outputs.",
-    ),
-    Option(
-        name="reference_dtype",
-        flags=("--reference-dtype",),
-        type="choice",
-        choices=("float64", "same"),
-        default="float64",
-        group="What to run",
-        help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
     ),
     Option(
         name="tolerance",
         flags=("--tolerance",),
         group="What to run",
         metavar="rtol=R,atol=A",
+        commands=("run", "list"),
         help="Allowed error, in place of every other rule; mismatch_ratio=S allows a share of wrong elements.",
     ),
     Option(
@@ -118,18 +96,17 @@ OPTIONS: tuple[Option, ...] = (
         type="bool",
         default=False,
         group="What to run",
+        commands=("run", "list", "check"),
         help="A zero of the wrong sign is wrong, where the operator defines the sign (else it is noted).",
     ),
     Option(
-        name="backward",
-        flags=("--backward",),
-        type="bool",
-        default=False,
+        name="seed",
+        flags=("--seed",),
+        type="int",
+        plan="seed",
         group="What to run",
-        help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
-    ),
-    Option(
-        name="seed", flags=("--seed",), type="int", plan="seed", group="What to run", help="Seed of all inputs. [0]"
+        commands=("run", "list", "check"),
+        help="Seed of all inputs. [0]",
     ),
     Option(
         name="backend",
@@ -137,143 +114,62 @@ OPTIONS: tuple[Option, ...] = (
         plan="backend",
         group="Who is asked",
         metavar="NAME|KIND",
+        commands=("run", "list", "check", "replay"),
         help="Backend that makes the actual outputs. [numpy]",
     ),
-    Option(name="chip", flags=("--chip",), plan="chip", group="Who is asked", help="Chip of the backend."),
     Option(
-        name="torch_device",
-        flags=("--torch-device",),
+        name="chip",
+        flags=("--chip",),
+        plan="chip",
         group="Who is asked",
-        repro=True,
-        metavar="DEVICE",
-        help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
-    ),
-    Option(
-        name="compile_backend",
-        flags=("--compile-backend",),
-        group="Who is asked",
-        repro=True,
-        metavar="NAME",
-        help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
-    ),
-    Option(
-        name="allow_fallback",
-        flags=("--allow-fallback",),
-        repeat=True,
-        group="Who is asked",
-        repro=True,
-        metavar="OP,OP",
-        help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
-    ),
-    Option(
-        name="same_strides",
-        flags=("--same-strides",),
-        type="bool",
-        default=False,
-        group="Who is asked",
-        repro=True,
-        help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
-    ),
-    Option(
-        name="max_bytes",
-        flags=("--max-bytes",),
-        type="int",
-        minimum=1,
-        group="Who is asked",
-        repro=True,
-        metavar="N",
-        help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
-    ),
-    Option(
-        name="library",
-        flags=("--library",),
-        repeat=True,
-        repro=True,
-        group="A C library",
-        metavar="DIR|FILE",
-        help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
-    ),
-    Option(
-        name="headers",
-        flags=("--headers",),
-        repeat=True,
-        repro=True,
-        group="A C library",
-        metavar="DIR|FILE",
-        help="The library's C headers. [include in its folder] Repeatable.",
-    ),
-    Option(
-        name="mapping",
-        flags=("--mapping", "--library-profile"),
-        repro=True,
-        group="A C library",
-        metavar="NAME|FILE",
-        help="How operators are called in it: infiniop, or a file.yaml of yours.",
-    ),
-    Option(
-        name="device",
-        flags=("--device",),
-        repro=True,
-        group="A C library",
-        metavar="NAME[:N]",
-        help="Device that the library is asked on. [cpu]",
-    ),
-    Option(
-        name="guard",
-        flags=("--guard",),
-        type="choice",
-        choices=("heap", "pages"),
-        repro=True,
-        group="A C library",
-        help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
-    ),
-    Option(
-        name="probes",
-        flags=("--probes",),
-        type="choice",
-        choices=("all", "guards"),
-        repro=True,
-        group="A C library",
-        help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
-    ),
-    Option(
-        name="threads",
-        flags=("--threads",),
-        repro=True,
-        group="A C library",
-        metavar="N,N",
-        help="Numbers of threads with which every case has to be right. [the library's own]",
-    ),
-    Option(
-        name="sanitizer",
-        flags=("--sanitizer",),
-        type="choice",
-        choices=("asan",),
-        repro=True,
-        group="A C library",
-        help="What the library was built with: asan is AddressSanitizer.",
+        commands=("run", "list", "check", "replay"),
+        help="Chip of the backend.",
     ),
     Option(
         name="keyword",
         flags=("-k",),
         metavar="EXPR",
+        commands=("run", "list", "check"),
         help="Only cases whose id, operator or tags match: words with and, or, not.",
     ),
-    Option(name="case", flags=("--case",), repeat=True, metavar="GLOB", help="Only cases with such an id. Repeatable."),
-    Option(name="tag", flags=("--tag",), repeat=True, metavar="TAG", help="Only cases with one of these tags."),
-    Option(name="skip_tag", flags=("--skip-tag",), repeat=True, metavar="TAG", help="No cases with these tags."),
+    Option(
+        name="case",
+        flags=("--case",),
+        repeat=True,
+        metavar="GLOB",
+        commands=("run", "list", "check"),
+        help="Only cases with such an id. Repeatable.",
+    ),
+    Option(
+        name="tag",
+        flags=("--tag",),
+        repeat=True,
+        metavar="TAG",
+        commands=("run", "list", "check"),
+        help="Only cases with one of these tags.",
+    ),
+    Option(
+        name="skip_tag",
+        flags=("--skip-tag",),
+        repeat=True,
+        metavar="TAG",
+        commands=("run", "list", "check"),
+        help="No cases with these tags.",
+    ),
     Option(
         name="priority_max",
         flags=("--priority-max",),
         type="int",
         minimum=0,
         metavar="N",
+        commands=("run", "list"),
         help="Only cases as urgent as N: their priority is N or less; 100 is that of cases that state none.",
     ),
     Option(
         name="shard",
         flags=("--shard",),
         metavar="I/N",
+        commands=("run", "list", "check"),
         help="Only the I-th of N parts; a case is in the same part whatever else is run.",
     ),
     Option(
@@ -281,6 +177,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--lf", "--rerun-failed"),
         bare="latest",
         metavar="[RUN]",
+        commands=("run", "list", "check"),
         help="Only what went wrong in the latest or the named run; alone, as that run was asked.",
     ),
     Option(
@@ -288,6 +185,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--ff", "--failed-first"),
         bare="latest",
         metavar="[RUN]",
+        commands=("run", "list"),
         help="First what went wrong in the latest or the named run, then the rest.",
     ),
     Option(
@@ -296,17 +194,17 @@ OPTIONS: tuple[Option, ...] = (
         type="choice",
         choices=("smoke", "parity", "full"),
         default="parity",
-        only="check",
         group="What to ask",
+        commands=("check",),
         help="How much is asked; each tier includes those before it. [parity]",
     ),
     Option(
         name="case_set",
         flags=("--set",),
         repeat=True,
-        only="check",
         group="What to ask",
         metavar="SET",
+        commands=("check",),
         help="Only this case set, such as layouts or special. Repeatable.",
     ),
     Option(
@@ -315,6 +213,7 @@ OPTIONS: tuple[Option, ...] = (
         repeat=True,
         group="Who is asked",
         metavar="FILE",
+        commands=("run", "check"),
         help="Known differences of the backend, known wrong data, and what to skip, each with its reason. Repeatable.",
     ),
     Option(
@@ -324,10 +223,18 @@ OPTIONS: tuple[Option, ...] = (
         choices=("auto", "none", "worker", "case"),
         default="auto",
         group="How to run",
+        commands=("run", "check", "replay"),
         help="Where cases run: in this process, in warm workers, in a fresh process each. [auto]",
     ),
     Option(
-        name="jobs", flags=("-j", "--jobs"), type="int", minimum=1, default=1, group="How to run", help="Workers. [1]"
+        name="jobs",
+        flags=("-j", "--jobs"),
+        type="int",
+        minimum=1,
+        default=1,
+        group="How to run",
+        commands=("run", "check"),
+        help="Workers. [1]",
     ),
     Option(
         name="timeout",
@@ -336,6 +243,7 @@ OPTIONS: tuple[Option, ...] = (
         default=300.0,
         group="How to run",
         metavar="SECONDS",
+        commands=("run", "list", "check", "replay"),
         help="Deadline of the backend for one case; a reference has ten times that, from a minute to 5. [300]",
     ),
     Option(
@@ -345,6 +253,7 @@ OPTIONS: tuple[Option, ...] = (
         minimum=0,
         default=0,
         group="How to run",
+        commands=("run", "list", "check"),
         help="Ask again after a crash, a deadline or a lost device; a pass is then suspect. [0]",
     ),
     Option(
@@ -370,6 +279,7 @@ OPTIONS: tuple[Option, ...] = (
         default=False,
         plan="fail_fast",
         group="How to run",
+        commands=("run", "check"),
         help="Stop at the first case that is not well.",
     ),
     Option(
@@ -379,15 +289,24 @@ OPTIONS: tuple[Option, ...] = (
         minimum=0,
         default=0,
         group="How to run",
+        commands=("run", "check"),
         help="Stop after N. [0]",
     ),
-    Option(name="resume", flags=("--resume",), group="How to run", metavar="RUN", help="Go on with a run."),
+    Option(
+        name="resume",
+        flags=("--resume",),
+        group="How to run",
+        metavar="RUN",
+        commands=("run", "check"),
+        help="Go on with a run.",
+    ),
     Option(
         name="untrusted",
         flags=("--untrusted",),
         type="bool",
         default=False,
         group="How to run",
+        commands=("run", "list"),
         help="Refuse whatever would run code that the plan names: commands and dotted paths.",
     ),
     Option(
@@ -419,6 +338,7 @@ OPTIONS: tuple[Option, ...] = (
         repeat=True,
         group="Reports",
         metavar="NAME",
+        commands=("run", "check", "replay"),
         help="Report to write beside the terminal's: json, junit, markdown, github, or that of an installed package. "
         "Repeatable.",
     ),
@@ -427,6 +347,7 @@ OPTIONS: tuple[Option, ...] = (
         flags=("--report-path",),
         group="Reports",
         metavar="FILE|DIR",
+        commands=("run", "check", "replay"),
         help="Where it is written: a file, or a folder for all of them. [the run's folder]",
     ),
     Option(
@@ -435,6 +356,7 @@ OPTIONS: tuple[Option, ...] = (
         default=".optest/runs",
         group="Reports",
         metavar="DIR",
+        commands=("run", "list", "check", "replay", "report"),
         help="Where journals are kept. [.optest/runs]",
     ),
     Option(
@@ -445,18 +367,56 @@ OPTIONS: tuple[Option, ...] = (
         default=0,
         group="Reports",
         metavar="N",
+        commands=("run", "check"),
         help="Show the N slowest cases at the end. [0]",
     ),
-    Option(name="no_color", flags=("--no-color",), type="bool", default=False, group="Reports", help="No colours."),
-    Option(name="verbose", flags=("-v", "--verbose"), type="count", default=0, group="Reports", help="Say more."),
-    Option(name="quiet", flags=("-q", "--quiet"), type="count", default=0, group="Reports", help="Say less."),
+    Option(
+        name="no_color",
+        flags=("--no-color",),
+        type="bool",
+        default=False,
+        group="Reports",
+        commands=("run", "check", "replay", "report"),
+        help="No colours.",
+    ),
+    Option(
+        name="verbose",
+        flags=("-v", "--verbose"),
+        type="count",
+        default=0,
+        group="Reports",
+        commands=("run", "check", "replay", "report"),
+        help="Say more.",
+    ),
+    Option(
+        name="quiet",
+        flags=("-q", "--quiet"),
+        type="count",
+        default=0,
+        group="Reports",
+        commands=("run", "check", "replay", "report"),
+        help="Say less.",
+    ),
 )
+
+
+def _in_groups(options: tuple[Option, ...], of_guests: tuple[Option, ...]) -> tuple[Option, ...]:
+    """The options group by group; a group of a guest's own stands behind the one that says who is asked."""
+    order = list(dict.fromkeys(option.group for option in options))
+    own = [group for group in dict.fromkeys(option.group for option in of_guests) if group not in order]
+    place = order.index("Who is asked") + 1
+    order[place:place] = own
+    return tuple(sorted((*options, *of_guests), key=lambda option: order.index(option.group)))
+
+
+OPTIONS = _in_groups(_CORE, tuple(option for guest in guests() for option in guest.options))
 
 
 class RunOptions(Mapping[str, Any]):
     """What a run is asked for: the options that somebody stated, by their names in :data:`OPTIONS`.
 
-    One value of an option that may be repeated is put into a tuple.
+    One value of an option that may be repeated is put into a tuple; a mapping of names to values becomes texts:
+    ``shape={"input0": [2, 3]}`` is ``--shape input0=2x3``.
 
     Raises:
         UnknownName: for an option that does not exist.
@@ -469,10 +429,7 @@ class RunOptions(Mapping[str, Any]):
         for name in stated:
             if name not in by_name:
                 raise UnknownName("option", name, by_name)
-        self._stated = {
-            name: (value,) if by_name[name].repeat and isinstance(value, str) else value
-            for name, value in stated.items()
-        }
+        self._stated = {name: _repeated(value) if by_name[name].repeat else value for name, value in stated.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self._stated[name]
@@ -485,3 +442,13 @@ class RunOptions(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"RunOptions({', '.join(f'{name}={value!r}' for name, value in self._stated.items())})"
+
+
+def _repeated(value: Any) -> Any:
+    """The values of an option that may be repeated, as the command line has them."""
+    if isinstance(value, Mapping):
+        texts = {
+            name: "x".join(map(str, each)) if isinstance(each, (list, tuple)) else each for name, each in value.items()
+        }
+        return tuple(f"{name}={text}" for name, text in texts.items())
+    return (value,) if isinstance(value, str) else value

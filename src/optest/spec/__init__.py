@@ -17,24 +17,7 @@ from optest.spec.case import (
     Xfail,
 )
 from optest.spec.dtypes import DTYPES, DType, Kind, dtype, dtype_names
-from optest.spec.operator import (
-    REQUIRED,
-    AsRight,
-    Attribute,
-    ErrorBudget,
-    Interval,
-    NamedOutput,
-    OperatorDescriptor,
-    Parameter,
-    ReferenceNote,
-    Rule,
-    RuleClass,
-    Signature,
-    Terms,
-    UnfitArguments,
-    Unrounded,
-    undeclared_output_dtype,
-)
+from optest.spec.operator import TIERS, Interval, OperatorDescriptor, Sample, Tier
 from optest.spec.outcome import (
     BAD_STATUSES,
     CaseResult,
@@ -50,8 +33,19 @@ from optest.spec.outcome import (
     Timings,
     Verdict,
 )
+from optest.spec.references import (
+    AsRight,
+    ErrorBudget,
+    NamedOutput,
+    ReferenceNote,
+    Rule,
+    RuleClass,
+    Terms,
+    Unrounded,
+    undeclared_output_dtype,
+)
 from optest.spec.run import RunInfo, RunSummary
-from optest.spec.samples import TIERS, Sample, Tier
+from optest.spec.signature import REQUIRED, Attribute, Parameter, Signature, UnfitArguments
 from optest.spec.spelling import Call, Meaning, Spelling
 from optest.spec.tensors import TensorSpec, contiguous_strides, format_shape
 

@@ -39,6 +39,7 @@ __all__ = [
     "key_of",
     "seed_text",
     "signature_of",
+    "signature_text",
 ]
 
 
@@ -73,13 +74,9 @@ class Layer(IntEnum):
     """Who states a tolerance; a higher layer wins."""
 
     OPERATOR = 1
-    RULES_DEFAULT = 2
-    PLAN = 3
-    CASE = 4
-    RULES_BACKEND = 5
-    RULES_TEST = 6
-    RULES_BACKEND_TEST = 7
-    COMMAND_LINE = 8
+    PLAN = 2
+    CASE = 3
+    COMMAND_LINE = 4
 
     @property
     def phrase(self) -> str:
@@ -88,12 +85,8 @@ class Layer(IntEnum):
 
 _LAYER_PHRASES = {
     Layer.OPERATOR: "operator",
-    Layer.RULES_DEFAULT: "rules file, default",
     Layer.PLAN: "plan default",
     Layer.CASE: "case",
-    Layer.RULES_BACKEND: "rules file, backend",
-    Layer.RULES_TEST: "rules file, test",
-    Layer.RULES_BACKEND_TEST: "rules file, backend and test",
     Layer.COMMAND_LINE: "command line",
 }
 
@@ -334,7 +327,7 @@ class TestCase:
     def key(self) -> str:
         """``k1:`` and 32 hexadecimal digits of BLAKE2b over signature and seed; the same in every version."""
         if not self._key:
-            object.__setattr__(self, "_key", key_of(seed_text(self.seed), _signature_text(self)))
+            object.__setattr__(self, "_key", key_of(seed_text(self.seed), signature_text(self)))
         return self._key
 
 
@@ -378,7 +371,7 @@ def _argument_signature(argument: Argument) -> list[Any]:
     return [argument.path, *_spec_signature(argument.spec), fill]
 
 
-def _signature_text(case: TestCase) -> str:
+def signature_text(case: TestCase) -> str:
     """``canonical_json(case.signature())``, put together from its parts: every case is asked for its key."""
     attributes = attributes_text(case.descriptor, case.attributes)
     arguments = [argument_text(argument) for argument in case.inputs]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from optest.spec.operator import Attribute, Signature
+from optest.spec.signature import Attribute, Signature
 from optest.spec.tensors import TensorSpec
 
 __all__ = ["Call", "Meaning", "Spelling"]

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from optest.errors import UsageError
 from optest.reporting.typography import plural
 from optest.spec import CaseResult, TestCase
-from optest.torch.calls.allowed import STRIDES, not_needed
 from optest.torch.calls.descriptors import CATEGORY
 
-__all__ = ["compared_in_own_dtype", "differentiated", "other_strides", "unused_fallbacks"]
+__all__ = [
+    "FELL_BACK",
+    "STRIDES",
+    "compared_in_own_dtype",
+    "differentiated",
+    "names_in",
+    "not_needed",
+    "other_strides",
+    "unused_fallbacks",
+]
 
 _IN_OWN_DTYPE = "optest.torch.calls.reference:expected_in_own_dtype"
 
@@ -68,3 +76,23 @@ def other_strides(results: Sequence[CaseResult]) -> Iterator[str]:
 
 
 _NAMED = 3
+
+
+# What is let pass and told: calls that ``--allow-fallback`` names, and results with other strides than torch's.
+
+FELL_BACK = "fall-back"
+"""The name of the check that tells of one that is allowed."""
+
+STRIDES = "strides"
+"""The name of the check that tells of results with other strides than torch on the CPU gives them."""
+
+
+def names_in(stated: Sequence[str]) -> list[str]:
+    """The names in texts that may hold several, separated by commas."""
+    return [name.strip() for text in stated for name in text.split(",") if name.strip()]
+
+
+def not_needed(stated: Sequence[str], results: Iterable[CaseResult]) -> list[str]:
+    """Those of the names of which no call fell back."""
+    used = {result.operator for result in results if any(check.name == FELL_BACK for check in result.verdict.checks)}
+    return [name for name in dict.fromkeys(names_in(stated)) if name not in used]

@@ -16,17 +16,17 @@ from optest.backends.arguments import at_their_places
 from optest.errors import Unavailable, UnknownName, UsageError, nearest
 from optest.registry import load_object
 from optest.spec import Check, Fault, Numerics, Reason, TestCase, contiguous_strides
-from optest.torch.calls.allowed import names_in
-from optest.torch.calls.answering import answer, call_of, why_no_operator
+from optest.torch.calls.call_script import scripted
 from optest.torch.calls.compiled import require_compiler
-from optest.torch.calls.declared import declared
 from optest.torch.calls.descriptors import CATEGORY
-from optest.torch.calls.memory import default_limit, why_too_large
-from optest.torch.calls.mixed_dtypes import mixture_told
-from optest.torch.calls.scripted import scripted
-from optest.torch.calls.settings_kept import settings_kept
-from optest.torch.calls.timed import ReadyCall, ready_call
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.device_call import answer, call_of, why_no_operator
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.global_state import settings_kept
+from optest.torch.calls.memory_needed import default_limit, why_too_large
+from optest.torch.calls.names import declared_operators
+from optest.torch.calls.refusals import REFUSALS, mixed_dtypes_refused
+from optest.torch.calls.timed_call import ReadyCall, ready_call
+from optest.torch.cases import names_in
 from optest.torch.operators import TORCH_OPERATORS
 from optest.torch.recording import Recording, Unwritable
 from optest.torch.tensors import Inexpressible, from_torch, to_torch, torch_dtype
@@ -70,7 +70,7 @@ class TorchBackend(BackendDriver):
         self._max_bytes = default_limit()
         self._may_fall_back: frozenset[str] = frozenset()
         self._same_strides = False
-        self._asked: UnderTest | None = None
+        self._target: DeviceUnderTest | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take ``torch_device``: ``cpu``, ``cuda``, ``cuda:1``, ``npu`` …, and ``compile_backend``: ``inductor`` …
@@ -100,7 +100,7 @@ class TorchBackend(BackendDriver):
         return _numerics(_operand_precision(self._device.type), self._device.type)
 
     def run(self, case: TestCase, inputs: Sequence[Any]) -> Sequence[Any]:
-        self._asked = None
+        self._target = None
         if case.descriptor.category == CATEGORY:
             return self._call(case, inputs)
         operator = TORCH_OPERATORS.get(case.descriptor.name)
@@ -123,32 +123,32 @@ class TorchBackend(BackendDriver):
         def place(index: int, array: Any) -> torch.Tensor:
             return to_torch(array, self._device, offset=case.inputs[index].spec.offset)
 
-        self._asked = self._under_test(case)
+        self._target = self._under_test(case)
         who = case.descriptor.name if self._compiler is None else f"what {self._compiler} compiled"
         if case.expects_error is not None:
             with settings_kept(who):
-                return answer(case, inputs, place, self._asked)
-        with mixture_told(case, inputs), _faults_of_torch(), settings_kept(who):
-            return answer(case, inputs, place, self._asked)
+                return answer(case, inputs, place, self._target)
+        with mixed_dtypes_refused(case, inputs), _faults_of_torch(), settings_kept(who):
+            return answer(case, inputs, place, self._target)
 
-    def _under_test(self, case: TestCase) -> UnderTest:
+    def _under_test(self, case: TestCase) -> DeviceUnderTest:
         name = case.descriptor.name
-        return UnderTest(
+        return DeviceUnderTest(
             name, self._device, self._compiler, name in self._may_fall_back, self._synchronize, self._same_strides
         )
 
     def compile_s(self) -> float | None:
-        return None if self._asked is None or self._compiler is None else self._asked.compilation.seconds
+        return None if self._target is None or self._compiler is None else self._target.compilation.seconds
 
     def checks(self, case: TestCase) -> Sequence[Check]:  # noqa: ARG002 - of the case that was run last
-        return () if self._asked is None else self._asked.checks()
+        return () if self._target is None else self._target.checks()
 
     def further(self, case: TestCase) -> Sequence[FurtherAnswer]:  # noqa: ARG002 - of the case that was run last
-        if self._asked is None:
+        if self._target is None:
             return ()
         return tuple(
             FurtherAnswer(outputs=outputs, how=how, reason=Reason.NONDETERMINISTIC)
-            for how, outputs in self._asked.further
+            for how, outputs in self._target.further
         )
 
     def _operator(self, case: TestCase) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
@@ -234,7 +234,7 @@ class TorchBackend(BackendDriver):
         try:
             with torch.no_grad():
                 return recording.record(lambda: operator(at_their_places(case, tensors), case.attributes))
-        except (RuntimeError, TypeError, ValueError, IndexError):
+        except REFUSALS:
             return None
 
     def _script_tensor(self, each: ScriptInput, *, with_values: bool) -> torch.Tensor:
@@ -286,7 +286,7 @@ class TorchBackend(BackendDriver):
         return str(Path(__file__).with_name("call_expectations.yaml")) if is_plain else None
 
     def declares(self, operators: Sequence[str]) -> tuple[int, Sequence[str]]:
-        return declared(operators)
+        return declared_operators(operators)
 
     def doctor(self) -> Sequence[str]:
         found = [f"torch {torch.__version__}", f"threads: {torch.get_num_threads()}", "device cpu"]

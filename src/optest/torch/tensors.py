@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from optest.numerics import bits, dtype_of, numpy_dtype, private_copy
+from optest.numerics import Array, bits, dtype_of, numpy_dtype, private_copy
 from optest.spec import DType, dtype_names
 from optest.spec import dtype as dtype_called
 
-__all__ = ["TORCH_DTYPES", "Inexpressible", "from_torch", "to_read", "to_torch", "torch_dtype"]
-
-Array = np.ndarray[Any, Any]
+__all__ = [
+    "TORCH_DTYPES",
+    "WIDE",
+    "Inexpressible",
+    "as_array",
+    "copied",
+    "from_torch",
+    "memory_of",
+    "on_cpu",
+    "span_of",
+    "to_read",
+    "to_torch",
+    "torch_dtype",
+    "wide",
+    "widened",
+]
 
 _NOT_IN_TORCH = {"int4", "uint4"}  # torch has the names, but no storage and no operators for them
 TORCH_DTYPES: dict[str, torch.dtype] = {
@@ -103,8 +117,7 @@ class _Memory:
 
 def _rebuilt(tensor: torch.Tensor, device: torch.device, offset: int) -> torch.Tensor:
     """The same view on a storage of its own: ``Tensor.to`` would make it dense."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    length = span if tensor.numel() else 0
+    length = span_of(tensor)
     storage = torch.zeros(offset + length, dtype=tensor.dtype, device=device)
     storage[offset:] = tensor.as_strided((length,), (1,)).to(device)
     return storage.as_strided(tensor.shape, tensor.stride(), offset)
@@ -124,3 +137,65 @@ def from_torch(tensor: torch.Tensor) -> Array:
     carrier = torch.uint8 if plain.element_size() == 1 else torch.int16
     as_bits: Array = plain.contiguous().view(carrier).numpy()
     return as_bits.view(numpy_dtype(dtype_called(name)))
+
+
+# What a call yields as arrays: tensors, and whatever else a function of torch may return.
+
+
+def as_array(leaf: Any) -> Array:
+    """A tensor of any device or layout, a bool, a number or a word as an array; words as their bytes.
+
+    Raises:
+        KeyError: for a tensor of a dtype that optest does not know.
+    """
+    if isinstance(leaf, torch.Tensor):
+        dense = leaf.to_dense() if leaf.layout is not torch.strided else leaf
+        return from_torch(dense.dequantize() if dense.is_quantized else dense)
+    if isinstance(leaf, (bool, float, complex)):
+        return np.asarray(leaf)
+    if isinstance(leaf, int):
+        return np.asarray(leaf, dtype=np.int64 if -(2**63) <= leaf < 2**63 else np.float64)
+    return np.frombuffer(str(leaf).encode(), dtype=np.uint8)
+
+
+# A case's inputs as tensors of the reference's own, in their dtypes or in float64.
+
+WIDE = {
+    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64),
+    **dict.fromkeys((torch.complex32, torch.complex64), torch.complex128),
+}
+"""What the reference computes in, by the dtype of the case."""
+
+
+def on_cpu(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors with the same strides in memory of their own, so that a call may change them."""
+    return [copied(to_read(array)) for array in inputs]
+
+
+def widened(inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The inputs in float64 or complex128 with the same strides; other dtypes stay as they are."""
+    return [wide(to_read(array)) for array in inputs]
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """One tensor as :func:`widened` has it, in memory of its own."""
+    kind = WIDE.get(tensor.dtype)
+    if kind is None:
+        return copied(tensor)
+    return memory_of(tensor).to(kind).as_strided(tensor.shape, tensor.stride())
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values with the same strides in memory of its own."""
+    return memory_of(tensor).clone().as_strided(tensor.shape, tensor.stride())
+
+
+def span_of(tensor: torch.Tensor) -> int:
+    """How many elements lie from the first one to the last one in memory, gaps too."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + reach if tensor.numel() else 0
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """All that lies from the first element to the last one, as one row."""
+    return tensor.as_strided((span_of(tensor),), (1,))

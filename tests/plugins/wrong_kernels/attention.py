@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from optest.operators.attention.references import scaled_dot_product_attention_reference as attend
+from optest.operators.attention.attention_reference import scaled_dot_product_attention_reference as attend
 from wrong_kernels.changes import (
     ignoring,
     narrowed_attributes,

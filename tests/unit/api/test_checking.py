@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from optest.api import bootstrap, check
-from optest.api.checking import checked, listed, pairs_of_catalogue, write
+from optest.api.checking import check_request, listed, pairs_of_catalogue, write
 from optest.api.running import RunOutcome
 from optest.backends import BackendDriver, Fault, Reason, backend_manager
 from optest.errors import NothingSelected, PlanError, UnknownName, UsageError
@@ -224,7 +224,7 @@ def test_a_refusal_that_is_a_fault_of_another_kind_is_none(tmp_path: Path) -> No
     ],
 )
 def test_what_is_asked(options: dict[str, Any], numbers: list[str]) -> None:
-    found = checked({"op": ("doubled",), "backend": "right", **options}).asked.cases
+    found = check_request({"op": ("doubled",), "backend": "right", **options}).run.cases
     assert [case.id.partition("[")[0] for case in found] == [f"doubled/{number}" for number in numbers]
 
 
@@ -245,13 +245,13 @@ def test_what_is_asked(options: dict[str, Any], numbers: list[str]) -> None:
 )
 def test_what_cannot_be_asked(options: dict[str, Any], message: str) -> None:
     with pytest.raises((UsageError, UnknownName, PlanError), match=message):
-        checked({"op": ("doubled",), "backend": "right", **options})
+        check_request({"op": ("doubled",), "backend": "right", **options})
 
 
 def test_samples_that_cannot_be_made_are_named() -> None:
     operators.override("doubled", samples=broken_samples)
     with pytest.raises(UsageError, match="the samples of doubled raised RuntimeError: no samples today"):
-        checked({"op": ("doubled",), "backend": "right"})
+        check_request({"op": ("doubled",), "backend": "right"})
 
 
 def test_an_operator_without_samples_is_named(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_a_dtype_asked_for_does_not_ask_in_full_what_it_is_mixed_with(tmp_path: 
     operators.override("doubled", samples=mixed_samples, signature="input, other? -> out", dtype_variants=())
     (tmp_path / "known.yaml").write_text(LINE)
     known = {"expectations": (str(tmp_path / "known.yaml"),)}
-    assert len(checked({"op": ("doubled",), "backend": "right", "dtype": "float32"}).asked.cases) == 1
+    assert len(check_request({"op": ("doubled",), "backend": "right", "dtype": "float32"}).run.cases) == 1
     assert asked(tmp_path, "right", **known, dtype="float32")[0].exit_status == 0
     assert asked(tmp_path, "right", **known, dtype="float16")[0].exit_status == 1
 
@@ -336,7 +336,7 @@ def test_what_would_be_asked_is_written_as_a_plan(tmp_path: Path) -> None:
     outcome = run(plan=str(path), runs_dir=str(tmp_path / "runs"), quiet=2, isolate="none")
     assert outcome.exit_status == 0
     assert [(each.id, each.key) for each in outcome.results] == [
-        (each.id, each.key) for each in checked(given).asked.cases
+        (each.id, each.key) for each in check_request(given).run.cases
     ]
 
 
@@ -417,7 +417,7 @@ def test_a_run_is_no_check_and_says_how_it_is_asked_again(tmp_path: Path) -> Non
         }
     )
     with pytest.raises(UsageError, match=f"is no check\n  ask its failures again: optest run --lf {made.directory.id}"):
-        checked({"rerun_failed": made.directory.id, "runs_dir": str(tmp_path)})
+        check_request({"rerun_failed": made.directory.id, "runs_dir": str(tmp_path)})
 
 
 @pytest.mark.parametrize("part", [{"shard": "1/50"}, {"rerun_failed": "latest"}])

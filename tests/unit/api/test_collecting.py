@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.api.collecting import collected, figures, is_bad, shows_nothing, streams
+from optest.api.collecting import figures, file_request, is_bad, shows_nothing, streams
 from optest.api.running import run
 from optest.errors import UsageError
 from optest.spec import CaseResult, Evidence, Measure, Reason, Status, Verdict
@@ -46,7 +46,7 @@ def test_a_run_says_every_file_that_its_cases_are_from(tmp_path: Path) -> None:
     files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
     for size, path in enumerate(files, 2):
         path.write_text(f"cases: [{{op: abs, shapes: {{input0: [{size}]}}}}]\n")
-    requests = [collected(path, options) for path in files]
+    requests = [file_request(path, options) for path in files]
     ((stream, cases),) = streams([(request, case) for request in requests for case in request.cases])
     assert [stream.result(case).status for case in cases] == [Status.PASSED] * 2
     stream.close()
@@ -66,7 +66,7 @@ def test_what_files_state_and_no_run_can_do_is_noted_once_for_each(tmp_path: Pat
     for path in files:
         cases = [f"{{name: {name}, op: torch.abs, inputs: [{tensor}]}}" for name in ("one", "two")]
         path.write_text(f"model: {path.stem}\ncases: [{', '.join(cases)}]\n")
-    requests = [collected(path, options) for path in files]
+    requests = [file_request(path, options) for path in files]
     ((stream, cases),) = streams([(request, case) for request in requests for case in request.cases])
     for case in cases:
         stream.result(case)

@@ -78,3 +78,8 @@ def test_options_may_be_put_together_before() -> None:
     assert dict(options) == {"plan": "plan.yaml", "op": ("relu",)}
     with pytest.raises(UnknownName, match="did you mean 'plan'"):
         RunOptions(plam="plan.yaml")
+
+
+def test_shapes_and_attributes_may_be_mappings() -> None:
+    (case,) = cases(op="sum", dtype="float32", shape={"input0": [2, 3]}, attr={"dim": 1})
+    assert (case.inputs[0].spec.shape, case.attributes["dim"]) == ((2, 3), (1,))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from optest.api import provenance
-from optest.api.provenance import fingerprint
 from optest.backends import backend_manager
+from optest.core import provenance
+from optest.core.provenance import fingerprint
 from optest.spec import (
     Argument,
     BackendTarget,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from optest.api.provenance import changed, fingerprint
 from optest.backends import backend_manager
+from optest.core.provenance import changed, fingerprint
 from optest.spec import Argument, BackendTarget, Fill, OperatorDescriptor, TensorSpec, TestCase, dtype
 
 ADD = OperatorDescriptor(name="add", signature="x, y -> out", reference="optest.nowhere:add")

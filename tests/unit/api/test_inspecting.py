@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.api.inspecting import as_json, as_text, inspect
+from optest.clib.library_report import as_json, as_text, inspect
 from optest.errors import UsageError
 
 pytestmark = [

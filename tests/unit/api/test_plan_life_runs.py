@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from optest.api import cases, run
-from optest.api.durations import slowest
 from optest.api.running import RunOutcome
 from optest.errors import NothingSelected, PlanError, Problem, UnknownName, UsageError
 from optest.operators import operators
+from optest.reporting.figures import slowest
 from optest.spec import Reason
 from optest.store import read_journal
 
@@ -441,12 +441,12 @@ def test_what_is_known_of_an_included_file() -> None:
     plan = write("include: [b.yaml, {file: a.yaml, expectations: known.yaml}]")
     outcome = run(plan=plan)
     assert [result.status.value for result in outcome.results] == ["passed", "skipped", "passed"]
-    assert (outcome.exit_status, outcome.left_over) == (0, ())
+    assert (outcome.exit_status, outcome.unused_expectations) == (0, ())
     outcome = run(plan=write("include: [b.yaml, a.yaml]"), expectations=(known,))
     assert [result.status.value for result in outcome.results] == ["skipped", "skipped", "passed"]
     write(f"{hangs}  - {{op: add, dtype: float32, reason: VALUE, why: was so}}\n", known)
     outcome = run(plan=plan, expectations=(known,))
-    assert (outcome.exit_status, len(outcome.left_over)) == (1, 1)
+    assert (outcome.exit_status, len(outcome.unused_expectations)) == (1, 1)
     assert run(plan=plan, expectations=(known,), keyword="add").exit_status == 0
     with pytest.raises(PlanError, match="nowhere"):
         run(plan=write("include: [{file: a.yaml, expectations: nowhere.yaml}]"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import optest.reporting
-from optest.api.asking import asked
+from optest.api.run_request import run_request
 from optest.api.running import run
 from optest.errors import UnknownName
 from optest.reporting import reporters
@@ -46,5 +46,5 @@ def test_a_report_of_a_package(plan: Path) -> None:
 def test_an_unknown_report_is_said_with_its_place_before_anything_runs(plan: Path) -> None:
     plan.write_text(PLAN.format(form="jnit"))
     with pytest.raises(UnknownName, match=r"unknown report 'jnit'; did you mean 'junit'") as caught:
-        asked({"plan": "plan.yaml"})
+        run_request({"plan": "plan.yaml"})
     assert "at plan.yaml:2 $.report.format\n  known: github, json, junit, markdown, mine, terminal" in str(caught.value)

@@ -203,7 +203,7 @@ def test_a_right_answer_passes_the_script(here: Path) -> None:
 @pytest.mark.parametrize("with_values", [True, False], ids=["values", "no values"])
 def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     """The recorded calls, executed by themselves, give the bits that the backend gives."""
-    from optest.api.checking import checked
+    from optest.api.checking import check_request
     from optest.backends import Script, ScriptInput, backend_manager
     from optest.core.inputs import make_inputs
     from optest.core.tensor_archive import spec_of
@@ -211,7 +211,9 @@ def test_every_operator_of_torch_can_be_recorded(with_values: bool) -> None:
     from optest.spec import Fault
 
     driver = backend_manager.get("torch")
-    cases = [case for case in checked({"backend": "torch", "tier": "smoke"}).asked.cases if case.expects_error is None]
+    cases = [
+        case for case in check_request({"backend": "torch", "tier": "smoke"}).run.cases if case.expects_error is None
+    ]
     recorded, not_written = set(), {}
     for case in cases:
         if driver.unsupported(case):
@@ -481,7 +483,7 @@ def test_one_file_is_not_for_two_scripts(here: Path) -> None:
 def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op: str = "relu") -> str:
     """The script of a verdict about one output that is the input itself, by a driver that can say so."""
     import optest.api as api
-    from optest.api.scripts import script_for
+    from optest.api.scripts import Replayed, script_for
     from optest.backends import BackendDriver, Script
     from optest.core.results import result_of
     from optest.core.tensor_archive import Archive, write_archive
@@ -497,7 +499,8 @@ def written(tmp_path: Path, verdict: Verdict, array: np.ndarray[Any, Any], *, op
 
     (case,) = api.cases(op="relu", dtype="float32", shape=f"input0={'x'.join(map(str, array.shape))}")
     write_archive(tmp_path / "t.npz", Archive(tensors={"input0": array}))
-    text = script_for(result_of(case, verdict), case, Same(), tmp_path / "t.npz", file_name="t.npz").text
+    replayed = Replayed(result=result_of(case, verdict), case=case, driver=Same(), tensors=tmp_path / "t.npz")
+    text = script_for(replayed, "t.npz").text
     (tmp_path / "s.py").write_text(text)
     compile(text, "s.py", "exec")
     return text

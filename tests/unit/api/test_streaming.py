@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from optest.api import streaming
-from optest.api.collecting import collected
+from optest.api.collecting import file_request
 from optest.api.streaming import CaseStream
 from optest.backends import BackendDriver, backend_manager
 from optest.errors import OptestError
@@ -50,7 +50,7 @@ def stream(tmp_path: Path, driver: Waiting) -> Iterator[CaseStream]:
     lines = [f"  - {{op: abs, name: c{number}, shapes: {{input0: [{number + 2}]}}}}\n" for number in range(6)]
     (tmp_path / "plan.yaml").write_text("cases:\n" + "".join(lines))
     options = {"runs_dir": str(tmp_path / "runs"), "isolate": "none", "backend": driver.name}
-    made = CaseStream(collected(tmp_path / "plan.yaml", options))
+    made = CaseStream(file_request(tmp_path / "plan.yaml", options))
     yield made
     proceed.set()
     made.close()
@@ -157,7 +157,7 @@ def test_ctrl_c_does_not_wait_for_a_framework_that_loads(tmp_path: Path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OPTEST_PLUGINS", "loads_slowly")
     options = {"runs_dir": str(tmp_path / "runs"), "backend": "loads_slowly"}
-    stream = CaseStream(collected(tmp_path / "plan.yaml", options))
+    stream = CaseStream(file_request(tmp_path / "plan.yaml", options))
     told: list[BaseException] = []
 
     def ask() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from optest.api.checking import checked
+from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.operators import operators
 from optest.spec import TestCase
@@ -45,7 +45,7 @@ def answered(tmp_path: Path, op: str, dtype: str = "float64") -> list[TestCase]:
     }
     (tmp_path / "libmine.so").touch()
     driver = backend_manager.get("ffi")
-    return [case for case in checked(given).asked.cases if not driver.unsupported(case)]
+    return [case for case in check_request(given).run.cases if not driver.unsupported(case)]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
@@ -78,7 +78,7 @@ def test_an_operator_that_is_not_mapped_is_told_with_those_that_are(tmp_path: Pa
         "mapping": str(tmp_path / "mine.yaml"),
         "op": ("norm",),
     }
-    case = checked(given).asked.cases[0]
+    case = check_request(given).run.cases[0]
     other = dataclasses.replace(case, descriptor=operators.get("relu"))
     why = backend_manager.get("ffi").unsupported(other)
     assert why is not None

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_ffi_kinds import case_of
+from test_ffi_config import case_of
 
+from optest.clib.library.driver import _required
 from optest.clib.library.examination import Examination
 from optest.clib.library.examined import _what_one_call_shows
-from optest.clib.library.kinds import CaseKinds
 from optest.clib.library.recipes import _Creation
 from optest.spec import CheckState, Fault, Reason
 
@@ -57,8 +57,7 @@ def test_a_pointer_of_the_call_before_is_none_of_this_one(before: tuple[int, ...
 
 
 def test_a_policy_is_that_of_the_configuration_and_the_case() -> None:
-    kinds = CaseKinds()
-    configs = [kinds.of(case_of(probes=probes)).required() for probes in ("all", "guards")]
+    configs = [_required(case_of(probes=probes)) for probes in ("all", "guards")]
     examination = Examination(configs[0])
     asked = [(key, config, often) for key in ("k1:a1", "k1:a0") for config in configs for often in (False, True)]
     for _ in range(2):

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from optest.clib.ffi.glibc import has_glibc_malloc
 from optest.clib.library.manners import require_no_leak_of_refusals
 from optest.clib.library.mapping_file import mapping_path, read_mapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.policy import Policy
 from optest.clib.library.probes import Probe
 from optest.clib.library.subject import Subject
+from optest.memory.glibc import has_glibc_malloc
 from optest.spec import Fault, Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")

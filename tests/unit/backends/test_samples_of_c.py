@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from optest.api.checking import checked
+from optest.api.checking import check_request
 from optest.backends import backend_manager
 from optest.clib.library.config import read_ffi_config
 from optest.core.schedule import executions
@@ -29,7 +29,7 @@ def cases_of(name: str) -> tuple[TestCase, ...]:
 
 def asked(*names: str, **options: Any) -> list[TestCase]:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": names, **options}
-    return list(checked(given).asked.cases)
+    return list(check_request(given).run.cases)
 
 
 def sets_of(cases: Iterable[TestCase]) -> Counter[str]:
@@ -161,7 +161,7 @@ def test_what_cannot_be_asked_is_said(options: dict[str, Any], error: type[Excep
 
 def test_operators_that_the_mapping_does_not_name_are_one_line() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "infiniop", "op": ("relu", "erf", "sin")}
-    assert checked(given).lacking == ("2 operators are not in mapping infiniop",)
+    assert check_request(given).lacking == ("2 operators are not in mapping infiniop",)
 
 
 @pytest.mark.parametrize("name", ["add", "gemm", "softmax", "rms_norm", "relu", "rope"])
@@ -291,7 +291,7 @@ def test_batches_of_images_lie_channels_last_with_gaps() -> None:
 
 def test_every_function_of_an_operator_meets_both_signs_and_what_is_special() -> None:
     given = {"backend": "ffi", "library": (str(EXAMPLE),), "mapping": "cblas", "op": ("norm",)}
-    cases = [case for case in checked(given).asked.cases if case.attributes["p"] == 1.0 and case.outputs]
+    cases = [case for case in check_request(given).run.cases if case.attributes["p"] == 1.0 and case.outputs]
     fills = {(case.inputs[0].spec.elements, case.inputs[0].fill.kind, case.inputs[0].spec.dtype.name) for case in cases}
     assert {(37, "randn", "float32"), (37, "data", "float64"), (37, "full", "float32")} <= fills
     assert any(case.inputs[0].spec.elements == 1 and "set:signs" in case.tags for case in cases)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from optest.api.capturing import capture  # noqa: E402
+from optest.cli import cli  # noqa: E402
 from optest.errors import NothingSelected, Unavailable, UsageError  # noqa: E402
 from optest.torch.capture.recording import Asked  # noqa: E402
 from optest.torch.capture.running import captured  # noqa: E402
+from optest.torch.capture_command import capture  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -208,9 +209,9 @@ def test_force_writes_over_a_file_and_says_what_there_is(folder: Path) -> None:
 
 
 def test_torch_is_loaded_when_a_model_is_captured_and_not_before() -> None:
-    asked = "import sys, optest.cli, optest.api.capturing; print(sorted(sys.modules))"
+    asked = "import sys, optest.cli, optest.torch.capture_command; print(sorted(sys.modules))"
     ended = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=600, check=True)
-    assert "'optest.api.capturing'" in ended.stdout
+    assert "'optest.torch.capture_command'" in ended.stdout
     assert "'torch'" not in ended.stdout
 
 
@@ -344,11 +345,24 @@ def test_capture_without_torch_is_unavailable(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_case_that_will_not_run_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_that_will_not_run_is_named_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "import torch\ndef call(): return torch.ones(4).masked_fill(torch.zeros(4, dtype=torch.bool), 2.0)"
     (tmp_path / "masked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("optest.torch.capture.values._mask", lambda *_, **__: ({"init": "zeros"}, ""))
-    written = capture("masked.py:call", "masked.yaml")
-    assert list(written.not_run) == ["masked::masked_fill.1"]
-    assert any("will not run" in line and "False everywhere" in line for line in written.lines())
+    assert cli.main(["capture", "masked.py:call", "-o", "masked.yaml"], standalone_mode=False) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "will not run" in line]
+    assert "masked::masked_fill.1" in line
+    assert "False everywhere" in line
+
+
+def test_a_plugin_that_cannot_be_loaded_is_told_before_the_model_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.setenv("OPTEST_PLUGINS", "no_such_plugin")
+    with pytest.raises(UsageError, match="no_such_plugin"):
+        capture(str(tmp_path / "model.py"), str(tmp_path / "m.yaml"))
+    assert not (tmp_path / "m.yaml").exists()

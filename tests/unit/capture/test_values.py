@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from capture_kit import entries_of, entry_of, recorded  # noqa: E402
 
-from optest.plan.schema import parse_plan  # noqa: E402
+from optest.plan import parse_plan  # noqa: E402
 from optest.spec.calls import TorchName, parse_call  # noqa: E402
 from optest.torch.capture.naming import NamedCall  # noqa: E402
 from optest.torch.capture.values import described  # noqa: E402

@@ -14,8 +14,11 @@ from capture_kit import entry_of, recorded  # noqa: E402
 from optest.numerics import round_to  # noqa: E402
 from optest.plan.source import load_value  # noqa: E402
 from optest.spec import dtype as dtype_called  # noqa: E402
-from optest.torch.capture.masks import words_of_mask  # noqa: E402
-from optest.torch.capture.written_values import shortest, written  # noqa: E402
+from optest.torch.capture.written_values import (  # noqa: E402
+    shortest,
+    words_of_mask,
+    written,
+)
 from optest.torch.model_cases.writing import text_of_model_file  # noqa: E402
 from optest.torch.tensors import to_torch, torch_dtype  # noqa: E402
 

@@ -9,8 +9,10 @@ import pytest
 from comparing import COMPOSED, verdict_of
 
 from optest.numerics import round_to
-from optest.operators.attention.error_terms import scaled_dot_product_attention_terms
-from optest.operators.attention.references import scaled_dot_product_attention_reference
+from optest.operators.attention.attention_reference import (
+    scaled_dot_product_attention_reference,
+    scaled_dot_product_attention_terms,
+)
 from optest.spec import Numerics, Reason, Status, dtype
 
 Array = np.ndarray[Any, Any]

@@ -64,7 +64,7 @@ def test_the_higher_layer_wins_and_borrows_what_it_leaves_open(lower: Layer, hig
 def test_what_has_one_answer_is_relaxed_only_by_name(layer: Layer, rule: Rule | None, entry: str) -> None:
     allowance = resolved(stated(1.0, 1.0, layer=layer), rule=rule, entry=entry, numerics=Numerics())
     assert (allowance.used.name == "tolerance") == (layer in NAMING_LAYERS)
-    names_it = {Layer.OPERATOR, Layer.CASE, Layer.RULES_TEST, Layer.RULES_BACKEND_TEST, Layer.COMMAND_LINE}
+    names_it = {Layer.OPERATOR, Layer.CASE, Layer.COMMAND_LINE}
     assert (layer in NAMING_LAYERS) == (layer in names_it)
 
 

@@ -11,10 +11,10 @@ from comparing import ULP, stated, verdict_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optest.compare import kernels, within
+from optest.compare import fast_tolerance, kernels
 from optest.compare.elements import Ends
 from optest.compare.policy import Allowance, Method
-from optest.numerics import numpy_dtype, round_to, ulp
+from optest.numerics import numpy_dtype, round_to, ulp, widening
 from optest.spec import DType, Reason, Rule, RuleClass, RuleUsed, Status, dtype
 
 FLOATS = ("float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2")
@@ -136,7 +136,7 @@ def test_the_fast_test_accepts_nothing_that_is_wrong(
 ) -> None:
     name, got, wanted = pair
     entry = dtype(name)
-    fast = within.within_for(entry, *tolerance)
+    fast = fast_tolerance.within_for(entry, *tolerance)
     if fast is None:
         return
     actual = np.array(got).astype(numpy_dtype(entry))
@@ -153,7 +153,7 @@ def test_the_fast_test_accepts_what_is_right(name: str) -> None:
     entry = dtype(name)
     expected = round_to(np.linspace(-1000, 1000, 5000), entry)
     actual = round_to(np.linspace(-1000, 1000, 5000) * 1.001, entry)
-    fast = within.within_for(entry, 1e-2, 1e-3)
+    fast = fast_tolerance.within_for(entry, 1e-2, 1e-3)
     assert fast is not None
     assert fast(actual, expected)
     assert not fast(round_to(np.linspace(-1000, 1000, 5000) * 1.02, entry), expected)
@@ -163,7 +163,7 @@ def test_the_fast_test_accepts_what_is_right(name: str) -> None:
 def test_the_fast_test_refuses_the_first_value_beyond_the_bound(name: str) -> None:
     entry, rng = dtype(name), np.random.default_rng(3)
     rtol, atol = 1e-2, 1e-3
-    fast = within.within_for(entry, rtol, atol)
+    fast = fast_tolerance.within_for(entry, rtol, atol)
     assert fast is not None
     expected = round_to(rng.uniform(-100, 100, 2000), entry)
     wide = expected.astype(np.float64)
@@ -177,7 +177,7 @@ def test_the_fast_test_refuses_the_first_value_beyond_the_bound(name: str) -> No
 
 @pytest.mark.parametrize("code", [0x7C00, 0x7C01, 0x7FFF, 0xFC00, 0xFE00])
 def test_the_fast_test_refuses_half_infinity_and_nan(code: int) -> None:
-    fast = within.within_for(dtype("float16"), 0.9, 1e4)
+    fast = fast_tolerance.within_for(dtype("float16"), 0.9, 1e4)
     assert fast is not None
     actual = np.array([code], np.uint16).view(np.float16)
     with np.errstate(all="ignore"):
@@ -188,16 +188,16 @@ def test_the_fast_test_refuses_half_infinity_and_nan(code: int) -> None:
 def test_every_half_loads_exactly() -> None:
     every = np.arange(0x10000, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)]
-    wide = within.widen_half(finite)
+    wide = widening.widen_half(finite)
     assert wide is not None
     assert np.array_equal(wide.view(np.uint64), finite.astype(np.float64).view(np.uint64))
-    assert within.widen_half(every) is None
+    assert widening.widen_half(every) is None
 
 
 def test_every_bfloat16_loads_exactly() -> None:
     every = np.arange(0x10000, dtype=np.uint16).view(numpy_dtype(dtype("bfloat16")))
     with np.errstate(all="ignore"):
-        assert np.array_equal(within.widen_bfloat16(every), every.astype(np.float64), equal_nan=True)
+        assert np.array_equal(widening.widen_bfloat16(every), every.astype(np.float64), equal_nan=True)
 
 
 @pytest.mark.parametrize("at", [0, kernels.BLOCK - 1, kernels.BLOCK, kernels.BLOCK + 1, 3 * kernels.BLOCK])

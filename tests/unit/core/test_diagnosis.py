@@ -175,3 +175,26 @@ def test_searches_of_one_operator_end(verdict_of: Diagnose, monkeypatch: pytest.
     verdict_of(noise, "add", (64,), (64,), seed=99)
     assert first == len(asked) > 0
     assert noise.calls == 21 + 1
+
+
+def test_a_call_that_fits_no_better_is_not_named(verdict_of: Diagnose) -> None:
+    """Without c beta changes nothing; eps 0 is as far off as the default where another eps was used."""
+    half = verdict_of(lambda a, b: product(a, b).astype("f2"), "gemm", (5, 65), (65, 3))
+    assert "beta" not in said(half)
+
+    def normalised(x: Any, weight: Any) -> Any:
+        wide = x.astype(np.float64)
+        return (wide / np.sqrt(np.mean(wide * wide, -1, keepdims=True) + 1e-6) * weight).astype(x.dtype)
+
+    other = verdict_of(normalised, "rms_norm", (3, 16), (16,), attributes={"normalized_shape": [16]})
+    assert "eps" not in "; ".join(other.details.get("diagnosis", ()))
+
+
+def test_cancellation_is_no_narrower_dtype(verdict_of: Diagnose) -> None:
+    """E[x²] - m² in float32: multiples of an ulp of 90,000, which float16 holds, but nothing was rounded to it."""
+
+    def variance(x: Any) -> Any:
+        return (np.mean(x * x, 1, dtype=x.dtype) - np.mean(x, 1, dtype=x.dtype) ** 2).astype(x.dtype)
+
+    far = {"generator": {"fill": "randn", "mean": -300.0, "std": 2.0}, "attributes": {"dim": [1], "correction": 0.0}}
+    assert "float16" not in said(verdict_of(variance, "var", (16, 1024), **far))

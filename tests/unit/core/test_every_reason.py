@@ -16,7 +16,7 @@ import pytest
 from optest.backends import backend_manager
 from optest.core.executors import InProcess
 from optest.core.results import result_of
-from optest.core.runner import Execution, why_not_run
+from optest.core.runner import ExecutionResult, why_not_run
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.errors import Unavailable
 from optest.operators import operators
@@ -64,12 +64,12 @@ def case_of(op: str = "add", backend: str = "faulty", fault: str = "none", **cha
     )
 
 
-def run_here(case: TestCase) -> Execution:
+def run_here(case: TestCase) -> ExecutionResult:
     return InProcess(backend_manager.get(case.backend.name)).execute([case])
 
 
 @pytest.fixture(scope="module")
-def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], Execution]]:
+def in_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[TestCase], ExecutionResult]]:
     options = WorkerOptions(
         driver="faulty",
         scratch=tmp_path_factory.mktemp("worker"),

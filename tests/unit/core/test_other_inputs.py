@@ -15,7 +15,7 @@ import pytest
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions
-from optest.core.patience import Patience
+from optest.core.deadlines import PhaseLimits
 from optest.core.phases import Phase
 from optest.core.runner import execute
 from optest.core.worker_process import WorkerOptions, WorkerProcess
@@ -222,7 +222,7 @@ def hangs_with_others(inputs: Sequence[Any], attributes: Any) -> Any:
     return [np.full(5, 2.0)]
 
 
-class Impatient(Patience):
+class Impatient(PhaseLimits):
     """A reference gets two seconds, everybody else as long as it takes."""
 
     def allowance_s(self, phase: Phase, case: TestCase) -> float:
@@ -236,7 +236,7 @@ def in_worker(tmp_path: Path) -> Iterator[Callable[[TestCase], Verdict]]:
         scratch=tmp_path,
         environment=environment(),
         plugins=(__name__,),
-        patience=Impatient(),
+        limits=Impatient(),
     )
     worker = WorkerProcess(options, "worker")
     yield lambda case: worker.execute([case]).verdicts[0]

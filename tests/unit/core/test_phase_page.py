@@ -7,8 +7,7 @@ import time
 from itertools import cycle
 from pathlib import Path
 
-from optest.core.phase_page import PhasePage
-from optest.core.phases import Phase
+from optest.core.phases import Phase, PhasePage
 
 _LOOKS = 300_000
 

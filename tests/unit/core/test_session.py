@@ -63,12 +63,15 @@ class Scripted:
     answers: dict[str, list[Verdict]]
     asked: list[list[str]] = field(default_factory=list)
     closed: int = 0
+    looks_ahead: bool = False
 
-    def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+    def execute(
+        self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+    ) -> runner.ExecutionResult:
         self.asked.append([case.id for case in cases])
         script = self.answers.get(cases[0].id, [PASS])
         verdict = script.pop(0) if len(script) > 1 else script[0]
-        return runner.Execution(tuple(verdict for _ in cases), Timings(run_s=0.1))
+        return runner.ExecutionResult(tuple(verdict for _ in cases), Timings(run_s=0.1))
 
     def close(self) -> None:
         self.closed += 1
@@ -308,7 +311,9 @@ def test_below_nohup_a_run_goes_on() -> None:
 
 def test_an_executor_that_another_thread_closed_ends_the_run_as_ctrl_c_does() -> None:
     class Ended(Scripted):
-        def execute(self, cases: Sequence[TestCase]) -> runner.Execution:
+        def execute(
+            self, cases: Sequence[TestCase], following: Sequence[Sequence[TestCase]] = ()
+        ) -> runner.ExecutionResult:
             raise Closed("closed while a case was waiting")
 
     session, _ = session_of([case_named("a")], Ended({}))

@@ -9,9 +9,9 @@ import pytest
 from test_every_reason import case_of  # type: ignore[import-not-found]
 
 from optest.backends import BackendDriver
-from optest.core import patience
+from optest.core import deadlines
+from optest.core.deadlines import Deadlines, PhaseLimits
 from optest.core.executors import InProcess
-from optest.core.patience import Deadlines, Patience
 from optest.core.phases import Phase
 from optest.core.worker_process import WorkerOptions, WorkerProcess
 from optest.settings import environment
@@ -39,7 +39,7 @@ def test_ten_times_the_longest_pass(hangs: int, longest_s: float, expected_s: fl
     deadlines.record(of(), PASSED, longest_s)
     deadlines.record(of(), PASSED, longest_s / 2)
     assert deadlines.of(of()) == expected_s
-    assert Patience(deadlines=deadlines).allowance_s(Phase.RUN, of()) == expected_s
+    assert PhaseLimits(deadlines=deadlines).allowance_s(Phase.RUN, of()) == expected_s
     assert bool(deadlines.why(of())) == (expected_s < 300)
 
 
@@ -83,13 +83,13 @@ backend_manager.register(Hanging(), replace=True)
 def test_a_worker_is_ended_by_the_shorter_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging_backend.py").write_text(HANGING)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(patience, "_LEAST_SHORTENED_S", 0.3)
+    monkeypatch.setattr(deadlines, "_LEAST_SHORTENED_S", 0.3)
     options = WorkerOptions(
         driver="hanging",
         scratch=tmp_path,
         environment=environment(),
         plugins=("hanging_backend",),
-        patience=Patience(deadlines=hung(2)),
+        limits=PhaseLimits(deadlines=hung(2)),
     )
     worker = WorkerProcess(options, "worker")
     verdict = worker.execute([of()]).verdicts[0]

@@ -85,6 +85,8 @@ TRICKS = {
     "tolerance": lambda case: object.__setattr__(case, "tolerances", (1,)),
     "shape": lambda case: object.__setattr__(case.inputs[0].spec, "shape", (1,)),
     "timer": lambda case: signal.setitimer(signal.ITIMER_REAL, 60),
+    "virtual timer": lambda case: signal.setitimer(signal.ITIMER_VIRTUAL, 60),
+    "warnings": lambda case: __import__("warnings").simplefilter("error"),
     "handler": lambda case: signal.signal(signal.SIGTERM, lambda *_: None),
     "blocked": lambda case: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
     "folder": lambda case: os.chdir("/"),

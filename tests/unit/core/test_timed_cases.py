@@ -11,9 +11,9 @@ import pytest
 
 from optest.backends import BackendDriver, PreparedCall, backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
-from optest.core.endings import death, overtime
 from optest.core.phases import Phase
-from optest.core.runner import Execution, execute
+from optest.core.runner import ExecutionResult, execute
+from optest.core.worker_death import death, overtime
 from optest.errors import UnknownName, UsageError
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, dtype
@@ -66,7 +66,7 @@ def add_case(spec: TensorSpec | None = None, *, fill: str = "randn", **further: 
     return TestCase(descriptor=descriptor, inputs=inputs, attributes=descriptor.bind({}), **further)
 
 
-def run(driver: BackendDriver, bench: BenchOptions | None = QUICK, case: TestCase | None = None) -> Execution:
+def run(driver: BackendDriver, bench: BenchOptions | None = QUICK, case: TestCase | None = None) -> ExecutionResult:
     return execute([case or add_case()], driver, bench=bench)
 
 

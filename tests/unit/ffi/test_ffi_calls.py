@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from optest.clib.ffi.calls import BadCall, Function, bind
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.libraries import open_library
-from optest.clib.ffi.memory import Buffer
 from optest.clib.ffi.signatures import CKind, CType, Parameter, Prototype
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.errors import Unavailable, UsageError
+from optest.memory.buffers import Buffer
 from optest.spec import DTYPES, TensorSpec, dtype
 
 CBLAS = Path("/usr/include/x86_64-linux-gnu/cblas.h")

@@ -15,11 +15,11 @@ from optest.clib.ffi.handles import Handle, Ledger
 from optest.clib.ffi.headers import read_headers
 from optest.clib.ffi.inspection import Inspection, inspect_library
 from optest.clib.ffi.libraries import open_library
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.poisons import READ_POISONS, Poison
 from optest.clib.ffi.signatures import Header
 from optest.clib.ffi.statuses import StatusCodes, StatusError
 from optest.clib.ffi.workspace import WORKSPACE_CONTENTS, Workspace
+from optest.memory.buffers import Buffer
+from optest.memory.poisons import READ_POISONS, Poison
 from optest.spec import TensorSpec, dtype
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "c_library"

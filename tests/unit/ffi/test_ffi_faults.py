@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from optest.clib.ffi.faults import FaultReport, fault_reason, fault_words
-from optest.clib.ffi.memory import Buffer
 from optest.clib.ffi.workspace import Workspace
+from optest.memory.buffers import Buffer
 from optest.spec import Reason, TensorSpec, dtype
 
 pytestmark = pytest.mark.skipif(not FaultReport.is_possible(), reason="needs 64-bit Linux")
@@ -34,8 +34,8 @@ void write_in_thread(float *x, ptrdiff_t index) {
 PROGRAM = """
 import ctypes, faulthandler, sys
 from optest.clib.ffi.faults import FaultReport
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.regions import Placement
+from optest.memory.buffers import Buffer
+from optest.memory.regions import Placement
 from optest.spec import TensorSpec, dtype
 faulthandler.enable()
 library, function, placement, index = sys.argv[1:]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from optest.clib.ffi.garbage import HeapGarbage
+from optest.memory.heap_garbage import HeapGarbage
 
 pytestmark = pytest.mark.skipif(not HeapGarbage.is_possible(), reason="needs glibc's malloc")
 

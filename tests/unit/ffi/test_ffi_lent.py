@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from optest.clib.ffi.lent import lent_buffer
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import page_region
+from optest.memory.poisons import Poison
+from optest.memory.regions import page_region
 from optest.numerics import Array
 from optest.spec import TensorSpec, dtype
 

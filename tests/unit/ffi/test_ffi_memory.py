@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optest.clib.ffi.memory import Buffer, never_written
-from optest.clib.ffi.poisons import READ_POISONS, WRITE_POISONS, Poison
-from optest.clib.ffi.regions import Placement
 from optest.clib.ffi.workspace import WORKSPACE_CONTENTS, Workspace
+from optest.memory.buffers import Buffer, never_written
+from optest.memory.poisons import READ_POISONS, WRITE_POISONS, Poison
+from optest.memory.regions import Placement
 from optest.numerics import numpy_dtype, widen
 from optest.spec import DTYPES, TensorSpec, contiguous_strides, dtype
 
@@ -272,8 +272,8 @@ def test_a_change_says_where(capsys: pytest.CaptureFixture[str]) -> None:
 def test_pages_trap_at_the_very_byte(placement: Placement, byte: int, dies: bool, write: bool) -> None:
     program = f"""
 import ctypes
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.regions import Placement
+from optest.memory.buffers import Buffer
+from optest.memory.regions import Placement
 from optest.spec import TensorSpec, dtype
 buffer = Buffer.allocate(TensorSpec(dtype=dtype("float32"), shape=(6,)), name="x", placement=Placement.{placement.name})
 place = buffer.address + {byte}

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from optest.clib.ffi.glibc import has_glibc_malloc
+from optest.memory.glibc import has_glibc_malloc
 
 pytestmark = pytest.mark.skipif(not has_glibc_malloc(), reason="needs glibc's malloc")
 

@@ -13,7 +13,7 @@ from shutil import which
 
 import pytest
 
-from optest.clib.ffi import glibc
+from optest.memory import glibc
 
 pytestmark = [
     pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc"),

@@ -10,7 +10,7 @@ import pytest
 
 from optest.generators import draws
 from optest.generators.counter import LARGE_BLOCK_WORDS, Stream
-from optest.generators.side_by_side import side_by_side
+from optest.generators.draws import in_threads
 from optest.numerics import Array, bits
 from optest.spec import Fault, Reason
 from optest.spec import dtype as dtype_called
@@ -81,7 +81,7 @@ def test_several_threads_draw(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
 def test_the_parts_make_up_the_range(count: int, threads: int) -> None:
     parts: list[tuple[int, int]] = []
-    side_by_side(lambda first, end: parts.append((first, end)), count, 10, threads)
+    in_threads(lambda first, end: parts.append((first, end)), count, 10, threads)
     parts.sort()
     assert len(parts) == min(threads, -(-count // 10))
     assert [first % 10 for first, _ in parts] == [0] * len(parts)
@@ -91,7 +91,7 @@ def test_the_parts_make_up_the_range(count: int, threads: int) -> None:
 def test_a_thread_heeds_what_numpy_was_told() -> None:
     heard = []
     with np.errstate(divide="raise", over="ignore"):
-        side_by_side(lambda *_: heard.append(np.geterr()), 20, 10, 2)
+        in_threads(lambda *_: heard.append(np.geterr()), 20, 10, 2)
         assert heard == [np.geterr()] * 2
 
 
@@ -101,4 +101,4 @@ def test_what_a_part_raises_is_raised() -> None:
             raise Fault(Reason.BAD_CASE, "nothing legal can be drawn")
 
     with pytest.raises(Fault, match="nothing legal"):
-        side_by_side(work, 20, 10, 2)
+        in_threads(work, 20, 10, 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from optest.clib.ffi.memory import Buffer
 from optest.infiniop.memory import DeviceMemory
+from optest.memory.buffers import Buffer
 from optest.numerics import view
 from optest.spec import TensorSpec, dtype
 

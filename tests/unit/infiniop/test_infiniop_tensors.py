@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optest.clib.ffi.regions import Placement
 from optest.errors import Unavailable, UnknownName, UsageError
 from optest.infiniop import InfiniDeviceEnum, InfiniDtype, TestTensor, TestWorkspace, set_seed, torch_bridge
 from optest.infiniop.datatypes import element_of
 from optest.infiniop.values import GIVEN_MODES, MODES
+from optest.memory.regions import Placement
 from optest.numerics import numpy_dtype, round_to, widen
 from optest.spec import Fault, Reason
 from optest.spec import dtype as dtype_called

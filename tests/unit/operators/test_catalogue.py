@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+import optest.operators
 from optest.errors import UnknownName
 from optest.operators import operators
-from optest.operators.catalogue import DESCRIPTORS
-from optest.operators.documentation import operators_page
+from optest.operators.catalogue import DESCRIPTORS, FAMILIES
+from optest.operators.documentation import operator_pages
 from optest.registry import load_object
 from optest.spec import OperatorDescriptor, RuleClass, UnfitArguments
 
-PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
+OPERATORS = Path(optest.operators.__file__).parent
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_twelve_are_there() -> None:
@@ -109,7 +111,7 @@ def test_everything_exported_exists() -> None:
         "arrays",
         "catalogue",
         "documentation",
-        "normal_tail",
+        "real_functions",
         "reference_impls",
         "samples",
         "shapes",
@@ -119,10 +121,36 @@ def test_everything_exported_exists() -> None:
         assert all(hasattr(module, each) for each in module.__all__)
 
 
-def test_the_page_is_made_from_the_descriptors() -> None:
-    assert PAGE.read_text(encoding="utf-8") == operators_page(), (
-        "docs/operators.md is out of date; write operators_page() to it"
-    )
+@pytest.mark.parametrize("path", sorted(OPERATORS.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_modules_of_operators_are_found_by_what_they_need(path: Path) -> None:
+    """A module with descriptors is in the catalogue; one that imports NumPy is called a reference."""
+    module = f"optest.operators.{path.parent.name}.{path.stem}"
+    described = getattr(importlib.import_module(module), "DESCRIPTORS", ())
+    assert {each.name for each in described} <= {each.name for each in FAMILIES.get(path.parent.name, ())}
+    assert path.stem.endswith("_reference") or "import numpy" not in path.read_text(encoding="utf-8")
+
+
+def test_pages_are_made_from_descriptors() -> None:
+    pages = operator_pages()
+    outdated = [path for path, text in pages.items() if (DOCS / path).read_text(encoding="utf-8") != text]
+    assert not outdated, "out of date; make docs"
+    assert {f"operators/{each.name}" for each in (DOCS / "operators").iterdir()} | {"operators.md"} == set(pages)
+
+
+HOOKS = ("infer", "reference", "terms", "alternatives", "may_refuse", "sum_length", "operations", "samples", "domain")
+
+
+@pytest.mark.parametrize("descriptor", DESCRIPTORS, ids=lambda descriptor: descriptor.name)
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_loads(descriptor: OperatorDescriptor, hook: str) -> None:
+    path = getattr(descriptor, hook)
+    assert not isinstance(path, str) or callable(load_object(path))
+
+
+def test_a_composed_rule_names_the_section_of_its_derivation() -> None:
+    sources = [each.rule.source for each in DESCRIPTORS if each.rule and each.rule.source.startswith("docs/operators")]
+    for page, _, name in (source.removeprefix("docs/").partition("#") for source in sources):
+        assert f"\n## {name}\n" in operator_pages()[page]
 
 
 @pytest.mark.parametrize(

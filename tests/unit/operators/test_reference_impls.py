@@ -12,7 +12,7 @@ import pytest
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
-from optest.operators.normal_tail import normal_tail
+from optest.operators.real_functions import normal_tail
 from optest.registry import load_object
 from optest.spec import DTYPES, Fault, TensorSpec, dtype
 

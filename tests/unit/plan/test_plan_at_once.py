@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from plan_kit import build, cases_of, plan, write
 
-from optest.api.asking import asked
+from optest.api.run_request import run_request
 from optest.errors import PlanError
 from optest.plan import CaseRequest, open_plan, read_plan, request_from
 from optest.spec import Tolerance
@@ -281,7 +281,7 @@ def test_a_tolerance_of_another_layer_will_do() -> None:
 def test_a_command_says_everything_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, "backend: tirch\nseed: a\ncases: [{op: reluu}, {op: relu, shapes: {input0: 2, out: 3}}]")
     with pytest.raises(PlanError) as raised:
-        asked({"plan": str(path)})
+        run_request({"plan": str(path)})
     assert [(each.line, each.path) for each in raised.value.problems] == [
         (1, "$.backend"),
         (2, "$.seed"),
@@ -289,7 +289,7 @@ def test_a_command_says_everything_at_once(tmp_path: Path) -> None:
         (3, "$.cases[1].shapes.out"),
     ]
     with pytest.raises(PlanError) as raised:
-        asked({"op": ("relu",), "shape": ("input0=2",), "backend": "zz"})
+        run_request({"op": ("relu",), "shape": ("input0=2",), "backend": "zz"})
     lines = str(raised.value).split("\n")
     assert lines[0] == "command line --backend: unknown backend 'zz'"
     assert lines[1].startswith("    known: ascend, ")

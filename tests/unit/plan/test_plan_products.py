@@ -13,10 +13,8 @@ from plan_kit import build, case_of, cases_of, plan
 from optest.errors import PlanError
 from optest.plan import CaseRequest, PlanDocument, case_plan, explain_case, parse_plan
 from optest.plan.axes import MAX_COMBINATIONS
-from optest.plan.expansion import MAX_FAULTS
-from optest.plan.products import Product
-from optest.plan.shortcut import Shortcut
-from optest.spec import Fill, TensorSpec, TestCase, Tolerance, dtype
+from optest.plan.expansion import MAX_FAULTS, CommonParts
+from optest.spec import TensorSpec, TestCase, Tolerance, dtype
 
 
 def faults(text: str, request: CaseRequest | None = None) -> list[tuple[int, str, str]]:
@@ -434,7 +432,7 @@ def test_what_the_backend_wants_is_asked_of_every_combination() -> None:
     assert problem.path == "$.cases[0].product['backend_config.ascend.x'][1]" or problem.path.startswith("$.cases[0]")
 
 
-# The quick way and the long way
+# What combinations share
 
 
 SIZES = st.integers(0, 4)
@@ -547,12 +545,12 @@ REQUESTS = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(entry=st.one_of(products(), sound_products()), request=REQUESTS)
-def test_the_quick_way_makes_the_cases_of_the_long_way(entry: dict[str, Any], request: CaseRequest) -> None:
+def test_shared_parts_change_no_case(entry: dict[str, Any], request: CaseRequest) -> None:
     raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
-    quick = told(parse_plan(raw, "plan.yaml"), request)
+    shared = told(parse_plan(raw, "plan.yaml"), request)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Shortcut, "of", lambda *_: None)
-        assert quick == told(parse_plan(raw, "plan.yaml"), request)
+        patch.setattr(CommonParts, "part", lambda _self, statement, _name, _keys, make: make(statement))
+        assert shared == told(parse_plan(raw, "plan.yaml"), request)
 
 
 @settings(max_examples=50, deadline=None)
@@ -572,7 +570,7 @@ def test_every_combination_is_the_case_that_would_be_written_out(entry: dict[str
 
 @settings(max_examples=50, deadline=None)
 @given(entry=sound_products(), request=REQUESTS)
-def test_cases_of_the_quick_way_are_cases_like_any_other(entry: dict[str, Any], request: CaseRequest) -> None:
+def test_cases_of_products_are_cases_like_any_other(entry: dict[str, Any], request: CaseRequest) -> None:
     """Key and identifier are what the case itself would say; it is frozen, equal, and travels."""
     raw = repr({"cases": [entry]}).replace("True", "true").replace("False", "false").replace("None", "null").encode()
     try:
@@ -587,12 +585,6 @@ def test_cases_of_the_quick_way_are_cases_like_any_other(entry: dict[str, Any], 
         assert repr(case) == repr(again)
         with pytest.raises(dataclasses.FrozenInstanceError):
             case.seed = 1  # type: ignore[misc]
-
-
-def test_a_case_of_the_quick_way_has_every_field() -> None:
-    """A field that is added to a case has to be put into the cases of products, too."""
-    (case,) = cases_of("cases: [{op: relu, shapes: {input0: 4}, product: {seed: [1]}}]")
-    assert [each.name for each in dataclasses.fields(TestCase) if not hasattr(case, each.name)] == []
 
 
 def test_outputs_follow_the_attributes_of_their_combination() -> None:
@@ -651,28 +643,3 @@ def test_a_refusal_may_be_expected_of_some_combinations() -> None:
         "cases: [{op: matmul, product: {k: [3, 5]}, shapes: {input0: [2, $k], input1: [3, 4]}, expects_error: {}}]"
     )
     assert [len(case.outputs) for case in cases] == [1, 0]
-
-
-def test_most_products_take_the_quick_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The property above shows nothing if both ways are the long one."""
-    made: list[Product] = []
-    original = Shortcut.case
-
-    def counting(self: Shortcut, rows: tuple[int, ...]) -> TestCase | None:
-        case = original(self, rows)
-        made.extend([self._product] * (case is not None))
-        return case
-
-    monkeypatch.setattr(Shortcut, "case", counting)
-    cases = cases_of(
-        """\
-        cases:
-          - op: matmul
-            product: {dtypes: [float16, float32], m: [1, 2], seed: [0, 1], generator: [ones, integer-exact]}
-            shapes: {input0: [$m, 3], input1: [3, $m]}
-          - {op: add, product: {shapes: [{input0: 2}, {input0: 3, input1: 3}], attributes.alpha: [1, 2]}}
-        """
-    )
-    assert len(cases) == 20
-    assert len(made) == 20
-    assert cases[1].inputs[0].fill == Fill(kind="integer-exact", parameters={"terms": 3})

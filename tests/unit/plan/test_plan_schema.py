@@ -10,8 +10,8 @@ from plan_kit import plan, write
 
 from optest.errors import PlanError, nearest
 from optest.plan import plan_schema, read_plan
-from optest.plan.forms import GeneratorChoice, Layout, ToleranceChoice
-from optest.plan.source import all_at_once
+from optest.plan.problems import all_at_once
+from optest.plan.values import GeneratorChoice, Layout, ToleranceChoice
 from optest.spec import ExpectedError, Fill, Skip, Status, Tolerance, Xfail, dtype
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.pytest_plugin.verifying import Verified
+from optest.pytest_plugin.summary import Verified
 
 
 def report(outcome: str, when: str = "call", *, is_case: bool = True, xfail: bool = False) -> pytest.TestReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from optest.reporting.alike import skeleton, told_once
+from optest.reporting.failure_groups import skeleton, told_once
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Any
 
 import xmlschema
 
-from optest.reporting.check_findings import failure_groups, operator_lines
+from optest.reporting.check_summary import operator_lines
 from optest.reporting.check_table import CheckReporter
+from optest.reporting.failure_groups import failure_groups
 from optest.reporting.junit import junit_text
 from optest.reporting.markdown import markdown_text
 from optest.spec import CaseResult, Reason, RunInfo, RunSummary, Status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from optest.reporting.check_findings import failure_groups, group_lines
+from optest.reporting.failure_groups import failure_groups, group_lines
 from optest.reporting.patterns import pattern_of
 from optest.spec import CaseResult, Reason
 
@@ -89,3 +89,19 @@ def test_the_simplest_call_stands_for_the_others(result: Make) -> None:
     results = [failed("large", 900), failed("strided", 4, (2,), 0), failed("op(dim=1)", 4), failed("simple", 8)]
     (group,) = failure_groups(results)
     assert group.first.id == "simple"
+
+
+def test_a_pattern_holds_for_all_that_fail(result: Make) -> None:
+    """Two causes: what is said of one group may not be said of the operator where others fail as well."""
+    half = [each for each in many(result) if "float16" in each.dtypes]
+    strided = [each for each in many(result) if "float16" not in each.dtypes and "(1, 4)" in each.id]
+    failed = {each.id: reason for group, reason in ((half, Reason.VALUE), (strided, Reason.SHAPE)) for each in group}
+    results = [
+        result(id=each.id, dtypes=each.dtypes, shapes=each.shapes, case=each.case, reason=failed[each.id])
+        if each.id in failed
+        else each
+        for each in many(result)
+    ]
+    patterns = {group.first.reason: group.pattern for group in failure_groups(results)}
+    assert "only in float16" in patterns[Reason.VALUE]
+    assert f"; {len(strided)} more cases of it fail in other ways" in patterns[Reason.VALUE]

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from optest.reporting.explain import explain
-from optest.reporting.meanings import MEANINGS
-from optest.reporting.remedies import NARROWER, remedy_of
+from optest.reporting.meanings import MEANINGS, NARROWER, remedy_of
 from optest.spec import Reason
 
 FACTS: list[tuple[Reason, dict[str, Any], str]] = [

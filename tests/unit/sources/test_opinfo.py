@@ -21,7 +21,7 @@ from optest.operators import operators  # noqa: E402
 from optest.plan.sources import SourceRequest, collected  # noqa: E402
 from optest.spec import Fault, Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import parse_call  # noqa: E402
-from optest.torch.opinfo import made as opinfo_made  # noqa: E402
+from optest.torch.opinfo import trial_call  # noqa: E402
 from optest.torch.opinfo.fill import array_of, database, samples_of, tensors_of  # noqa: E402
 from optest.torch.opinfo.source import collect  # noqa: E402
 
@@ -347,8 +347,8 @@ def test_noise_divided_by_zero_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     leaves = [torch.from_numpy(own)]
 
     def is_noise(beside: list[complex]) -> bool:
-        monkeypatch.setattr(opinfo_made, "_beside_float64", lambda *_: [(own, np.array(beside))])
-        return opinfo_made._is_infinite_noise("", [], leaves)
+        monkeypatch.setattr(trial_call, "_beside_float64", lambda *_: [(own, np.array(beside))])
+        return trial_call._is_infinite_noise("", [], leaves)
 
     assert is_noise([complex(-np.inf, 1.0), 2.0])
     assert not is_noise([complex(np.inf, 1.0), 2.0])

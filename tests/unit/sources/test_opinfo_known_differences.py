@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
 from optest.api import cases  # noqa: E402
-from optest.api.sourcing import known_differences  # noqa: E402
+from optest.api.source_cases import known_differences  # noqa: E402
 from optest.core.runner import execute  # noqa: E402
 from optest.operators import operators  # noqa: E402
 from optest.plan.expectations import Expectation, read_expectations  # noqa: E402

@@ -26,8 +26,8 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.calling import torch_call
-from optest.torch.calls.left_alone import require_left_alone, require_memory_as_on_cpu
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.memory_effects import require_inputs_unchanged, require_memory_as_on_cpu
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -151,10 +151,10 @@ def test_inputs_on_a_device_are_looked_at_too(place: tuple[int, int], reason: Re
         return storage.clone()[:, :4]
 
     used = placed(0)
-    require_left_alone(call, [used], [used], placed)
+    require_inputs_unchanged(call, [used], [used], placed)
     used.as_strided((3, 8), (8, 1))[place] = 1
     with pytest.raises(Fault) as raised:
-        require_left_alone(call, [used], [used], placed)
+        require_inputs_unchanged(call, [used], [used], placed)
     assert raised.value.reason is reason
     assert array.sum() == 0
 
@@ -162,10 +162,10 @@ def test_inputs_on_a_device_are_looked_at_too(place: tuple[int, int], reason: Re
 def test_an_expanded_input_on_a_device_is_looked_at_too() -> None:
     call = torch_call("torch.exp(input0)")
     used = torch.zeros(4).expand(3, 4)
-    require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
+    require_inputs_unchanged(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
     used[0].fill_(1)
     with pytest.raises(Fault, match="input0 was changed"):
-        require_left_alone(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
+        require_inputs_unchanged(call, [used], [used], lambda _: torch.zeros(4).expand(3, 4))
 
 
 def test_every_element_of_a_result_has_a_place_of_its_own() -> None:

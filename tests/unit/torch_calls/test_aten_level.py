@@ -11,7 +11,7 @@ from optest.compare.assert_close import close_tolerance, fitting_tolerance
 from optest.core.runner import execute
 from optest.operators import operators
 from optest.spec import Argument, Fill, Reason, RuleClass, Status, TensorSpec, TestCase, Verdict, dtype
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

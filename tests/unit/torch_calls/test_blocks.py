@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from optest.torch.calls import blocks
-from optest.torch.calls.blocks import in_blocks
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls import contraction_blocks
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.reference import terms
 
 CALLS = {
@@ -29,8 +29,8 @@ CALLS = {
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_LARGE", 1)
-    monkeypatch.setattr(blocks, "_BLOCK", 100)
+    monkeypatch.setattr(contraction_blocks, "_LARGE", 1)
+    monkeypatch.setattr(contraction_blocks, "_BLOCK", 100)
 
 
 def drawn(shapes: list[tuple[int, ...]]) -> list[Any]:
@@ -81,7 +81,7 @@ def test_error_terms_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     text = "torch.nn.functional.linear(input0, input1, input2)"
     inputs = drawn([(3, 16), (50, 16), (50,)])
     (by_blocks,) = terms(inputs, {"call": text})
-    monkeypatch.setattr(blocks, "_LARGE", 1 << 30)
+    monkeypatch.setattr(contraction_blocks, "_LARGE", 1 << 30)
     (whole,) = terms(inputs, {"call": text})
     assert by_blocks.count == whole.count == 17
     np.testing.assert_allclose(by_blocks.absolute, whole.absolute, rtol=1e-14)

@@ -26,6 +26,7 @@ from optest.spec import Reason, Status  # noqa: E402
 from optest.spec.call_names import canonical  # noqa: E402
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
+from optest.torch.fact_sheet import facts_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -123,6 +124,12 @@ def test_what_computes_an_operator_is_called_by_it(name: str) -> None:
         or (spelled.is_reflected != is_reflected and name not in (*COMMUTE, *mirrored))
     ]
     assert other == []
+
+
+@pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, *UNARY])
+def test_each_spelling_has_the_facts_of_the_function(name: str) -> None:
+    comparable = [spelling for spelling, _ in spellings()[name] if canonical(spelling).operator == name]
+    assert [each for each in comparable if facts_of(each) != facts_of(f"torch.{name}")] == []
 
 
 def off(outputs: list[Any]) -> list[Any]:

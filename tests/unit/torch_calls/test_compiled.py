@@ -15,14 +15,14 @@ from optest.errors import UnknownName
 from optest.spec import Argument, Fault, Fill, Reason, Status, TensorSpec, TestCase, dtype
 from optest.torch.calls.compiled import compiled, require_compiler
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.under_test import UnderTest
+from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.eager import TorchBackend
 
 ROWS = torch.arange(12.0).reshape(3, 4)
 
 
-def _by(compiler: str, *, may_fall_back: bool = False) -> UnderTest:
-    return UnderTest("torch.f", torch.device("cpu"), compiler, may_fall_back)
+def _by(compiler: str, *, may_fall_back: bool = False) -> DeviceUnderTest:
+    return DeviceUnderTest("torch.f", torch.device("cpu"), compiler, may_fall_back)
 
 
 def test_a_compiled_call_yields_what_it_yields() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from optest.core.runner import execute
 from optest.operators import operators
-from optest.operators.elementwise.error_terms import add_terms, mul_terms, sub_terms
+from optest.operators.elementwise.arithmetic_reference import add_terms, mul_terms, sub_terms
 from optest.spec import Argument, Fill, Reason, Status, TensorSpec, TestCase, Verdict, dtype
 from optest.torch.eager import TorchBackend
 

@@ -10,7 +10,7 @@ import torch
 from torch_kit import Change, Outputs, Wrong, case, tensor, verdict
 
 from optest.spec import Fault, Reason, Status, TestCase, Tolerance, Verdict
-from optest.torch.calls.eigenvalues import is_rearranged
+from optest.torch.calls.decompositions import is_rearranged
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:torch.qr is deprecated")]
 

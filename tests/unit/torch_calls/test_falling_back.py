@@ -26,12 +26,10 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.allowed import FELL_BACK
-from optest.torch.calls.answering import answer
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.devices import kept_on_device, require_on_device
-from optest.torch.calls.under_test import UnderTest
-from optest.torch.cases import unused_fallbacks
+from optest.torch.calls.device_call import answer
+from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
+from optest.torch.cases import FELL_BACK, unused_fallbacks
 from optest.torch.eager import TorchBackend
 from optest.torch.tensors import to_torch
 
@@ -66,11 +64,11 @@ def _warns(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-def asked(name: str, **more: Any) -> UnderTest:
-    return UnderTest(name, META, **more)
+def asked(name: str, **more: Any) -> DeviceUnderTest:
+    return DeviceUnderTest(name, META, **more)
 
 
-def made(name: str, under_test: UnderTest) -> list[Any]:
+def made(name: str, under_test: DeviceUnderTest) -> list[Any]:
     """The call on a device that is not the CPU; what lies on ``meta`` has no values, so they are not fetched."""
     text = f"torch.ops.optest_devices.{name}(input0)"
     array = torch.randn(3, 4).numpy()
@@ -110,12 +108,12 @@ def test_other_warnings_are_passed_on() -> None:
 
 
 def test_the_cpu_itself_has_nothing_to_fall_back_to() -> None:
-    with kept_on_device(UnderTest("torch.f", torch.device("cpu"))):
+    with kept_on_device(DeviceUnderTest("torch.f", torch.device("cpu"))):
         warnings.warn("will fall back to run on the CPU", stacklevel=1)
 
 
 def test_another_device_is_no_fall_back() -> None:
-    under_test = UnderTest("torch.f", torch.device("cuda:1"), may_fall_back=True)
+    under_test = DeviceUnderTest("torch.f", torch.device("cuda:1"), may_fall_back=True)
     with pytest.raises(Fault, match="is on meta, but should be on cuda:1") as raised:
         require_on_device(torch.empty(3, device=META), under_test, is_for_the_host=False)
     assert raised.value.reason is Reason.WRONG_DEVICE

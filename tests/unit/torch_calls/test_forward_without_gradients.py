@@ -10,7 +10,7 @@ import torch
 from torch_kit import Wrong, by, case, tensor, verdict
 
 from optest.spec import Reason, Status, TestCase, Verdict
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -101,6 +101,6 @@ def test_a_way_back_that_fails_is_no_call_without_gradients(monkeypatch: pytest.
     def fails(*_: Any) -> Any:
         raise RuntimeError("no way back here")
 
-    monkeypatch.setattr("optest.torch.calls.answering.differentiated", fails)
+    monkeypatch.setattr("optest.torch.calls.device_call.differentiated", fails)
     found = verdict(asked)
     assert (found.reason, "no way back here" in found.message) == (Reason.RAISED, True)

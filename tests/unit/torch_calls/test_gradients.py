@@ -28,7 +28,7 @@ from optest.spec import (
     dtype,
 )
 from optest.torch.calls.descriptors import descriptor_of
-from optest.torch.calls.memory import bytes_needed
+from optest.torch.calls.memory_needed import bytes_needed
 from optest.torch.eager import TorchBackend
 
 LOOSE = (ToleranceLayer(layer=Layer.PLAN, tolerance=Tolerance(rtol=5e-3, atol=5e-3)),)
@@ -265,14 +265,14 @@ class _AboveOf(TorchBackend):
         return "npu:0"
 
     def run(self, case: TestCase, inputs: Any) -> Any:
-        from optest.torch.calls import answering
+        from optest.torch.calls import device_call
 
-        of_case, above = answering.gradients_from_above, answering.call_of(self._of)
-        answering.gradients_from_above = lambda _, given: of_case(above, given)
+        of_case, above = device_call.upstream_gradients, device_call.call_of(self._of)
+        device_call.upstream_gradients = lambda _, given: of_case(above, given)
         try:
             return self._inner.run(case, inputs)
         finally:
-            answering.gradients_from_above = of_case
+            device_call.upstream_gradients = of_case
 
 
 def _backward_by(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
@@ -333,7 +333,7 @@ def test_a_compiler_whose_backward_fails_is_told() -> None:
 
 def test_gradients_depend_on_the_inputs_and_the_call() -> None:
     """The same for the same, in every process; others for other inputs, calls and outputs."""
-    from optest.torch.calls.upstream import upstream_of
+    from optest.torch.calls.gradients import upstream_of
 
     one, other = np.arange(6.0).reshape(2, 3), np.arange(1.0, 7.0).reshape(2, 3)
     output = torch.zeros(4, 5)
@@ -349,7 +349,7 @@ def test_gradients_depend_on_the_inputs_and_the_call() -> None:
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_gradients_from_above_are_the_same_numbers_in_every_dtype(kind: torch.dtype, is_whole: bool) -> None:
-    from optest.torch.calls.upstream import upstream_of
+    from optest.torch.calls.gradients import upstream_of
 
     draw = upstream_of("torch.add(input0)", [np.ones(3)], is_whole=is_whole)
     wide = torch.complex128 if kind.is_complex else torch.float64

@@ -15,11 +15,11 @@ from torch_kit import Wrong, case, tensor, verdict  # noqa: E402
 
 from optest.spec import Reason, Status, TestCase  # noqa: E402
 from optest.spec.calls import call_text  # noqa: E402
-from optest.torch.calls import closeness, sampled  # noqa: E402
-from optest.torch.calls.calling import torch_call  # noqa: E402
-from optest.torch.calls.expected_gradients import gradients_from_above  # noqa: E402
+from optest.torch.calls import grid_sample_gradients, rounded_call  # noqa: E402
+from optest.torch.calls.call import torch_call  # noqa: E402
+from optest.torch.calls.expected_gradients import upstream_gradients  # noqa: E402
+from optest.torch.calls.grid_sample_gradients import gradients_of_sampling  # noqa: E402
 from optest.torch.calls.rounded_steps import RoundedSteps  # noqa: E402
-from optest.torch.calls.sampled import gradients_of_sampling  # noqa: E402
 from optest.torch.eager import TorchBackend  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -91,7 +91,7 @@ class Differentiated(TorchBackend):
     def run(self, case: TestCase, inputs: Any) -> Any:
         right = [np.array(each) for each in super().run(case, inputs)]
         given = list(inputs)
-        above = gradients_from_above(torch_call(case.attributes["call"]), given)(0, torch.from_numpy(right[0]))
+        above = upstream_gradients(torch_call(case.attributes["call"]), given)(0, torch.from_numpy(right[0]))
         found = self._gradients(above, *map(torch.from_numpy, given), *self._how)
         return [*right[:OF_PICTURE], *(each.numpy() for each in found)]
 
@@ -102,13 +102,13 @@ def by_torch(*given: Any) -> Any:
 
 def without_a_neighbour(*given: Any) -> Any:
     """One of those along every axis left out."""
-    every = sampled._existing
+    every = grid_sample_gradients._existing
 
     def fewer(places: Any, size: int, weights: Any, slopes: Any) -> Any:
         return every([torch.full_like(places[0], -1.0), *places[1:]], size, weights, slopes)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sampled, "_existing", fewer)
+        patched.setattr(grid_sample_gradients, "_existing", fewer)
         return gradients_of_sampling(*given, (True, True))
 
 
@@ -121,15 +121,15 @@ NUMBERS = {"bilinear": LINEAR, "bicubic": CUBIC}
 @pytest.fixture(autouse=True)
 def _moved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What roundings make of a call is the same whatever it is held against, and takes seconds."""
-    moved = closeness._Asked.moved
+    moved = rounded_call.RoundedCall.moved
 
-    def remembered(asked: Any, time: int, share: float, *, takes_apart: bool) -> Any:
-        key = (call_text(asked.call.call), tuple(asked.units), time, share, takes_apart)
+    def remembered(asked: Any, number: int, share: float, *, takes_apart: bool) -> Any:
+        key = (call_text(asked.call.call), tuple(asked.units), number, share, takes_apart)
         if key not in MOVED:
-            MOVED[key] = moved(asked, time, share, takes_apart=takes_apart)
+            MOVED[key] = moved(asked, number, share, takes_apart=takes_apart)
         return MOVED[key]
 
-    monkeypatch.setattr(closeness._Asked, "moved", remembered)
+    monkeypatch.setattr(rounded_call.RoundedCall, "moved", remembered)
 
 
 @pytest.mark.slow

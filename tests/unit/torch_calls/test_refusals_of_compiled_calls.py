@@ -78,13 +78,13 @@ def test_what_cannot_be_traced_is_no_refusal() -> None:
 def test_a_call_that_cannot_be_traced_does_not_pass_as_refused() -> None:
     from optest.spec import Fault
     from optest.torch.calls.compiled import compiled
-    from optest.torch.calls.under_test import UnderTest
+    from optest.torch.calls.device_under_test import DeviceUnderTest
 
     def breaks(given: torch.Tensor) -> list[Any]:
         torch._dynamo.graph_break()
         return [given]
 
-    asked = UnderTest("torch.f", torch.device("cpu"), "aot_eager")
+    asked = DeviceUnderTest("torch.f", torch.device("cpu"), "aot_eager")
     with pytest.raises(Fault) as raised:
         compiled(breaks, [torch.ones(3)], asked, refuses=True)
     assert raised.value.reason is Reason.COMPILE
@@ -118,7 +118,7 @@ def test_tensors_without_values_are_refused_with_another_type(strides: tuple[int
 
 
 def test_other_words_of_anyone_else_are_another_refusal() -> None:
-    from optest.torch.calls.calling import torch_call
+    from optest.torch.calls.call import torch_call
     from optest.torch.calls.refusals import in_words_of_eager_torch
 
     call = torch_call("torch.add(input0, input1)")

@@ -10,7 +10,7 @@ import torch
 from torch_kit import by, case, tensor, verdict
 
 from optest.spec import Reason, Status
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

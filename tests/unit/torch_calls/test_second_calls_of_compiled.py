@@ -11,7 +11,7 @@ import torch
 from torch_kit import by, case, compiler_that, tensor, verdict
 
 from optest.spec import Reason, Status, Verdict
-from optest.torch.calls.other_values import other_values
+from optest.torch.calls.changed_values import changed_values
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch
@@ -289,8 +289,8 @@ def test_offsets_are_not_put_in_the_reverse_order(function: str) -> None:
     """A group would begin after its end, and nobody says what a kernel does then."""
     call: Any = SimpleNamespace(call=SimpleNamespace(function=function))
     offsets = torch.tensor([3, 8], dtype=torch.int32)
-    assert other_values(call, 0, offsets) is None
-    assert other_values(call, 0, offsets.float()) is not None
+    assert changed_values(call, 0, offsets) is None
+    assert changed_values(call, 0, offsets.float()) is not None
 
 
 def test_one_of_several_results_that_a_compiler_keeps_is_found() -> None:

@@ -16,7 +16,7 @@ from optest.backends import backend_manager
 from optest.core.benchmarking import BenchOptions, comparison_called
 from optest.core.runner import execute
 from optest.spec import Benchmark, Reason, Status
-from optest.torch.calls.upstream import Upstream
+from optest.torch.calls.gradients import Upstream
 from optest.torch.eager import TorchBackend
 
 MATMUL_TENSORS = (tensor((4, 8)), tensor((8, 4)))

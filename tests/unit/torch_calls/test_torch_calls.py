@@ -29,9 +29,9 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.answering import call_of, why_no_operator
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.device_call import call_of, why_no_operator
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
 from optest.torch.calls.reference import expected, terms
 from optest.torch.eager import TorchBackend

@@ -22,7 +22,7 @@ from optest.spec import (
     Verdict,
     dtype,
 )
-from optest.torch.calls.calling import torch_call
+from optest.torch.calls.call import torch_call
 from optest.torch.eager import TorchBackend
 
 pytestmark = pytest.mark.torch

@@ -13,17 +13,16 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cache
 from types import TracebackType
 from typing import Any
 
-from optest.clib.ffi.memory import Buffer
 from optest.clib.ffi.workspace import WORKSPACE
+from optest.memory.buffers import Buffer
 from optest.spec import Reason
 
-__all__ = ["FaultReport", "fault_reason", "fault_words", "faults_watched"]
+__all__ = ["FaultReport", "fault_reason", "fault_words"]
 
 _SIGNALS = _SIGSEGV, _SIGBUS = 11, 7
 _SA_SIGINFO, _SA_NODEFER = 0x4, 0x40000000
@@ -103,9 +102,8 @@ class FaultReport:
         if not self.is_possible():
             return self
         self._outer, _watching = _watching, self
-        if _standing is None:
-            self._before = before = _spare.pop() if _spare else _Before()
-            before.take_place()
+        self._before = before = _spare.pop() if _spare else _Before()
+        before.take_place()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -122,11 +120,8 @@ class FaultReport:
 
     def report(self, info: int, context: int) -> None:
         """Say it once, and return to the faulting instruction, which then meets the handler that was there before."""
-        is_of_a_call = _watching is not _standing
         while _watching is not None:
             _watching._put_back()
-        if not is_of_a_call:
-            return
         _libc().alarm(_HANG_S)
         address = ctypes.c_uint64.from_address(info + _ADDRESS_IN_SIGINFO).value
         wrote = _wrote(context)
@@ -134,22 +129,6 @@ class FaultReport:
         named = "" if reason is Reason.SIGNAL else f"[{reason.value}] "
         words = fault_words(address, self._buffers, wrote=wrote)
         os.write(self._to, f"{self._prefix}{named}{words}\n".encode())
-
-
-@contextmanager
-def faults_watched() -> Iterator[None]:
-    """While inside, the signals are handled all the time, so that a report that is entered asks nothing of the system;
-    outside of every report a fault ends the process as it would have."""
-    global _standing
-    if _standing is not None:
-        yield
-        return
-    with FaultReport(()) as standing:
-        _standing = standing
-        try:
-            yield
-        finally:
-            _standing = None
 
 
 class _Before:
@@ -177,7 +156,6 @@ class _Before:
 
 _spare: list[_Before] = []
 _watching: FaultReport | None = None
-_standing: FaultReport | None = None
 
 
 def _report(_number: int, info: int, context: int) -> None:

@@ -32,10 +32,6 @@ class FloatControl:
         self._scratch = (ctypes.c_char * _SIZE)()
         self._words = _read(self._environment)
 
-    def renew(self) -> None:
-        """Read them again: what follows is compared with what they are now."""
-        self._words = _read(self._environment)
-
     @staticmethod
     def is_possible() -> bool:
         return _get_and_set()[0] is not None

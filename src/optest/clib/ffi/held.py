@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-from optest.clib.ffi.glibc import has_glibc_malloc
+from optest.memory.glibc import has_glibc_malloc
 from optest.settings import environment
 
 __all__ = ["blocks_kept", "heap_bytes", "open_files", "running_threads"]

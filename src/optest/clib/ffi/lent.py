@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.glibc import has_glibc_malloc
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Region
+from optest.memory.buffers import Buffer
+from optest.memory.glibc import has_glibc_malloc
+from optest.memory.poisons import Poison
+from optest.memory.regions import Region
 from optest.numerics import Array
 from optest.spec import TensorSpec
 

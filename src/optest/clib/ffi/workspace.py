@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from optest.clib.ffi.memory import Buffer, Change
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Placement
+from optest.memory.buffers import Buffer, Change
+from optest.memory.poisons import Poison
+from optest.memory.regions import Placement
 from optest.spec import TensorSpec, dtype
 
 __all__ = ["WORKSPACE", "WORKSPACE_CONTENTS", "Workspace"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from optest.clib.ffi.poisons import Poison
 from optest.clib.library.answers import Answer, first_index, where_different
 from optest.clib.library.examined import ANYWHERE, SAME_BITS, Examined
 from optest.clib.library.memory import CaseMemory
@@ -15,6 +14,7 @@ from optest.clib.library.situated import Call, SituatedCalls
 from optest.clib.library.situations import SECOND, SUSPECTS, THIRD, Situation, Suspect
 from optest.clib.library.subject import Subject
 from optest.clib.library.turns import comes_again
+from optest.memory.poisons import Poison
 from optest.numerics import Array
 from optest.spec import Fault, Reason
 

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from optest.backends import BackendDriver, FurtherAnswer, PreparedCall
 from optest.clib.ffi.calls import BadCall
-from optest.clib.ffi.faults import faults_watched
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.bound import BoundCall
 from optest.clib.library.config import FfiConfig, read_ffi_config
-from optest.clib.library.described import DescribedCase, DescribedCases, key_of
 from optest.clib.library.direct_calls import DirectFunction
-from optest.clib.library.direct_cases import as_requested, attribute_values, bound_case, specs_of_case
+from optest.clib.library.direct_cases import (
+    as_requested,
+    attribute_values,
+    bound_case,
+    direct_lack,
+    narrowed,
+    specs_of_case,
+)
 from optest.clib.library.direct_session import DirectSession
 from optest.clib.library.direct_subject import DirectSubject
 from optest.clib.library.examination import Examination
-from optest.clib.library.kinds import CaseKind, CaseKinds
 from optest.clib.library.layouts import Gap
 from optest.clib.library.mapping import OperatorMapping
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.operands import (
     as_c_counts,
+    lack,
     made_inputs,
+    notes_of_attributes,
     outputs_for_a_refusal,
     outputs_of_c,
     values,
@@ -52,20 +58,16 @@ class FfiBackend(BackendDriver):
     name = "ffi"
     kind = "cpu"
     guards_memory = True
-    answers_stay = True
     options = NAMES
 
     def __init__(self) -> None:
         self._sessions: dict[tuple[Any, ...], Session | DirectSession] = {}
         self._asked: dict[tuple[Any, int], tuple[FfiConfig, Session | DirectSession, Examination]] = {}
         self._examinations: dict[tuple[Any, ...], Examination] = {}
-        self._kinds = CaseKinds()
-        self._described_cases = DescribedCases()
         self._pool = PlacePool()
         self._checks: dict[str, tuple[Check, ...]] = {}
         self._further: dict[str, Sequence[FurtherAnswer]] = {}
         self._stated: dict[str, Any] = {}
-        self._together: _Together | None = None
 
     def configure(self, options: Mapping[str, Any]) -> None:
         """Take where the library lies and how it is asked; nothing is loaded.
@@ -95,16 +97,21 @@ class FfiBackend(BackendDriver):
 
     def samples(self, own: Sequence[tuple[Sample, TestCase]]) -> Sequence[Sample]:
         mapping = mapping_of_options(self._stated)
-        return super().samples(own) if mapping is None else with_samples_of_c(own, mapping, self.unsupported)
+        return [sample for sample, _ in own] if mapping is None else with_samples_of_c(own, mapping, self.unsupported)
 
     def problems(self, case: TestCase) -> Sequence[str]:
         return read_ffi_config(case)[1]
 
     def unsupported(self, case: TestCase) -> str | None:
-        return self._kinds.of(case).lack(case)
+        config, problems = read_ffi_config(case)
+        if config is None or problems:
+            return None
+        if case.descriptor.name in config.mapping.direct:
+            return direct_lack(case, config.mapping, config.layouts, config.call)
+        return lack(case, config.mapping)
 
     def numerics_of(self, case: TestCase) -> Numerics:
-        config = self._kinds.of(case).config
+        config, _ = read_ffi_config(case)
         return self.numerics if config is None else config.numerics
 
     def checks(self, case: TestCase) -> Sequence[Check]:
@@ -116,19 +123,6 @@ class FfiBackend(BackendDriver):
     def environment(self, cases: Sequence[TestCase]) -> Mapping[str, str]:
         configs = [config for case in cases if (config := read_ffi_config(case)[0]) is not None]
         return environment_of(configs)
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        if self._together is not None:
-            yield
-            return
-        with ExitStack() as stack:
-            stack.enter_context(faults_watched())
-            self._together = stack.enter_context(_Together())
-            try:
-                yield
-            finally:
-                self._together = None
 
     def doctor(self) -> Sequence[str]:
         return ("calls the C library that a plan names; headers are read with pycparser",)
@@ -142,18 +136,14 @@ class FfiBackend(BackendDriver):
                 memory shows.
         """
         self._checks, self._further = {}, {}
-        kind = self._kinds.of(case)
-        config = kind.required()
+        config = _required(case)
         try:
-            outputs = self._brief_answer(case, kind, config, inputs)
-            if outputs is not None:
-                return outputs
-            return self._answer(case, kind, self._session(case, config), inputs)
+            return self._answer(case, config, self._session(case, config), inputs)
         except StatusError as error:
             if case.expects_error is not None:
                 examination = self._examination(case, config)
                 session = self._session(case, config)
-                examination.after_refusal(case.key, error, lambda: self._answer(case, kind, session, inputs))
+                examination.after_refusal(case.key, error, lambda: self._answer(case, config, session, inputs))
             raise _refused(case, config, error) from None
         except BadCall as error:
             raise Fault(Reason.BAD_CASE, str(error)) from None
@@ -164,22 +154,21 @@ class FfiBackend(BackendDriver):
         Raises:
             Fault: for what the memory shows, or a circumstance that makes a difference.
         """
-        kind = self._kinds.of(case)
-        config = kind.config
+        config, _ = read_ffi_config(case)
         if config is None:
             return
         with (
             suppress(StatusError),  # it accepted the call that is judged
-            self._described(case, kind, self._session(case, config), inputs) as (memory, _, _, subject),
+            self._described(case, config, self._session(case, config), inputs) as (memory, _, _, subject),
         ):
             self._examination(case, config).blame(case.key, memory, subject, config)
 
     @contextmanager
     def prepared(self, case: TestCase, inputs: Sequence[Any]) -> Iterator[PreparedCall]:
         """C's function on memory that is where it is for a test; nothing is poisoned or looked at between the calls."""
-        kind = self._kinds.of(case)
-        session = self._session(case, kind.required())
-        with self._described(case, kind, session, inputs) as (memory, call, passed, _):
+        config = _required(case)
+        session = self._session(case, config)
+        with self._described(case, config, session, inputs) as (memory, call, passed, _):
             placed: dict[str, Any] = {}
 
             def run(pointers: Mapping[str, Any]) -> None:
@@ -199,35 +188,21 @@ class FfiBackend(BackendDriver):
 
     @contextmanager
     def _described(
-        self, case: TestCase, kind: CaseKind, session: Session | DirectSession, inputs: Sequence[Any]
+        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Iterator[tuple[CaseMemory, BoundCall | DirectFunction, dict[str, Any], Subject]]:
         """The memory of a case, the call, the values of its arguments beside the pointers into that memory, and both
         as what can be called again."""
         if isinstance(session, DirectSession):
-            memory, direct, other = self._direct(case, kind.required(), session, inputs)
+            memory, direct, other = self._direct(case, config, session, inputs)
             with direct.alive():
                 memory.take_workspace(direct.workspace_bytes)
                 yield memory, direct, {}, DirectSubject(direct, other)
             return
-        described = self._described_case(case, kind, session, inputs)
-        with described.subject.alive() as descriptor:
-            described.memory.take_workspace(described.subject.workspace_bytes)
-            passed = {**described.passed, "descriptor": descriptor}
-            yield described.memory, described.call, passed, described.subject
-
-    def _described_case(self, case: TestCase, kind: CaseKind, session: Session, inputs: Sequence[Any]) -> DescribedCase:
-        """What was prepared for an earlier case of the same kinds, with these values, else anew."""
-        key = key_of(kind, inputs)
-        kept = self._described_cases.get(key)
-        given = _given(case, inputs)
-        if kept is not None:
-            kept.renew(given)
-            return kept
-        config = kind.required()
         name = config.mapping.key(case.descriptor)
         if name is None:
             raise Fault(Reason.UNSUPPORTED, f"mapping {config.mapping.name} has no operator {case.descriptor.name}")
         entry, operator = config.mapping.operators[name], session.operator(name)
+        given = _given(case, inputs)
         outputs = _output_specs(case, config, entry)
         made = made_inputs(case, entry, given, outputs)
         memory = CaseMemory(
@@ -240,12 +215,9 @@ class FfiBackend(BackendDriver):
         subject = Described(
             operator.run, specs, passed, partial(session.recipe, operator), session.workspace_of(operator)
         )
-        described = DescribedCase(
-            memory=memory, subject=subject, call=operator.run, passed=passed, made=made, config=config
-        )
-        if described.is_for_any_values(entry):
-            self._described_cases.put(key, described)
-        return described
+        with subject.alive() as descriptor:
+            memory.take_workspace(subject.workspace_bytes)
+            yield memory, operator.run, {**passed, "descriptor": descriptor}, subject
 
     def _direct(
         self, case: TestCase, config: FfiConfig, session: DirectSession, inputs: Sequence[Any]
@@ -309,38 +281,12 @@ class FfiBackend(BackendDriver):
             self._sessions[key] = kind(config)
         return self._sessions[key]
 
-    def _brief_answer(
-        self, case: TestCase, kind: CaseKind, config: FfiConfig, inputs: Sequence[Any]
-    ) -> Sequence[Any] | None:
-        """The outputs in order of a case that is called once, and whose like was examined before; else None.
-
-        Raises:
-            StatusError, Fault: as the long way does.
-        """
-        if config.probes != "guards" or case.expects_error is not None:
-            return None
-        described = self._described_cases.get(key_of(kind, inputs))
-        if described is None or described.brief is None:
-            return None
-        if self._together is None:
-            with self.together():
-                return self._brief_answer(case, kind, config, inputs)
-        self._together.require(self._examination(case, config))
-        brief, described.brief = described.brief, None  # unless all goes well
-        answer = brief(inputs, looks_at_process=Examination.looks_at_more(case.key))
-        if answer is None:
-            return None
-        described.brief = brief
-        outputs, checks = answer
-        self._checks = {case.key: checks}
-        return outputs
-
     def _answer(
-        self, case: TestCase, kind: CaseKind, session: Session | DirectSession, inputs: Sequence[Any]
+        self, case: TestCase, config: FfiConfig, session: Session | DirectSession, inputs: Sequence[Any]
     ) -> Mapping[str, Any]:
-        config, names = kind.required(), kind.names
+        names = case.descriptor.tensors.output_names(len(case.outputs)) or ()
         examination = self._examination(case, config)
-        with self._described(case, kind, session, inputs) as (memory, _, _, subject):
+        with self._described(case, config, session, inputs) as (memory, _, _, subject):
             if case.expects_error is not None:
                 try:
                     accepted = examination.of_refusal(memory, subject)
@@ -352,19 +298,9 @@ class FfiBackend(BackendDriver):
                     raise Fault(Reason.NOT_REFUSED, said)
                 return {name: accepted[name] for name in names or accepted}
             examined = examination.of(case.key, memory, subject, config)
-        self._prepare_brief(case, kind, config, inputs)
-        self._checks = {case.key: (*examined.checks, *kind.notes_of_attributes(case))}
+        self._checks = {case.key: (*examined.checks, *_notes_of_attributes(case, config))}
         self._further = {case.key: [_of_the_operator(each, names) for each in examined.further]}
         return {name: examined.outputs[name] for name in names}
-
-    def _prepare_brief(self, case: TestCase, kind: CaseKind, config: FfiConfig, inputs: Sequence[Any]) -> None:
-        """Let the next case of these kinds go the short way, if it may."""
-        if config.probes != "guards":
-            return
-        described = self._described_cases.get(key_of(kind, inputs))
-        if described is not None and described.brief is None:
-            names, notes = [each.name for each in case.inputs], kind.notes_of_attributes(case)
-            described.brief = self._examination(case, described.config).brief(described, names, kind.names, notes)
 
     def _examination_of(self, config: FfiConfig) -> Examination:
         """One for each library, since it holds an open file."""
@@ -373,25 +309,23 @@ class FfiBackend(BackendDriver):
         return self._examinations[config.identity]
 
 
-class _Together:
-    """What is done once for several cases in a row, instead of for each: of the library that was asked last."""
+def _required(case: TestCase) -> FfiConfig:
+    """The configuration.
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._of: Examination | None = None
+    Raises:
+        Fault: BAD_CASE if there is none that can be used.
+    """
+    config, problems = read_ffi_config(case)
+    if config is None or problems:
+        raise Fault(Reason.BAD_CASE, "\n".join(problems))
+    return config
 
-    def require(self, examination: Examination) -> None:
-        """Do it for cases of this examination."""
-        if examination is not self._of:
-            self._stack.close()
-            self._stack.enter_context(examination.together())
-            self._of = examination
 
-    def __enter__(self) -> _Together:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+def _notes_of_attributes(case: TestCase, config: FfiConfig) -> Sequence[Check]:
+    """What is to be said of the attributes that C gets."""
+    if case.descriptor.name not in config.mapping.direct:
+        return notes_of_attributes(case, config.mapping)
+    return narrowed(bound_case(case, config.mapping, specs_of_case(case, config.layouts)).entry, case)
 
 
 def _of_the_operator(answer: FurtherAnswer, names: Sequence[str]) -> FurtherAnswer:

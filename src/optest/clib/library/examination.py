@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from optest.clib.ffi.printed import Printed
 from optest.clib.ffi.statuses import StatusError
-from optest.clib.library.brief import BriefCall
 from optest.clib.library.config import FfiConfig
-from optest.clib.library.described import DescribedCase
-from optest.clib.library.examined import ONE_CALL_ASKED, Examined, checks_of_one_call
-from optest.clib.library.manners import Manners, nothing_to_say, require_no_leak_of_refusals
+from optest.clib.library.examined import Examined
+from optest.clib.library.manners import Manners, require_no_leak_of_refusals
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.policy import Policy
 from optest.clib.library.probes import Probe
@@ -21,7 +19,6 @@ from optest.clib.library.session import opened
 from optest.clib.library.subject import Subject
 from optest.clib.library.threads import ThreadCounts
 from optest.numerics import Array
-from optest.spec import Check
 
 __all__ = ["Examination"]
 
@@ -73,29 +70,6 @@ class Examination:
             raise
         memory.release()
         return examined
-
-    def brief(
-        self, described: DescribedCase, inputs: Sequence[str], outputs: Sequence[str], checks: tuple[Check, ...]
-    ) -> BriefCall | None:
-        """The call of cases like one that :meth:`of` found nothing wrong with in a single call; ``checks`` are what is
-        to be said of each of them beside."""
-        config, memory = described.config, described.memory
-        if config.probes != "guards" or config.threads:
-            return None
-        policy = _policy("", config)
-        place = memory.place(policy.place_of_one_call)
-        straight = described.subject.straight(memory.pointers(place))
-        said = (*checks_of_one_call(policy, ONE_CALL_ASKED), *nothing_to_say(), *checks)
-        return BriefCall.of(memory, place, straight, self._printed, inputs=inputs, outputs=outputs, checks=said)
-
-    @staticmethod
-    def looks_at_more(key: str) -> bool:
-        """Whether a case of this key is asked for more than the others."""
-        return key.endswith(_COUNTS_LEAKS)
-
-    def together(self) -> AbstractContextManager[object]:
-        """While inside, standard output belongs to the library."""
-        return self._printed
 
     def blame(self, key: str, memory: CaseMemory, subject: Subject, config: FfiConfig) -> None:
         """Look closer at a case whose answer was wrong: call it under all circumstances, if it was called once.

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from optest.backends.further import FurtherAnswer
-from optest.clib.ffi.garbage import HeapGarbage
+from optest.backends import FurtherAnswer
 from optest.clib.library.answers import Answer, elements_kept
 from optest.clib.library.memory import CaseMemory
 from optest.clib.library.policy import Policy
+from optest.memory.heap_garbage import HeapGarbage
 from optest.numerics import Array
 from optest.spec import Check, CheckState, Reason
 

@@ -22,9 +22,6 @@ from optest.spec import Check, CheckState, Fault, Reason
 
 __all__ = [
     "Manners",
-    "noted_changes",
-    "nothing_to_say",
-    "require_float_mode",
     "require_no_leak",
     "require_no_leak_of_refusals",
 ]
@@ -87,7 +84,7 @@ class Manners:
         size = self._printed.mark()
         self._printing_calls += size > self._size
         self._size = size
-        require_float_mode(self._float)
+        _require_float_mode(self._float)
 
     @property
     def has_printed(self) -> bool:
@@ -101,23 +98,23 @@ class Manners:
         """
         if self._was_taken:
             raise _changed([f"{_OUTPUT}: it was closed, or is another file"])
-        noted = noted_changes(self._process) if self._process is not None else ()
+        noted = _noted_changes(self._process) if self._process is not None else ()
         if self._text and self._printing_calls == self._calls:
             printed = "\n".join(dict.fromkeys(self._text.strip().split("\n")))[:200]
             said = f"every call printed to standard output: {printed!r}"
             raise Fault(Reason.STATE, said, details={"printed": printed})
         if not noted and not self._text:
-            return nothing_to_say()
+            return _nothing_to_say()
         return (
             *noted,
-            nothing_to_say()[0],
+            _nothing_to_say()[0],
             Check(name=_OUTPUT, state=CheckState.NOTE, detail=f"printed: {self._text.strip()[:500]}")
             if self._text
-            else nothing_to_say()[1],
+            else _nothing_to_say()[1],
         )
 
 
-def require_float_mode(control: FloatControl) -> None:
+def _require_float_mode(control: FloatControl) -> None:
     """Raise if the processor's mode is not what it was.
 
     Raises:
@@ -129,7 +126,7 @@ def require_float_mode(control: FloatControl) -> None:
         raise Fault(Reason.STATE, said, details={"float_mode": left})
 
 
-def noted_changes(before: ProcessState) -> tuple[Check, ...]:
+def _noted_changes(before: ProcessState) -> tuple[Check, ...]:
     """A note of what the library changed of what all code of the process shares, where it does no harm.
 
     Raises:
@@ -149,7 +146,7 @@ def _changed(harmful: list[str]) -> Fault:
 
 
 @cache
-def nothing_to_say() -> tuple[Check, Check]:
+def _nothing_to_say() -> tuple[Check, Check]:
     """The checks of a case whose calls left nothing behind, the same for all of them."""
     mode = CheckState.DONE if FloatControl.is_possible() else CheckState.NOT_POSSIBLE
     return Check(name="floating-point mode", state=mode), Check(name=_OUTPUT, state=CheckState.DONE)

@@ -49,8 +49,6 @@ class CaseMemory:
         self._entry = entry
         self._home = Where(alignment=alignment)
         self._layouts = layouts
-        self.keeps_places = False
-        self.times_left = 0
         self._nbytes: int | None = None
         self._given: dict[int, tuple[Place, dict[str, Any]]] = {}
         self._pool = pool or PlacePool()
@@ -72,22 +70,6 @@ class CaseMemory:
         for output, tensor in request.alias.items():
             self._overlap(output, tensor)
         self.workspace_bytes = 0
-
-    def renew(self, given: Mapping[str, Array]) -> None:
-        """Take other values, for inputs of the same kinds; nothing may be in place or overlap."""
-        reached = self._reached
-        self.values = {
-            key: given[name] if reached is None else _stretched(given[name], reached) for key, name in self._inputs
-        }
-        if self._entry.starts_as is not None:
-            self.values |= _start(self._entry, given, self._layouts)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether every input lies as it was given, and outputs hold nothing when the call begins."""
-        return self._entry.starts_as is None and all(
-            self.values[key].shape == self._shapes_given[key] for key, _ in self._inputs
-        )
 
     def inputs_as_given(self) -> dict[str, str]:
         """The names of the inputs by role that lie in memory of their own and in the shape in which they were given."""
@@ -154,10 +136,7 @@ class CaseMemory:
         return place
 
     def release(self) -> None:
-        """Another case may have the places, unless they are kept for the next of the same kinds."""
-        if self.keeps_places:
-            return
-        self.times_left += 1
+        """Another case may have the places."""
         self._given = {}
         for place in self._taken.values():
             place.end_loans()
@@ -167,7 +146,6 @@ class CaseMemory:
 
     def leave(self) -> None:
         """Nobody may have the places again; the next ones are others."""
-        self.times_left += 1
         for place in self._taken.values():
             place.end_loans()
             self._pool.leave(place)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from optest.clib.ffi.memory import Buffer
-from optest.clib.ffi.poisons import Poison
-from optest.clib.ffi.regions import Placement
 from optest.clib.ffi.workspace import WORKSPACE, Workspace
+from optest.memory.buffers import Buffer
+from optest.memory.poisons import Poison
+from optest.memory.regions import Placement
 from optest.numerics import Array, numpy_dtype, view
 from optest.spec import Fault, Reason, TensorSpec
 
@@ -156,11 +156,6 @@ class Place:
             else:
                 poison = filling.outputs if slot.is_output else filling.inputs
                 _fill_tensor(slot, poison, values.get(slot.key))
-
-    def in_order(self, names: Sequence[str]) -> list[_Slot]:
-        """The outputs of these names."""
-        by_name = {slot.name: slot for slot in self.outputs}
-        return [by_name[name] for name in names]
 
     @property
     def is_restored(self) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from optest.clib.ffi.regions import Placement
 from optest.clib.library.places import Where
+from optest.memory.regions import Placement
 
 __all__ = ["ALIGNED", "ELSEWHERE", "Policy"]
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from time import perf_counter
 
 from optest.clib.ffi.collector import no_collector
-from optest.clib.ffi.garbage import HeapGarbage
 from optest.clib.ffi.held import heap_bytes
 from optest.clib.ffi.statuses import StatusError
 from optest.clib.library.answers import Answer
@@ -23,6 +22,7 @@ from optest.clib.library.situated import Call, SituatedCalls
 from optest.clib.library.situations import FIRST, OF_HEAP, SECOND, THIRD, Before, garbage
 from optest.clib.library.subject import Subject
 from optest.clib.library.threads import ThreadCounts
+from optest.memory.heap_garbage import HeapGarbage
 from optest.spec import Fault, Reason
 
 __all__ = ["Probe"]

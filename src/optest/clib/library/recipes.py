@@ -79,29 +79,6 @@ class Recipe:
         finally:
             self._end(alive)
 
-    def begin(self) -> int:
-        """A descriptor that the caller has to :meth:`end`; those of the tensors are gone.
-
-        Raises:
-            StatusError, Fault: as :meth:`made` does.
-        """
-        alive: list[int] = []
-        try:
-            descriptor = self._described(alive, forgets=False)
-        except BaseException:
-            self._end(alive)
-            raise
-        try:
-            self._end(alive)
-        except BaseException:
-            self._destroy(descriptor)
-            raise
-        return descriptor
-
-    def end(self, descriptor: int) -> None:
-        """Destroy what :meth:`begin` made."""
-        self._destroy(descriptor)
-
     def _described(self, alive: list[int], *, forgets: bool) -> int:
         """``alive`` gets the tensors' descriptors."""
         pointers: dict[str, int | None] = {}

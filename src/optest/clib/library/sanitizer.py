@@ -1,7 +1,7 @@
 """What a worker's environment needs before it loads a library: a sanitizer's runtime, and threads that do not spin.
 
 AddressSanitizer has to be the first library of a process, so it is preloaded; its report ends the worker, and what the
-worker said last becomes the case's reason (``core/last_words``).
+worker said last becomes the case's reason (``core/worker_death``).
 """
 
 from __future__ import annotations

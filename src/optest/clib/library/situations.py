@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from optest.clib.ffi.collector import no_collector
-from optest.clib.ffi.garbage import HeapGarbage
 from optest.clib.ffi.held import heap_bytes
-from optest.clib.ffi.poisons import Poison
 from optest.clib.library.places import Filling
+from optest.memory.heap_garbage import HeapGarbage
+from optest.memory.poisons import Poison
 from optest.spec import Reason
 
 __all__ = ["FIRST", "OF_HEAP", "SECOND", "SUSPECTS", "THIRD", "Before", "Situation", "Suspect", "garbage"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from optest.clib.ffi.calls import BadCall
@@ -13,7 +12,7 @@ from optest.clib.library.bound import BoundCall
 from optest.clib.library.recipes import Made, Recipe
 from optest.spec import Fault, TensorSpec, contiguous_strides
 
-__all__ = ["Described", "Straight", "Subject"]
+__all__ = ["Described", "Subject"]
 
 Pointers = Mapping[str, Any]
 Specs = Mapping[str, TensorSpec | None]
@@ -57,16 +56,6 @@ class Subject:
     def disturbed(self) -> Iterator[None]:
         """While inside, other descriptors of the operator are alive, which were made after the one that runs."""
         yield
-
-
-@dataclass(frozen=True, slots=True)
-class Straight:
-    """What makes a descriptor, runs and ends it with arguments that were checked before."""
-
-    begin: Callable[[], int]
-    workspace_bytes: Callable[[int], int]
-    run: Callable[[int], None]
-    end: Callable[[int], None]
 
 
 class Described(Subject):
@@ -119,20 +108,6 @@ class Described(Subject):
         passed = {**self._values, "descriptor": descriptor, **pointers}
         self._call(passed)
         self._told = (pointers, self._call.told(passed))
-
-    def straight(self, pointers: Pointers) -> Straight | None:
-        """The same calls for whoever needs no more than them; None for pointers that were not run with last."""
-        known, told = self._told
-        if known is not pointers:
-            return None
-        arguments, again, places, size = list(told), self._call.function.again, self._places, self._size
-
-        def run(descriptor: int) -> None:
-            for index in places:
-                arguments[index] = descriptor
-            again(arguments)
-
-        return Straight(self._recipe.begin, lambda descriptor: size(Made(descriptor)), run, self._recipe.end)
 
     @contextmanager
     def renewed(self, *, forgets: bool = False) -> Iterator[None]:

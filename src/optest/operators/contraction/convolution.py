@@ -1,112 +1,440 @@
-"""What convolutions compute and may lose: products of the weight with the columns that the kernel sees."""
+"""Convolutions: conv1d, conv2d and conv3d."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
 
-from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
-from optest.operators.contraction.references import product, result_of, with_bias
-from optest.operators.contraction.windows import Walk, walk_of
-from optest.operators.products import terms_of_products
-from optest.spec import Terms
+from optest.operators.contraction.helpers import (
+    OUT_DTYPE,
+    accumulating,
+    accumulator,
+    beyond_16_bits,
+    operations_of,
+    require_dtype,
+    result_dtype,
+    special_operands,
+    zeros_times_special,
+)
+from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.samples import (
+    MAIN_FLOATS,
+    Call,
+    call,
+    integer_exact,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    zero_mean,
+)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, require_same_dtype
+from optest.operators.variants import FLOATS, INTEGERS, NUMBERS
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
 
-__all__ = ["conv1d_reference", "conv1d_terms", "conv2d_reference", "conv2d_terms", "conv3d_reference", "conv3d_terms"]
-
-
-@quiet
-def conv1d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 1)
-
-
-@quiet
-def conv2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 2)
-
-
-@quiet
-def conv3d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    return _reference(inputs, attributes, 3)
-
-
-def _reference(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Array, ...]:
-    x, weight, bias = _operands(inputs)
-    walk = _walk(inputs, attributes, rank)
-    result = result_of(np.asarray(inputs[0]), attributes)
-    total = product(_rows(widen(weight), walk), _columns(widen(x), walk), result)
-    return (with_bias(_placed(total, x, weight, walk), None if bias is None else _along(widen(bias), rank)),)
-
-
-@quiet
-def conv1d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 1)
-
-
-@quiet
-def conv2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 2)
-
-
-@quiet
-def conv3d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
-    """The terms are the products under the kernel, those with padding included, and the bias."""
-    return _terms(inputs, attributes, 3)
-
-
-def _terms(inputs: Inputs, attributes: Attributes, rank: int) -> tuple[Terms, ...]:
-    x, weight, bias = _operands(inputs)
-    walk = _walk(inputs, attributes, rank)
-    rows, columns = np.abs(_rows(as_float64(weight), walk)), _columns(np.abs(as_float64(x)), walk)
-    absolute = _placed(np.matmul(rows, columns), x, weight, walk)
-    np.multiply(columns, columns, out=columns)
-    squared = _placed(np.matmul(rows * rows, columns), x, weight, walk)
-    count = rows.shape[-1]
-    if bias is not None:
-        added = np.abs(_along(as_float64(bias), rank))
-        absolute, squared, count = absolute + added, squared + added * added, count + 1
-    return (terms_of_products(absolute, squared, count, x),)
+_ATTRIBUTES = (
+    attribute(
+        "stride",
+        "ints",
+        "Steps between positions, one number or one for each dimension.",
+        default=(1,),
+        aliases=("strides",),
+    ),
+    attribute(
+        "padding",
+        "ints|str",
+        "Zeros on both sides of each dimension; 'same' keeps the sizes with stride 1, the odd zero last; "
+        "'valid' is 0. Twice as many numbers: before each dimension, then after (torch has no such padding).",
+        default=(0,),
+    ),
+    attribute(
+        "dilation", "ints", "Steps between the elements that the kernel sees.", default=(1,), aliases=("dilations",)
+    ),
+    attribute(
+        "groups",
+        "int",
+        "Channels are split into so many groups that do not see each other.",
+        default=1,
+        aliases=("group",),
+    ),
+    OUT_DTYPE,
+)
 
 
-def _operands(inputs: Inputs) -> tuple[Array, Array, Array | None]:
-    x, weight, bias = (*inputs, None)[:3]
-    return np.asarray(x), np.asarray(weight), None if bias is None else np.asarray(bias)
-
-
-def _walk(inputs: Inputs, attributes: Attributes, rank: int) -> Walk:
-    return walk_of(spec_of(np.asarray(inputs[0])), spec_of(np.asarray(inputs[1])), attributes, rank)
-
-
-def _along(bias: Array, rank: int) -> Array:
-    return bias.reshape(-1, *(1,) * rank)
-
-
-def _rows(weight: Array, walk: Walk) -> Array:
-    """(groups, output channels of a group, products)."""
-    return np.ascontiguousarray(weight).reshape(walk.groups, weight.shape[0] // walk.groups, -1)
-
-
-def _columns(x: Array, walk: Walk) -> Array:
-    """(batch, groups, products, positions): what the kernel sees at each position, as a copy of its own."""
-    rank = len(walk.kernel)
-    batched = x if x.ndim == rank + 2 else x[None]
-    padded = np.pad(batched, ((0, 0), (0, 0), *walk.padding)) if any(map(any, walk.padding)) else batched
-    lead, steps = padded.strides[:2], padded.strides[2:]
-    seen = np.lib.stride_tricks.as_strided(
-        padded,
-        (*padded.shape[:2], *walk.kernel, *walk.out),
-        (
-            *lead,
-            *(step * dilation for step, dilation in zip(steps, walk.dilation, strict=True)),
-            *(step * stride for step, stride in zip(steps, walk.stride, strict=True)),
-        ),
-        writeable=False,
+def _convolution(rank: int, text: str) -> OperatorDescriptor:
+    name = f"conv{rank}d"
+    return OperatorDescriptor(
+        name=name,
+        signature="input, weight, bias? -> out",
+        attributes=_ATTRIBUTES,
+        dtype_variants=(*FLOATS, *INTEGERS, *accumulating(2)),
+        sum_length=f"{name}_length",
+        operations=f"{name}_operations",
+        case_sets=(*SETS, "attributes", "accumulator", "integer-exact", "zero-mean", "refused", "long"),
+        rule=accumulate("terms are the products under the kernel; + 1 for the bias"),
+        description=text,
     )
-    products = padded.shape[1] // walk.groups * walk.taps
-    return np.asarray(seen.copy().reshape(padded.shape[0], walk.groups, products, int(np.prod(walk.out))))
 
 
-def _placed(total: Array, x: Array, weight: Array, walk: Walk) -> Array:
-    """(batch, groups, channels, positions) as the output has it."""
-    lead = x.shape[: x.ndim - len(walk.kernel) - 1]
-    return np.asarray(total.reshape(*lead, weight.shape[0], *walk.out))
+DESCRIPTORS = in_module(
+    __name__,
+    _convolution(1, "Cross-correlation of (batch, channels, length) with (output channels, channels / groups, taps)."),
+    _convolution(2, "Cross-correlation of (batch, channels, height, width) with a kernel that is not flipped."),
+    _convolution(3, "Cross-correlation of (batch, channels, depth, height, width) with a kernel that is not flipped."),
+)
+
+
+def _infer_conv(specs: Specs, attributes: Attributes, rank: int) -> Outputs:
+    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
+    bias = specs[2] if len(specs) > 2 else None
+    require_same_dtype(spec, weight, "weight")
+    walk = walk_of(spec, weight, attributes, rank)
+    result = result_dtype(spec.dtype, attributes)
+    channels = weight.shape[0]
+    if bias is not None:
+        require_dtype(bias, result, "bias")
+        if bias.shape != (channels,):
+            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {channels}")
+    return (dense(result, (*spec.shape[: spec.rank - rank - 1], channels, *walk.out)),)
+
+
+def _conv_length(specs: Specs, attributes: Attributes, rank: int) -> int:
+    weight = given(specs, 1, "weight")
+    return weight.shape[1] * walk_of(given(specs, 0, "input"), weight, attributes, rank).taps
+
+
+infer_conv1d, infer_conv2d, infer_conv3d = (partial(_infer_conv, rank=rank) for rank in (1, 2, 3))
+conv1d_length, conv2d_length, conv3d_length = (partial(_conv_length, rank=rank) for rank in (1, 2, 3))
+conv1d_operations = operations_of(infer_conv1d, conv1d_length)
+conv2d_operations = operations_of(infer_conv2d, conv2d_length)
+"""2·N·Cout·H·W·(Cin / groups)·kh·kw for the direct algorithm, whichever the kernel uses."""
+conv3d_operations = operations_of(infer_conv3d, conv3d_length)
+
+
+@with_further_layouts
+def conv1d_samples() -> Iterator[Sample]:
+    plain = call(input=(2, 3, 13), weight=(4, 3, 3), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": 1, "stride": 2}, input=(2, 3, 14), weight=(5, 3, 4), bias=(5,)),
+        call({"padding": 2, "dilation": 2, "groups": 2}, input=(1, 4, 17), weight=(6, 2, 3)),
+    ]
+    yield from standard(
+        calls,
+        NUMBERS,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, n), weight=(3, 2, 3), bias=(3,)),
+        sizes=(1, 2, 7, 15, 16, 17, 31, 33, 65, 129, 1025),
+        special=False,
+    )
+    yield from _special(calls)
+    yield from beyond_16_bits(
+        call(input=(1, 2, 33_000), weight=(2, 2, 3), bias=(2,)), call(input=(65_537, 1, 3), weight=(1, 1, 3))
+    )
+    attributes = [
+        *_walks([(1,), (3,)], [(0,), (2,)], [(1,), (3,)], [1, 2, 4], input=(2, 4, 19), weight=(8, 4, 3)),
+        call({"groups": 2}, input=(2, 4, 9), weight=(6, 2, 3), bias=(6,)),
+        call({"stride": 2, "padding": 1}, input=(2, 4, 9), weight=(5, 4, 1), bias=(5,)),
+        call({"padding": "same"}, input=(1, 2, 9), weight=(3, 2, 4)),  # the odd zero comes last
+        call({"padding": "same", "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
+        call({"padding": "valid"}, input=(1, 2, 9), weight=(3, 2, 3)),
+        call({"padding": 5}, input=(1, 2, 3), weight=(3, 2, 3), bias=(3,)),
+        call({"padding": (2, 0)}, input=(1, 2, 9), weight=(3, 2, 3), bias=(3,)),  # before, then after
+        call({"padding": (1, 4), "stride": 2, "dilation": 2}, input=(1, 2, 9), weight=(3, 2, 3)),
+        call(input=(2, 9), weight=(3, 2, 3), bias=(3,)),
+        call(input=(0, 2, 9), weight=(3, 2, 3)),
+        call(input=(2, 5, 5), weight=(5, 5, 1), bias=(5,)),
+        call(input=(2, 3, 7), weight=(4, 3, 7)),
+        call(input=(1, 2, 9), weight=(67, 2, 3), bias=(67,)),
+    ]
+    yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from accumulator([call({"padding": 1}, input=(1, 9, 12), weight=(3, 9, 5), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 129, 12), weight=(3, 129, 8), bias=(3,))])
+    yield from of_one_element(call(input=(1, 1, 1), weight=(1, 1, 1), bias=(1,)))
+    yield from zero_mean([call(input=(1, 129, 30), weight=(33, 129, 8))])
+    yield from refused(
+        call(input=(1, 4, 9), weight=(3, 2, 3)),
+        call({"groups": 2}, input=(1, 4, 9), weight=(3, 2, 3)),
+        call(input=(1, 4, 2), weight=(3, 4, 3)),
+        call(input=(1, 4, 9), weight=(3, 4, 3), bias=(4,)),
+        call({"stride": 0}, input=(1, 4, 9), weight=(3, 4, 3)),
+    )
+    yield from variations("long", [call(input=(1, 2048, 20), weight=(4, 2048, 8))], dtypes=("float32", "float16"))
+    yield from variations("attributes", [call(input=(1, 2, 50), weight=(2, 2, 37))], dtypes=("float32",))
+
+
+def _special(calls: Sequence[Call]) -> Iterator[Sample]:
+    """In the weight only without padding: kernels differ in whether they multiply zeros that nobody stored.
+
+    bfloat16 comes last: oneDNN multiplies what lies beyond the window by zero weights, and infinities become NaN.
+    """
+    for dtypes, tier in ((("float32", "float16"), Tier.PARITY), (("bfloat16",), Tier.FULL)):
+        yield from special_operands(calls, "input", dtypes=dtypes, tier=tier)
+        yield from special_operands(calls[:1], "weight", dtypes=dtypes, tier=tier)
+    yield from zeros_times_special(calls[0], "input", "weight", dtypes=("float32", "float16"))
+
+
+@with_further_layouts
+def conv2d_samples() -> Iterator[Sample]:
+    plain = call(input=(2, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": (2, 1), "stride": (1, 2)}, input=(2, 3, 8, 11), weight=(5, 3, 3, 4), bias=(5,)),
+        call({"padding": 1, "dilation": (2, 1), "groups": 2}, input=(1, 4, 9, 8), weight=(6, 2, 3, 3)),
+    ]
+    yield from standard(
+        calls,
+        NUMBERS,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, 5, n), weight=(3, 2, 3, 3), bias=(3,)),
+        sizes=(1, 2, 7, 15, 16, 17, 33, 65, 129),
+        special=False,
+    )
+    yield from _special(calls)
+    yield from variations("sizes", _channels(), dtypes=("float32",))
+    wide = call({"padding": 1}, input=(1, 2, 5, 257), weight=(3, 2, 3, 3), bias=(3,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1, 1, 1), weight=(1, 1, 1, 1), bias=(1,)))
+    yield from beyond_16_bits(
+        call({"padding": 1}, input=(1, 2, 130, 260), weight=(2, 2, 3, 3)),
+        call(input=(65_537, 1, 2, 2), weight=(1, 1, 2, 2), bias=(1,)),
+    )
+    yield from variations("attributes", _conv2d_attributes(), dtypes=("float32",))
+    whole = {"padding": (1, 0), "stride": (2, 1), "dilation": (1, 2), "groups": 2}
+    yield from variations(
+        "attributes", [call(whole, input=(1, 4, 8, 9), weight=(4, 2, 3, 2), bias=(4,))], dtypes=("float16", "int32")
+    )
+    narrow = [
+        call({"groups": 3}, input=(2, 3, 6, 7), weight=(6, 1, 3, 2), bias=(6,)),  # two results of each channel
+        call({"stride": (2, 3)}, input=(2, 3, 7, 8), weight=(4, 3, 1, 1), bias=(4,)),  # no product of matrices alone
+        call({"padding": (1, 2)}, input=(2, 3, 4, 5), weight=(4, 3, 1, 1), bias=(4,)),
+    ]
+    yield from variations("attributes", narrow, dtypes=("float32", "float16"))
+    yield from accumulator([call({"padding": 1}, input=(1, 9, 6, 5), weight=(3, 9, 3, 3), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 65, 5, 6), weight=(3, 65, 4, 4), bias=(3,))])
+    yield from zero_mean([call({"padding": 1}, input=(1, 65, 9, 9), weight=(17, 65, 4, 4))])
+    yield from refused(
+        call(input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+        call({"groups": 2}, input=(1, 4, 9, 9), weight=(3, 2, 3, 3)),
+        call(input=(1, 4, 9, 2), weight=(3, 4, 3, 3)),
+        call(input=(1, 4, 9, 9), weight=(3, 4, 3, 3), bias=(1, 3)),
+        call({"padding": "same", "stride": 2}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
+        call({"dilation": 0}, input=(1, 4, 9, 9), weight=(3, 4, 3, 3)),
+    )
+    resnet = call({"padding": 1}, input=(1, 64, 56, 56), weight=(64, 64, 3, 3))
+    yield from variations("long", [resnet], dtypes=MAIN_FLOATS, tier=Tier.FULL)
+    yield from variations("long", [call(input=(1, 512, 7, 7), weight=(8, 512, 4, 4))], dtypes=("float32", "float16"))
+    yield from variations("attributes", _kernels_of_their_own(), dtypes=("float32", "float16"))
+
+
+def _kernels_of_their_own() -> Iterator[dict[str, Any]]:
+    """Forms for which libraries have a kernel of their own."""
+    yield call({"groups": 4, "dilation": 2, "padding": 2}, input=(1, 4, 7, 8), weight=(4, 1, 3, 3), bias=(4,))
+    yield call({"groups": 4, "padding": (0, 1)}, input=(2, 4, 1, 9), weight=(4, 1, 1, 3), bias=(4,))
+    yield call({"stride": 2, "padding": 3}, input=(1, 3, 12, 13), weight=(4, 3, 7, 7), bias=(4,))
+    yield call({"stride": 2, "padding": 2}, input=(1, 3, 9, 8), weight=(4, 3, 5, 5))
+    yield call({"dilation": 2, "padding": 2}, input=(1, 3, 7, 8), weight=(4, 3, 3, 3))
+    yield call(input=(1, 2, 3, 21), weight=(2, 2, 2, 19))
+    last = {"shape": [2, 4, 5, 6], "strides": [120, 1, 24, 4]}
+    yield call({"groups": 2, "padding": 1}, input=last, weight=(6, 2, 3, 3), bias=(6,))
+
+
+@with_further_layouts
+def conv3d_samples() -> Iterator[Sample]:
+    """Fewer than of conv2d: what a third dimension adds is its own stride, padding and dilation."""
+    plain = call(input=(2, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,))
+    calls = [
+        plain,
+        call({"padding": (1, 0, 2), "stride": (2, 1, 2)}, input=(1, 3, 6, 5, 7), weight=(4, 3, 3, 2, 4), bias=(4,)),
+        call({"padding": 1, "dilation": (1, 2, 1), "groups": 2}, input=(1, 4, 4, 6, 5), weight=(6, 2, 2, 3, 3)),
+    ]
+    yield from standard(
+        calls,
+        NUMBERS,
+        sized=lambda n: call({"padding": 1}, input=(1, 2, 3, 4, n), weight=(3, 2, 2, 3, 3), bias=(3,)),
+        sizes=(1, 2, 7, 16, 17, 33, 65),
+        special=False,
+    )
+    yield from _special(calls)
+    wide = call({"padding": 1}, input=(1, 2, 3, 4, 257), weight=(3, 2, 2, 3, 3), bias=(3,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1, 1, 1, 1), weight=(1, 1, 1, 1, 1), bias=(1,)))
+    each = {"padding": (0, 1, 2), "stride": (1, 2, 3), "dilation": (3, 1, 2)}
+    attributes = [
+        call({"padding": (1, 0, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"padding": (0, 1, 0)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"padding": (0, 0, 1)}, input=(1, 2, 4, 4, 4), weight=(3, 2, 3, 3, 3)),
+        call({"stride": (2, 1, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2), bias=(3,)),
+        call({"dilation": (1, 2, 3)}, input=(1, 2, 7, 7, 7), weight=(3, 2, 2, 2, 2)),
+        call(each, input=(1, 4, 7, 6, 8), weight=(4, 4, 2, 3, 2), bias=(4,)),
+        call({"groups": 2}, input=(1, 4, 4, 4, 4), weight=(6, 2, 2, 2, 2), bias=(6,)),
+        call({"padding": "same"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
+        call({"padding": "valid"}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),
+        call({"padding": (1, 0, 2, 0, 1, 3)}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 4)),  # before, then after
+        call(input=(3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),  # without a batch
+        call(input=(0, 3, 5, 4, 6), weight=(4, 3, 2, 3, 2), bias=(4,)),
+        call(input=(1, 3, 4, 5, 6), weight=(2, 3, 4, 5, 6)),
+        call({"groups": 6, "padding": 1}, input=(2, 6, 4, 5, 3), weight=(6, 1, 3, 3, 2), bias=(6,)),  # one for each
+        call({"groups": 3}, input=(3, 6, 2, 3, 4), weight=(9, 2, 1, 1, 1), bias=(9,)),
+        call({"stride": (2, 3, 1)}, input=(5, 3, 4, 5, 3), weight=(4, 3, 1, 1, 1), bias=(4,)),
+        call({"padding": "same", "dilation": (1, 2, 1)}, input=(1, 2, 4, 5, 6), weight=(3, 2, 2, 3, 3)),
+        call({"groups": 3, "dilation": 2, "padding": 2}, input=(1, 3, 4, 5, 6), weight=(3, 1, 2, 3, 3), bias=(3,)),
+        call({"groups": 3}, input=(2, 3, 4, 5, 3), weight=(6, 1, 2, 3, 2), bias=(6,)),  # two results of each channel
+        call({"padding": (1, 2, 0)}, input=(1, 3, 2, 3, 4), weight=(4, 3, 1, 1, 1), bias=(4,)),
+    ]
+    yield from variations("attributes", attributes, dtypes=("float32",))
+    yield from variations("sizes", _volumes(), dtypes=("float32",))
+    yield from accumulator([call({"padding": 1}, input=(1, 5, 3, 4, 5), weight=(3, 5, 3, 2, 3), bias=(3,))])
+    yield from integer_exact([*calls, call(input=(1, 65, 3, 3, 4), weight=(3, 65, 2, 2, 3), bias=(3,))])
+    yield from zero_mean([call({"padding": 1}, input=(1, 33, 4, 5, 5), weight=(9, 33, 2, 3, 3))])
+    yield from refused(
+        call(input=(1, 4, 5, 5, 5), weight=(3, 2, 3, 3, 3)),
+        call(input=(1, 4, 5, 5, 2), weight=(3, 4, 3, 3, 3)),
+        call(input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3), bias=(4,)),
+        call({"stride": 0}, input=(1, 4, 5, 5, 5), weight=(3, 4, 3, 3, 3)),
+    )
+    yield from variations(
+        "long", [call(input=(1, 257, 3, 4, 4), weight=(4, 257, 2, 2, 4))], dtypes=("float32", "float16")
+    )
+
+
+def _volumes() -> Iterator[dict[str, Any]]:
+    """Depth, height and channels around tiles, and more results and samples than 16 bits count."""
+    for size in (15, 17, 33):
+        yield call({"padding": 1}, input=(1, 2, size, 3, 4), weight=(2, 2, 3, 2, 3), bias=(2,))
+        yield call({"padding": 1}, input=(1, 2, 3, size, 4), weight=(2, 2, 2, 3, 3), bias=(2,))
+        yield call(input=(1, 2, 3, 3, 3), weight=(size, 2, 2, 2, 2), bias=(size,))
+        yield call(input=(1, size, 3, 3, 3), weight=(2, size, 2, 2, 2))
+    yield call(input=(1, 2, 2, 3, 3), weight=(67, 2, 2, 2, 2), bias=(67,))
+    yield call({"padding": 1}, input=(1, 1, 18, 41, 47), weight=(2, 1, 3, 3, 3))
+    yield call(input=(65_537, 1, 1, 2, 2), weight=(1, 1, 1, 2, 2), bias=(1,))
+
+
+def _channels() -> Iterator[dict[str, Any]]:
+    for channels in (1, 15, 16, 17, 33, 65):
+        yield call(input=(1, channels, 4, 5), weight=(2, channels, 3, 3))
+        yield call(input=(1, 2, 4, 5), weight=(channels, 2, 3, 3), bias=(channels,))
+
+
+def _conv2d_attributes() -> Iterator[dict[str, Any]]:
+    yield from _walks(
+        [(1, 1), (1, 2), (3, 1)],
+        [(0, 0), (1, 0), (0, 2)],
+        [(1, 1), (2, 1)],
+        [1, 2],
+        input=(1, 4, 9, 8),
+        weight=(4, 4, 2, 3),
+    )
+    yield call({"padding": "same"}, input=(1, 2, 7, 7), weight=(3, 2, 4, 2))  # the odd zero comes last
+    yield call({"padding": "same", "dilation": (2, 1)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))
+    yield call({"padding": "valid"}, input=(1, 2, 7, 7), weight=(3, 2, 3, 3))
+    yield call({"padding": (2, 1, 0, 3)}, input=(1, 2, 7, 7), weight=(3, 2, 4, 3), bias=(3,))  # before, then after
+    yield call({"padding": (0, 1, 1, 2), "stride": (2, 1)}, input=(1, 2, 7, 6), weight=(3, 2, 3, 2))
+    yield call({"padding": 3}, input=(1, 2, 2, 3), weight=(3, 2, 3, 3), bias=(3,))  # some positions see zeros alone
+    yield call({"groups": 6, "padding": 1}, input=(2, 6, 7, 8), weight=(6, 1, 3, 3), bias=(6,))  # one for each channel
+    yield call({"groups": 3}, input=(1, 6, 5, 5), weight=(9, 2, 1, 1), bias=(9,))
+    yield call(input=(3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))  # without a batch
+    yield call(input=(0, 3, 7, 9), weight=(4, 3, 3, 2), bias=(4,))
+    yield call(input=(4, 4, 4, 4), weight=(4, 4, 1, 1), bias=(4,))  # a bias along any other dimension fits as well
+    yield call({"stride": 4}, input=(1, 3, 9, 9), weight=(2, 3, 4, 4))
+    yield call(input=(1, 3, 5, 5), weight=(2, 3, 5, 5))
+
+
+def _walks(
+    strides: list[tuple[int, ...]],
+    paddings: list[tuple[int, ...]],
+    dilations: list[tuple[int, ...]],
+    groups: list[int],
+    *,
+    input: tuple[int, ...],  # noqa: A002
+    weight: tuple[int, ...],
+) -> Iterator[dict[str, Any]]:
+    for stride in strides:
+        for padding in paddings:
+            for dilation in dilations:
+                count = groups[(len(stride) + sum(stride) + sum(padding) + sum(dilation)) % len(groups)]
+                attributes = {"stride": stride, "padding": padding, "dilation": dilation, "groups": count}
+                yield call(attributes, input=input, weight=(weight[0], input[1] // count, *weight[2:]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """One entry for each spatial dimension; ``padding`` is what is added before and after, ``out`` the positions."""
+
+    kernel: Shape
+    stride: Shape
+    dilation: Shape
+    padding: tuple[tuple[int, int], ...]
+    out: Shape
+    groups: int
+
+    @property
+    def taps(self) -> int:
+        return prod(self.kernel)
+
+
+def walk_of(spec: TensorSpec, weight: TensorSpec, attributes: Attributes, rank: int) -> Walk:
+    """The walk over an input of ``rank`` spatial dimensions, with or without a batch.
+
+    Raises:
+        UnfitArguments: for what torch.nn.functional.conv1d, conv2d and conv3d refuse.
+    """
+    groups = attributes.get("groups", 1)
+    _require_shapes(spec, weight, groups, rank)
+    sizes, kernel = spec.shape[-rank:], weight.shape[-rank:]
+    stride = _each("stride", attributes.get("stride", (1,)), rank, least=1)
+    dilation = _each("dilation", attributes.get("dilation", (1,)), rank, least=1)
+    spans = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
+    padding = _padding(attributes.get("padding", (0,)), spans, stride, rank)
+    padded = tuple(size + sum(pad) for size, pad in zip(sizes, padding, strict=True))
+    if any(size < span for size, span in zip(padded, spans, strict=True)):
+        raise UnfitArguments(
+            f"weight spans {format_shape(spans)}, but should fit into the padded input {format_shape(padded)}"
+        )
+    out = tuple((size - span) // step + 1 for size, span, step in zip(padded, spans, stride, strict=True))
+    return Walk(kernel=kernel, stride=stride, dilation=dilation, padding=padding, out=out, groups=groups)
+
+
+def _require_shapes(spec: TensorSpec, weight: TensorSpec, groups: int, rank: int) -> None:
+    if weight.rank != rank + 2:
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have {rank + 2} dimensions")
+    if spec.rank not in (rank + 1, rank + 2):
+        raise UnfitArguments(
+            f"input is {format_shape(spec.shape)}, but should have {rank + 1} or {rank + 2} dimensions"
+        )
+    if groups < 1:
+        raise UnfitArguments(f"groups is {groups}, but should be 1 or more")
+    if min(weight.shape) < 1 or weight.shape[0] % groups:
+        raise UnfitArguments(
+            f"weight is {format_shape(weight.shape)}, but should have no size 0 and a multiple of {groups} rows"
+        )
+    channels = spec.shape[-rank - 1]
+    if channels != weight.shape[1] * groups:
+        raise UnfitArguments(
+            f"input {format_shape(spec.shape)} has {channels} channels, but should have {weight.shape[1] * groups}, "
+            f"as weight is {format_shape(weight.shape)} with {groups} groups"
+        )
+
+
+def _padding(stated: Sequence[int] | str, spans: Shape, stride: Shape, rank: int) -> tuple[tuple[int, int], ...]:
+    """Before and after; ``same`` puts the odd one after, as torch does. Both are stated as beginnings, then ends."""
+    if stated == "valid":
+        return ((0, 0),) * rank
+    if stated == "same":
+        if any(step != 1 for step in stride):
+            raise UnfitArguments(f"padding is 'same', but should be numbers with stride {list(stride)}")
+        return tuple(((span - 1) // 2, span - 1 - (span - 1) // 2) for span in spans)
+    if isinstance(stated, str):
+        raise UnfitArguments(f"padding is {stated!r}, but should be 'same', 'valid' or numbers")
+    if len(stated) == 2 * rank and min(stated) >= 0:
+        return tuple(zip(stated[:rank], stated[rank:], strict=True))
+    return tuple((pad, pad) for pad in _each("padding", stated, rank, least=0))
+
+
+def _each(name: str, stated: Sequence[int], rank: int, *, least: int) -> Shape:
+    if len(stated) not in (1, rank) or min(stated) < least:
+        some = "one number" if rank == 1 else f"one number or {rank}"
+        raise UnfitArguments(f"{name} is {list(stated)}, but should be {some} of {least} or more")
+    return tuple(stated) * (rank // len(stated))

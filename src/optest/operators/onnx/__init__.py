@@ -1,15 +1,11 @@
-"""ONNX's names for operators of the catalogue, where more than a name differs: standard library only."""
+"""ONNX's names for operators of the catalogue, where more than a name differs: standard library only.
+
+Each module adds its records to ``SPELLINGS`` when it is imported.
+"""
 
 from __future__ import annotations
 
-from optest.operators.onnx import contractions, elementwise, movements, normalizations, poolings, reductions
-from optest.spec import Spelling
+from optest.operators.onnx import contractions, elementwise, movements, normalizations, poolings, reductions  # noqa: F401
+from optest.operators.onnx.spelling import SPELLINGS
 
 __all__ = ["SPELLINGS"]
-
-SPELLINGS: dict[str, Spelling] = {
-    each.name: each
-    for family in (elementwise, reductions, normalizations, contractions, poolings, movements)
-    for each in family.SPELLINGS
-}
-"""By ONNX's name; of a name that is not here and is no alias either, the catalogue has no operator."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.reading import flag, input_of, refuse, require_rank
+from optest.operators.onnx.spelling import flag, input_of, refuse, require_rank, spelled
 from optest.operators.shapes import Attributes, Specs, given
-from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
-
-__all__ = ["SPELLINGS"]
+from optest.spec import Call, UnfitArguments, format_shape
 
 _CONVOLUTIONS = ("conv2d", "conv1d", "conv3d")
 _CONV_ATTRIBUTES = (
-    Attribute(name="kernel_shape", type="ints", default=None, description="That of W; none follows from it."),
+    attribute("kernel_shape", "ints", "That of W; none follows from it.", default=None),
     *WINDOW_ATTRIBUTES,
-    Attribute(name="group", type="int", default=1, aliases=("groups",), description="Groups of channels."),
+    attribute("group", "int", "Groups of channels.", default=1, aliases=("groups",)),
 )
 
 
+@spelled("Conv", _CONVOLUTIONS, "X, W, B? -> Y", *_CONV_ATTRIBUTES, description="By the dimensions of W.")
 def _conv(specs: Specs, attributes: Attributes) -> Call:
     """conv1d, conv2d or conv3d, by the dimensions of W."""
     x, weight = input_of(specs), given(specs, 1, "W")
@@ -38,15 +38,34 @@ def _conv(specs: Specs, attributes: Attributes) -> Call:
     )
 
 
+@spelled(
+    "ConvInteger",
+    _CONVOLUTIONS,
+    "x, w -> y",
+    *_CONV_ATTRIBUTES,
+    description="The result is int32. Zero points are none of its inputs here.",
+)
 def _conv_integer(specs: Specs, attributes: Attributes) -> Call:
     call = _conv(specs, attributes)
     return Call(operator=call.operator, attributes={**call.attributes, "out_dtype": "int32"})
 
 
+@spelled(
+    "MatMulInteger", "matmul", "A, B -> Y", description="The result is int32. Zero points are none of its inputs here."
+)
 def _matmul_integer(_: Specs, __: Attributes) -> Call:
     return Call(operator="matmul", attributes={"out_dtype": "int32"})
 
 
+@spelled(
+    "Attention",
+    "scaled_dot_product_attention",
+    "Q, K, V, attn_mask? -> Y",
+    flag("is_causal", 0, "Query i sees keys 0 to i."),
+    attribute("scale", "float", "Factor of the scores; none means 1/√E.", default=None),
+    attribute("softcap", "float", "Any other than 0 is refused.", default=0.0),
+    description="Of inputs with four dimensions (batch, heads, length, size), without a past.",
+)
 def _attention(specs: Specs, attributes: Attributes) -> Call:
     query, key = input_of(specs, "Q"), given(specs, 1, "K")
     require_rank(query, "Q", 4)
@@ -68,42 +87,3 @@ def _attention(specs: Specs, attributes: Attributes) -> Call:
             "enable_gqa": query.shape[1] != key.shape[1],
         },
     )
-
-
-SPELLINGS = (
-    Spelling(
-        name="Conv",
-        operators=_CONVOLUTIONS,
-        signature="X, W, B? -> Y",
-        meaning=_conv,
-        attributes=_CONV_ATTRIBUTES,
-        description="By the dimensions of W.",
-    ),
-    Spelling(
-        name="ConvInteger",
-        operators=_CONVOLUTIONS,
-        signature="x, w -> y",
-        meaning=_conv_integer,
-        attributes=_CONV_ATTRIBUTES,
-        description="The result is int32. Zero points are none of its inputs here.",
-    ),
-    Spelling(
-        name="MatMulInteger",
-        operators=("matmul",),
-        signature="A, B -> Y",
-        meaning=_matmul_integer,
-        description="The result is int32. Zero points are none of its inputs here.",
-    ),
-    Spelling(
-        name="Attention",
-        operators=("scaled_dot_product_attention",),
-        signature="Q, K, V, attn_mask? -> Y",
-        meaning=_attention,
-        attributes=(
-            flag("is_causal", 0, "Query i sees keys 0 to i."),
-            Attribute(name="scale", type="float", default=None, description="Factor of the scores; none means 1/√E."),
-            Attribute(name="softcap", type="float", default=0.0, description="Any other than 0 is refused."),
-        ),
-        description="Of inputs with four dimensions (batch, heads, length, size), without a past.",
-    ),
-)

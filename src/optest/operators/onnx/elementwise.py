@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool, require_exact
+from optest.operators.describe import attribute
+from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, require_exact, spelled
 from optest.operators.shapes import Attributes, Specs, given, promote_tensors
-from optest.spec import Attribute, Call, Kind, Spelling, UnfitArguments
-
-__all__ = ["SPELLINGS"]
-
+from optest.spec import Call, Kind, UnfitArguments
 
 _BEYOND_ROUNDING = 40.0
 """From here on log(1 + exp(x)) is x, in float64 too: exp(-40) is less than an eighth of its last place."""
 
 
+@spelled("Div", "div", "A, B -> C", description="Integers give integers, rounded towards zero.")
 def _div(specs: Specs, _: Attributes) -> Call:
     """Integers divide to integers, rounded towards zero."""
     both = input_of(specs, "A"), given(specs, 1, "B")
@@ -21,6 +20,7 @@ def _div(specs: Specs, _: Attributes) -> Call:
     return Call(operator="div", attributes={"rounding_mode": "trunc" if promote_tensors(both).is_integer else None})
 
 
+@spelled("Pow", "pow", "X, Y -> Z", description="The result has the dtype of X; where torch's is wider, it is refused.")
 def _pow(specs: Specs, _: Attributes) -> Call:
     base, exponent = input_of(specs), given(specs, 1, "Y")
     if (promoted := promote_tensors((base, exponent))) != base.dtype:
@@ -31,6 +31,14 @@ def _pow(specs: Specs, _: Attributes) -> Call:
     return Call(operator="pow")
 
 
+@spelled(
+    "Clip",
+    "clip",
+    "input -> output",
+    attribute("min", "float", "Lower bound; none is no bound.", default=None),
+    attribute("max", "float", "Upper bound; none is no bound, below min it wins.", default=None),
+    description="Bounds of integers are whole numbers.",
+)
 def _clip(specs: Specs, attributes: Attributes) -> Call:
     for name in ("min", "max"):
         if attributes[name] is not None:
@@ -40,11 +48,26 @@ def _clip(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="clip", attributes=attributes)
 
 
+@spelled(
+    "Softplus",
+    "softplus",
+    "X -> Y",
+    description="Without torch's threshold, beyond which float64 would show the difference.",
+)
 def _softplus(_: Specs, __: Attributes) -> Call:
     """torch's threshold of 20 would leave out what float64 still shows."""
     return Call(operator="softplus", attributes={"threshold": _BEYOND_ROUNDING})
 
 
+@spelled(
+    "Mod",
+    (
+        "remainder",
+        "fmod",
+    ),
+    "A, B -> C",
+    flag("fmod", 0, "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),
+)
 def _mod(specs: Specs, attributes: Attributes) -> Call:
     if attributes["fmod"]:
         return Call(operator="fmod")
@@ -56,72 +79,18 @@ def _mod(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="remainder")
 
 
+@spelled(
+    "Cast",
+    "cast",
+    "input -> output",
+    attribute("to", "dtype", "Dtype of the result, by its name.", aliases=("dtype",)),
+    flag("saturate", 1, "float8 results stop at the largest finite value."),
+)
 def _cast(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="cast", attributes={"dtype": attributes["to"], "saturate": attributes["saturate"]})
 
 
+@spelled("Swish", "silu", "X -> Y", attribute("alpha", "float", "Any other than 1 is refused.", default=1.0))
 def _swish(_: Specs, attributes: Attributes) -> Call:
     refuse("alpha", attributes["alpha"], 1.0, "silu has no other factor")
     return Call(operator="silu")
-
-
-SPELLINGS = (
-    Spelling(
-        name="Div",
-        operators=("div",),
-        signature="A, B -> C",
-        meaning=_div,
-        description="Integers give integers, rounded towards zero.",
-    ),
-    Spelling(
-        name="Pow",
-        operators=("pow",),
-        signature="X, Y -> Z",
-        meaning=_pow,
-        description="The result has the dtype of X; where torch's is wider, it is refused.",
-    ),
-    Spelling(
-        name="Clip",
-        operators=("clip",),
-        signature="input -> output",
-        meaning=_clip,
-        attributes=(
-            Attribute(name="min", type="float", default=None, description="Lower bound; none is no bound."),
-            Attribute(
-                name="max", type="float", default=None, description="Upper bound; none is no bound, below min it wins."
-            ),
-        ),
-        description="Bounds of integers are whole numbers.",
-    ),
-    Spelling(
-        name="Softplus",
-        operators=("softplus",),
-        signature="X -> Y",
-        meaning=_softplus,
-        description="Without torch's threshold, beyond which float64 would show the difference.",
-    ),
-    Spelling(
-        name="Mod",
-        operators=("remainder", "fmod"),
-        signature="A, B -> C",
-        meaning=_mod,
-        attributes=(flag("fmod", 0, "1 has the sign of the dividend; 0 that of the divisor, of integers alone."),),
-    ),
-    Spelling(
-        name="Cast",
-        operators=("cast",),
-        signature="input -> output",
-        meaning=_cast,
-        attributes=(
-            Attribute(name="to", type="dtype", aliases=("dtype",), description="Dtype of the result, by its name."),
-            flag("saturate", 1, "float8 results stop at the largest finite value."),
-        ),
-    ),
-    Spelling(
-        name="Swish",
-        operators=("silu",),
-        signature="X -> Y",
-        meaning=_swish,
-        attributes=(Attribute(name="alpha", type="float", default=1.0, description="Any other than 1 is refused."),),
-    ),
-)

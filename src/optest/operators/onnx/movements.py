@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from math import prod
 
-from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_exact
+from optest.operators.describe import attribute
+from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, require_exact, spelled
 from optest.operators.shapes import Attributes, Specs, broadcast_shapes, given
-from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
+from optest.spec import Call, UnfitArguments, format_shape
 
-__all__ = ["SPELLINGS"]
-
-_AXIS = Attribute(name="axis", type="int", default=0, aliases=("dim",), description="Dimension along which it works.")
-_AXES = Attribute(name="axes", type="ints", default=None, description="Dimensions that it is about.")
+_AXIS = attribute("axis", "int", "Dimension along which it works.", default=0, aliases=("dim",))
+_AXES = attribute("axes", "ints", "Dimensions that it is about.", default=None)
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
 
 
+@spelled(
+    "Transpose",
+    "permute",
+    "data -> transposed",
+    attribute(
+        "perm", "ints", "The dimensions in their new order; none reverses them.", default=None, aliases=("dims",)
+    ),
+)
 def _transpose(specs: Specs, attributes: Attributes) -> Call:
     rank = input_of(specs, "data").rank
     return Call(
@@ -23,6 +30,13 @@ def _transpose(specs: Specs, attributes: Attributes) -> Call:
     )
 
 
+@spelled(
+    "Reshape",
+    "reshape",
+    "data -> reshaped",
+    attribute("shape", "ints", "The new sizes; one may be -1, and a 0 keeps the own."),
+    flag("allowzero", 0, "A 0 is a size of 0."),
+)
 def _reshape(specs: Specs, attributes: Attributes) -> Call:
     """A 0 is the input's own size there, unless ``allowzero`` is 1."""
     spec, shape = input_of(specs, "data"), attributes["shape"]
@@ -33,12 +47,19 @@ def _reshape(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="reshape", attributes={"shape": shape})
 
 
+@spelled(
+    "Flatten",
+    "reshape",
+    "input -> output",
+    attribute("axis", "int", "First dimension that goes into the second.", default=1),
+)
 def _flatten(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "input")
     axis = axis_of(attributes["axis"], spec.rank, last=0)
     return Call(operator="reshape", attributes={"shape": (prod(spec.shape[:axis]), prod(spec.shape[axis:]))})
 
 
+@spelled("Squeeze", "reshape", "data -> squeezed", _AXES)
 def _squeeze(specs: Specs, attributes: Attributes) -> Call:
     spec = input_of(specs, "data")
     if attributes["axes"] is None:
@@ -57,6 +78,9 @@ def _squeeze(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="reshape", attributes={"shape": shape})
 
 
+@spelled(
+    "Unsqueeze", "reshape", "data -> expanded", attribute("axes", "ints", "Places of the new dimensions in the result.")
+)
 def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
     spec, stated = input_of(specs, "data"), attributes["axes"]
     axes = {axis_of(axis, spec.rank + len(stated), "axes") for axis in stated}
@@ -67,6 +91,12 @@ def _unsqueeze(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="reshape", attributes={"shape": shape})
 
 
+@spelled(
+    "Expand",
+    "broadcast_to",
+    "input -> output",
+    attribute("shape", "ints", "Broadcast with the input's own.", aliases=("size",)),
+)
 def _expand(specs: Specs, attributes: Attributes) -> Call:
     """A 1 in ``shape`` keeps the input's own size."""
     if min(attributes["shape"], default=0) < 0:
@@ -75,6 +105,14 @@ def _expand(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="broadcast_to", attributes={"size": shape})
 
 
+@spelled(
+    "Split",
+    "split",
+    "input -> *outputs",
+    _AXIS,
+    attribute("split", "ints", "Size of each part.", default=None),
+    attribute("num_outputs", "int", "So many parts; the last may be smaller.", default=None),
+)
 def _split(specs: Specs, attributes: Attributes) -> Call:
     spec, sizes, count = input_of(specs, "input"), attributes["split"], attributes["num_outputs"]
     axis = axis_of(attributes["axis"], spec.rank)
@@ -90,6 +128,21 @@ def _split(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="split", attributes={"split_size_or_sections": sizes, "dim": axis})
 
 
+@spelled(
+    "Pad",
+    "pad",
+    "data -> output",
+    attribute("pads", "ints", "Beginnings of every dimension, then ends.", aliases=("pad",)),
+    attribute(
+        "mode",
+        "str",
+        "What is added: constant_value, a reflection, the edge, or the other end.",
+        default="constant",
+        choices=tuple(_PAD_MODES),
+    ),
+    attribute("constant_value", "float", "What mode constant adds.", default=0.0, aliases=("value",)),
+    _AXES,
+)
 def _pad(specs: Specs, attributes: Attributes) -> Call:
     """torch begins with the last dimension and leaves out leading ones that stay."""
     rank, pads, axes = input_of(specs, "data").rank, attributes["pads"], attributes["axes"]
@@ -107,10 +160,30 @@ def _pad(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="pad", attributes={"pad": last_first, "mode": mode, "value": attributes["constant_value"]})
 
 
+@spelled(
+    "Trilu",
+    (
+        "triu",
+        "tril",
+    ),
+    "input -> output",
+    flag("upper", 1, "The upper triangle stays, or else the lower."),
+    attribute("k", "int", "Diagonal of the border.", default=0, aliases=("diagonal",)),
+)
 def _trilu(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="triu" if attributes["upper"] else "tril", attributes={"diagonal": attributes["k"]})
 
 
+@spelled(
+    "Gather",
+    (
+        "embedding",
+        "index_select",
+    ),
+    "data, indices -> output",
+    _AXIS,
+    description="Rows of a matrix (axis 0 of two dimensions) are embedding's; negative indices are refused.",
+)
 def _gather(specs: Specs, attributes: Attributes) -> Call:
     """Rows of a matrix are embedding's."""
     rank = input_of(specs, "data").rank
@@ -124,149 +197,21 @@ def _gather(specs: Specs, attributes: Attributes) -> Call:
     return Call(operator="index_select", attributes={"dim": axis})
 
 
+@spelled(
+    "GatherElements", "gather", "data, indices -> output", _AXIS, description="Negative indices are none of gather's."
+)
 def _gather_elements(_: Specs, attributes: Attributes) -> Call:
     return Call(operator="gather", attributes={"dim": attributes["axis"]})
 
 
+@spelled(
+    "ScatterElements",
+    "scatter_add",
+    "data, indices, updates -> output",
+    _AXIS,
+    attribute("reduction", "str", "add alone.", default="none", choices=("none", "add", "mul", "max", "min")),
+    description="Negative indices are none of scatter_add's.",
+)
 def _scatter_elements(_: Specs, attributes: Attributes) -> Call:
     refuse("reduction", attributes["reduction"], "add", "scatter_add adds up; the others are `op: torch.scatter`")
     return Call(operator="scatter_add", attributes={"dim": attributes["axis"]})
-
-
-SPELLINGS = (
-    Spelling(
-        name="Transpose",
-        operators=("permute",),
-        signature="data -> transposed",
-        meaning=_transpose,
-        attributes=(
-            Attribute(
-                name="perm",
-                type="ints",
-                default=None,
-                aliases=("dims",),
-                description="The dimensions in their new order; none reverses them.",
-            ),
-        ),
-    ),
-    Spelling(
-        name="Reshape",
-        operators=("reshape",),
-        signature="data -> reshaped",
-        meaning=_reshape,
-        attributes=(
-            Attribute(name="shape", type="ints", description="The new sizes; one may be -1, and a 0 keeps the own."),
-            flag("allowzero", 0, "A 0 is a size of 0."),
-        ),
-    ),
-    Spelling(
-        name="Flatten",
-        operators=("reshape",),
-        signature="input -> output",
-        meaning=_flatten,
-        attributes=(
-            Attribute(name="axis", type="int", default=1, description="First dimension that goes into the second."),
-        ),
-    ),
-    Spelling(
-        name="Squeeze", operators=("reshape",), signature="data -> squeezed", meaning=_squeeze, attributes=(_AXES,)
-    ),
-    Spelling(
-        name="Unsqueeze",
-        operators=("reshape",),
-        signature="data -> expanded",
-        meaning=_unsqueeze,
-        attributes=(Attribute(name="axes", type="ints", description="Places of the new dimensions in the result."),),
-    ),
-    Spelling(
-        name="Expand",
-        operators=("broadcast_to",),
-        signature="input -> output",
-        meaning=_expand,
-        attributes=(
-            Attribute(name="shape", type="ints", aliases=("size",), description="Broadcast with the input's own."),
-        ),
-    ),
-    Spelling(
-        name="Split",
-        operators=("split",),
-        signature="input -> *outputs",
-        meaning=_split,
-        attributes=(
-            _AXIS,
-            Attribute(name="split", type="ints", default=None, description="Size of each part."),
-            Attribute(
-                name="num_outputs", type="int", default=None, description="So many parts; the last may be smaller."
-            ),
-        ),
-    ),
-    Spelling(
-        name="Pad",
-        operators=("pad",),
-        signature="data -> output",
-        meaning=_pad,
-        attributes=(
-            Attribute(
-                name="pads", type="ints", aliases=("pad",), description="Beginnings of every dimension, then ends."
-            ),
-            Attribute(
-                name="mode",
-                type="str",
-                default="constant",
-                choices=tuple(_PAD_MODES),
-                description="What is added: constant_value, a reflection, the edge, or the other end.",
-            ),
-            Attribute(
-                name="constant_value",
-                type="float",
-                default=0.0,
-                aliases=("value",),
-                description="What mode constant adds.",
-            ),
-            _AXES,
-        ),
-    ),
-    Spelling(
-        name="Trilu",
-        operators=("triu", "tril"),
-        signature="input -> output",
-        meaning=_trilu,
-        attributes=(
-            flag("upper", 1, "The upper triangle stays, or else the lower."),
-            Attribute(name="k", type="int", default=0, aliases=("diagonal",), description="Diagonal of the border."),
-        ),
-    ),
-    Spelling(
-        name="Gather",
-        operators=("embedding", "index_select"),
-        signature="data, indices -> output",
-        meaning=_gather,
-        attributes=(_AXIS,),
-        description="Rows of a matrix (axis 0 of two dimensions) are embedding's; negative indices are refused.",
-    ),
-    Spelling(
-        name="GatherElements",
-        operators=("gather",),
-        signature="data, indices -> output",
-        meaning=_gather_elements,
-        attributes=(_AXIS,),
-        description="Negative indices are none of gather's.",
-    ),
-    Spelling(
-        name="ScatterElements",
-        operators=("scatter_add",),
-        signature="data, indices, updates -> output",
-        meaning=_scatter_elements,
-        attributes=(
-            _AXIS,
-            Attribute(
-                name="reduction",
-                type="str",
-                default="none",
-                choices=("none", "add", "mul", "max", "min"),
-                description="add alone.",
-            ),
-        ),
-        description="Negative indices are none of scatter_add's.",
-    ),
-)

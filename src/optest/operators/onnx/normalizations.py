@@ -2,87 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from optest.operators.onnx.reading import axis_of, flag, input_of, refuse, require_dimensions
+from optest.operators.describe import attribute
+from optest.operators.onnx.spelling import axis_of, flag, input_of, refuse, require_dimensions, spelled
 from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling, UnfitArguments
+from optest.spec import Call, UnfitArguments
 
-__all__ = ["SPELLINGS"]
-
-_EPSILON = Attribute(name="epsilon", type="float", default=1e-5, aliases=("eps",), description="Added to variance.")
-_AXIS = Attribute(name="axis", type="int", default=-1, description="First of the normalized dimensions.")
-_STASH_TYPE = Attribute(
-    name="stash_type", type="int", default=1, choices=(1,), description="It computes in float32 at least."
-)
-_NORMALIZED_SHAPE = Attribute(
-    name="normalized_shape", type="ints", default=None, description="In place of axis: the last sizes of the input."
+_EPSILON = attribute("epsilon", "float", "Added to variance.", default=1e-5, aliases=("eps",))
+_AXIS = attribute("axis", "int", "First of the normalized dimensions.", default=-1)
+_STASH_TYPE = attribute("stash_type", "int", "It computes in float32 at least.", default=1, choices=(1,))
+_NORMALIZED_SHAPE = attribute(
+    "normalized_shape", "ints", "In place of axis: the last sizes of the input.", default=None
 )
 
 
-def _over_last(operator: str) -> Any:
-    def meaning(specs: Specs, attributes: Attributes) -> Call:
-        spec = input_of(specs)
-        require_dimensions(spec, "X", 1)
-        scale = specs[1] if len(specs) > 1 else None
-        if operator == "rms_norm" and scale is not None and scale.dtype != spec.dtype:
-            raise UnfitArguments(
-                f"X is {spec.dtype} and scale {scale.dtype}, but should be alike: in ONNX Y is {scale.dtype}, as "
-                f"scale, but rms_norm gives {spec.dtype}; state `op: rms_norm`"
-            )
-        shape = attributes["normalized_shape"] or spec.shape[axis_of(attributes["axis"], spec.rank) :]
-        return Call(operator=operator, attributes={"normalized_shape": shape, "eps": attributes["epsilon"]})
-
-    return meaning
+_OVER_LAST = (_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE)
 
 
+@spelled(
+    "LayerNormalization",
+    "layer_norm",
+    "X, Scale?, B? -> Y",
+    *_OVER_LAST,
+    description="Mean and InvStdDev are no results here.",
+)
+def _layer_norm(specs: Specs, attributes: Attributes) -> Call:
+    return _over_last("layer_norm", specs, attributes)
+
+
+@spelled("RMSNormalization", "rms_norm", "X, scale? -> Y", *_OVER_LAST)
+def _rms_norm(specs: Specs, attributes: Attributes) -> Call:
+    spec, scale = input_of(specs), specs[1] if len(specs) > 1 else None
+    require_dimensions(spec, "X", 1)
+    if scale is not None and scale.dtype != spec.dtype:
+        raise UnfitArguments(
+            f"X is {spec.dtype} and scale {scale.dtype}, but should be alike: in ONNX Y is {scale.dtype}, as "
+            f"scale, but rms_norm gives {spec.dtype}; state `op: rms_norm`"
+        )
+    return _over_last("rms_norm", specs, attributes)
+
+
+def _over_last(operator: str, specs: Specs, attributes: Attributes) -> Call:
+    spec = input_of(specs)
+    require_dimensions(spec, "X", 1)
+    shape = attributes["normalized_shape"] or spec.shape[axis_of(attributes["axis"], spec.rank) :]
+    return Call(operator=operator, attributes={"normalized_shape": shape, "eps": attributes["epsilon"]})
+
+
+@spelled(
+    "BatchNormalization",
+    "batch_norm",
+    "X, scale, B, input_mean, input_var -> Y",
+    _EPSILON,
+    attribute("momentum", "float", "Of training alone.", default=0.9),
+    flag("training_mode", 0, "1 is refused."),
+    inputs=(0, 3, 4, 1, 2),
+)
 def _batch_norm(_: Specs, attributes: Attributes) -> Call:
     reason = "its running statistics are results too, which `op: batch_norm` with `training: true` leaves out"
     refuse("training_mode", attributes["training_mode"], False, reason)
     return Call(operator="batch_norm", attributes={"eps": attributes["epsilon"]})
 
 
+@spelled(
+    "InstanceNormalization",
+    "group_norm",
+    "input, scale, B -> output",
+    _EPSILON,
+    description="One group for each channel.",
+)
 def _instance_norm(specs: Specs, attributes: Attributes) -> Call:
     """Every channel is a group of its own."""
     spec = input_of(specs, "input")
     require_dimensions(spec, "input", 2)
     return Call(operator="group_norm", attributes={"num_groups": spec.shape[1], "eps": attributes["epsilon"]})
-
-
-SPELLINGS = (
-    Spelling(
-        name="LayerNormalization",
-        operators=("layer_norm",),
-        signature="X, Scale?, B? -> Y",
-        meaning=_over_last("layer_norm"),
-        attributes=(_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE),
-        description="Mean and InvStdDev are no results here.",
-    ),
-    Spelling(
-        name="RMSNormalization",
-        operators=("rms_norm",),
-        signature="X, scale? -> Y",
-        meaning=_over_last("rms_norm"),
-        attributes=(_AXIS, _EPSILON, _STASH_TYPE, _NORMALIZED_SHAPE),
-    ),
-    Spelling(
-        name="BatchNormalization",
-        operators=("batch_norm",),
-        signature="X, scale, B, input_mean, input_var -> Y",
-        inputs=(0, 3, 4, 1, 2),
-        meaning=_batch_norm,
-        attributes=(
-            _EPSILON,
-            Attribute(name="momentum", type="float", default=0.9, description="Of training alone."),
-            flag("training_mode", 0, "1 is refused."),
-        ),
-    ),
-    Spelling(
-        name="InstanceNormalization",
-        operators=("group_norm",),
-        signature="input, scale, B -> output",
-        meaning=_instance_norm,
-        attributes=(_EPSILON,),
-        description="One group for each channel.",
-    ),
-)

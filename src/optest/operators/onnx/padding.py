@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from optest.operators.describe import attribute
 from optest.operators.shapes import Attributes, Shape
-from optest.spec import Attribute, UnfitArguments
+from optest.spec import UnfitArguments
 
 __all__ = ["WINDOW_ATTRIBUTES", "each", "padding_of"]
 
 WINDOW_ATTRIBUTES = (
-    Attribute(
-        name="strides", type="ints", default=None, aliases=("stride",), description="Steps between windows; none is 1."
-    ),
-    Attribute(
-        name="pads",
-        type="ints",
-        default=None,
-        aliases=("padding",),
-        description="Beginnings of every dimension, then ends.",
-    ),
-    Attribute(
-        name="auto_pad",
-        type="str",
+    attribute("strides", "ints", "Steps between windows; none is 1.", default=None, aliases=("stride",)),
+    attribute("pads", "ints", "Beginnings of every dimension, then ends.", default=None, aliases=("padding",)),
+    attribute(
+        "auto_pad",
+        "str",
+        "SAME pads until the output has ⌈size / stride⌉; an odd one goes to the end, or the beginning.",
         default="NOTSET",
         choices=("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
-        description="SAME pads until the output has ⌈size / stride⌉; an odd one goes to the end, or the beginning.",
     ),
-    Attribute(
-        name="dilations",
-        type="ints",
+    attribute(
+        "dilations",
+        "ints",
+        "Steps between the elements that a window sees; none is 1.",
         default=None,
         aliases=("dilation",),
-        description="Steps between the elements that a window sees; none is 1.",
     ),
 )
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from itertools import starmap
 from typing import Any
 
+from optest.operators.describe import attribute
 from optest.operators.onnx.padding import WINDOW_ATTRIBUTES, each, padding_of
-from optest.operators.onnx.reading import flag, input_of, refuse, require_dimensions, require_rank
+from optest.operators.onnx.spelling import flag, input_of, refuse, require_dimensions, require_rank, spelled
 from optest.operators.shapes import Attributes, Specs
-from optest.spec import Attribute, Call, Spelling, TensorSpec, UnfitArguments
-
-__all__ = ["SPELLINGS"]
+from optest.spec import Call, TensorSpec, UnfitArguments
 
 _RANK = 2
 _POOL_ATTRIBUTES = (
-    Attribute(name="kernel_shape", type="ints", aliases=("kernel_size",), description="Sizes of the window."),
+    attribute("kernel_shape", "ints", "Sizes of the window.", aliases=("kernel_size",)),
     *WINDOW_ATTRIBUTES,
     flag("ceil_mode", 0, "A last window may reach beyond the padding."),
 )
@@ -34,6 +33,14 @@ def _windows(specs: Specs, attributes: Attributes) -> dict[str, Any]:
     }
 
 
+@spelled(
+    "MaxPool",
+    "max_pool2d",
+    "X -> Y",
+    *_POOL_ATTRIBUTES,
+    attribute("storage_order", "int", "0 alone.", default=0),
+    description="Of four dimensions; Indices are no result here.",
+)
 def _max_pool(specs: Specs, attributes: Attributes) -> Call:
     refuse("storage_order", attributes["storage_order"], 0, "indices are no result here")
     dilation = each("dilations", attributes["dilations"], _RANK)
@@ -59,12 +66,29 @@ def _misses(size: int, kernel: int, stride: int, last: int, begin: int, end: int
     return size > 0 and any(all(not 0 <= start + step * gap < size for step in range(kernel)) for start in starts)
 
 
+@spelled(
+    "AveragePool",
+    "avg_pool2d",
+    "X -> Y",
+    *_POOL_ATTRIBUTES,
+    flag("count_include_pad", 0, "Padding counts in the divisor."),
+    description="Of four dimensions.",
+)
 def _average_pool(specs: Specs, attributes: Attributes) -> Call:
     refuse("dilations", each("dilations", attributes["dilations"], _RANK), (1,) * _RANK, "avg_pool2d has none")
     include = attributes["count_include_pad"]
     return Call(operator="avg_pool2d", attributes={**_windows(specs, attributes), "count_include_pad": include})
 
 
+@spelled(
+    "GlobalAveragePool",
+    (
+        "adaptive_avg_pool2d",
+        "mean",
+    ),
+    "X -> Y",
+    description="adaptive_avg_pool2d of four dimensions, else a mean.",
+)
 def _global_average(specs: Specs, _: Attributes) -> Call:
     """adaptive_avg_pool2d of planes, else the mean over all dimensions after the channels."""
     x = _with_channels(input_of(specs))
@@ -73,6 +97,7 @@ def _global_average(specs: Specs, _: Attributes) -> Call:
     return Call(operator="mean", attributes={"dim": tuple(range(2, x.rank)), "keepdim": True})
 
 
+@spelled("GlobalMaxPool", "amax", "X -> Y")
 def _global_max(specs: Specs, _: Attributes) -> Call:
     x = _with_channels(input_of(specs))
     return Call(operator="amax", attributes={"dim": tuple(range(2, x.rank)), "keepdim": True})
@@ -81,31 +106,3 @@ def _global_max(specs: Specs, _: Attributes) -> Call:
 def _with_channels(x: TensorSpec) -> TensorSpec:
     require_dimensions(x, "X", 3)
     return x
-
-
-SPELLINGS = (
-    Spelling(
-        name="MaxPool",
-        operators=("max_pool2d",),
-        signature="X -> Y",
-        meaning=_max_pool,
-        attributes=(*_POOL_ATTRIBUTES, Attribute(name="storage_order", type="int", default=0, description="0 alone.")),
-        description="Of four dimensions; Indices are no result here.",
-    ),
-    Spelling(
-        name="AveragePool",
-        operators=("avg_pool2d",),
-        signature="X -> Y",
-        meaning=_average_pool,
-        attributes=(*_POOL_ATTRIBUTES, flag("count_include_pad", 0, "Padding counts in the divisor.")),
-        description="Of four dimensions.",
-    ),
-    Spelling(
-        name="GlobalAveragePool",
-        operators=("adaptive_avg_pool2d", "mean"),
-        signature="X -> Y",
-        meaning=_global_average,
-        description="adaptive_avg_pool2d of four dimensions, else a mean.",
-    ),
-    Spelling(name="GlobalMaxPool", operators=("amax",), signature="X -> Y", meaning=_global_max),
-)

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from optest.operators.onnx.reading import flag, input_of, refuse, refuse_bool, require_dimensions
+from optest.operators.describe import attribute
+from optest.operators.onnx.spelling import flag, input_of, refuse, refuse_bool, require_dimensions, spelled
 from optest.operators.shapes import Attributes, Shape, Specs
-from optest.spec import Attribute, Call, Spelling, UnfitArguments, format_shape
+from optest.spec import Call, UnfitArguments, format_shape
 
-__all__ = ["SPELLINGS"]
-
-_AXES = Attribute(
-    name="axes",
-    type="ints",
-    default=None,
-    aliases=("axis", "dim"),
-    description="Dimensions to reduce; none means all.",
-)
+_AXES = attribute("axes", "ints", "Dimensions to reduce; none means all.", default=None, aliases=("axis", "dim"))
 _KEEPDIMS = flag("keepdims", 1, "Keep reduced dimensions with size 1.", "keepdim")
 _NOOP = flag("noop_with_empty_axes", 0, "1 is refused where axes are left out.")
 
 
-def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
+def _reduction(name: str, operator: str, **fixed: Any) -> None:
     """The same reduction under ONNX's name; ``fixed`` are attributes of the operator that the name stands for."""
 
+    @spelled(name, operator, "data -> reduced", _AXES, _KEEPDIMS, _NOOP)
     def meaning(specs: Specs, attributes: Attributes) -> Call:
         axes = attributes["axes"]
         if not axes:
@@ -39,23 +33,8 @@ def _reduction(name: str, operator: str, **fixed: Any) -> Spelling:
             )
         dtype = data.dtype
         kept = {"dtype": dtype.name} if operator in ("sum", "prod") and dtype.is_integer else {}
-        return Call(
-            operator=operator,
-            attributes={
-                "dim": axes or None,
-                "keepdim": attributes["keepdims"],
-                **fixed,
-                **kept,
-            },
-        )
-
-    return Spelling(
-        name=name,
-        operators=(operator,),
-        signature="data -> reduced",
-        meaning=meaning,
-        attributes=(_AXES, _KEEPDIMS, _NOOP),
-    )
+        stated = {"dim": axes or None, "keepdim": attributes["keepdims"]}
+        return Call(operator=operator, attributes={**stated, **fixed, **kept})
 
 
 def _reduced(shape: Shape, axes: tuple[int, ...] | None) -> Shape:
@@ -64,24 +43,43 @@ def _reduced(shape: Shape, axes: tuple[int, ...] | None) -> Shape:
     return tuple(shape[axis] for axis in axes if -rank <= axis < rank) if axes else shape
 
 
-def _index_of(name: str, operator: str) -> Spelling:
+def _index_of(name: str, operator: str) -> None:
+    @spelled(
+        name,
+        operator,
+        "data -> reduced",
+        attribute("axis", "int", "Dimension to reduce.", default=0, aliases=("dim",)),
+        _KEEPDIMS,
+        flag("select_last_index", 0, "1 is refused."),
+    )
     def meaning(_: Specs, attributes: Attributes) -> Call:
         refuse("select_last_index", attributes["select_last_index"], False, "any of several equal elements is right")
         return Call(operator=operator, attributes={"dim": attributes["axis"], "keepdim": attributes["keepdims"]})
 
-    return Spelling(
-        name=name,
-        operators=(operator,),
-        signature="data -> reduced",
-        meaning=meaning,
-        attributes=(
-            Attribute(name="axis", type="int", default=0, aliases=("dim",), description="Dimension to reduce."),
-            _KEEPDIMS,
-            flag("select_last_index", 0, "1 is refused."),
-        ),
-    )
+
+for _name, _operator in (
+    ("ReduceSum", "sum"),
+    ("ReduceMean", "mean"),
+    ("ReduceProd", "prod"),
+    ("ReduceMax", "amax"),
+    ("ReduceMin", "amin"),
+    ("ReduceLogSumExp", "logsumexp"),
+):
+    _reduction(_name, _operator)
+_reduction("ReduceL1", "norm", p=1.0)
+_reduction("ReduceL2", "norm", p=2.0)
+_index_of("ArgMax", "argmax")
+_index_of("ArgMin", "argmin")
 
 
+@spelled(
+    "CumSum",
+    "cumsum",
+    "x -> y",
+    attribute("axis", "int", "Dimension along which it adds up.", aliases=("dim",)),
+    flag("exclusive", 0, "Add up to each element without it."),
+    flag("reverse", 0, "Add up from the end."),
+)
 def _cumsum(specs: Specs, attributes: Attributes) -> Call:
     x = input_of(specs, "x")
     require_dimensions(x, "x", 1)
@@ -90,28 +88,3 @@ def _cumsum(specs: Specs, attributes: Attributes) -> Call:
     kept = {"dtype": dtype.name} if dtype.is_integer else {}
     ways = {name: attributes[name] for name in ("exclusive", "reverse")}
     return Call(operator="cumsum", attributes={"dim": attributes["axis"], **ways, **kept})
-
-
-SPELLINGS = (
-    _reduction("ReduceSum", "sum"),
-    _reduction("ReduceMean", "mean"),
-    _reduction("ReduceProd", "prod"),
-    _reduction("ReduceMax", "amax"),
-    _reduction("ReduceMin", "amin"),
-    _reduction("ReduceL1", "norm", p=1.0),
-    _reduction("ReduceL2", "norm", p=2.0),
-    _reduction("ReduceLogSumExp", "logsumexp"),
-    _index_of("ArgMax", "argmax"),
-    _index_of("ArgMin", "argmin"),
-    Spelling(
-        name="CumSum",
-        operators=("cumsum",),
-        signature="x -> y",
-        meaning=_cumsum,
-        attributes=(
-            Attribute(name="axis", type="int", aliases=("dim",), description="Dimension along which it adds up."),
-            flag("exclusive", 0, "Add up to each element without it."),
-            flag("reverse", 0, "Add up from the end."),
-        ),
-    ),
-)

@@ -1,78 +1,391 @@
-"""What the largest and least elements, their places and truth over dimensions are: exact, nothing is rounded."""
+"""Reductions that round nothing: extremes, their places, truth."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+from typing import Any
 
-from optest.operators.arrays import Array, Attributes, Inputs, quiet, widen
-from optest.operators.reduction.references import Rows, rows_of
+from optest.operators.describe import SETS, attribute, exact, in_module
+from optest.operators.reduction.helpers import (
+    DIMS,
+    DIMS_OF_THREE,
+    INT64,
+    KEEPDIM,
+    data,
+    every_dim,
+    many_rows,
+    reduced,
+    refuse_nothing,
+)
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    MILLION,
+    SIZES,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    of_a_million,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim, reduced_dims
+from optest.operators.variants import BOOL, NUMBERS
+from optest.spec import Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
 
-__all__ = [
-    "all_reference",
-    "amax_reference",
-    "amin_reference",
-    "any_reference",
-    "argmax_reference",
-    "argmin_reference",
-    "max_reference",
-    "min_reference",
-]
+ONE_DIM = attribute("dim", "int", "Dimension to reduce; none means all.", default=None, aliases=("axis",))
+EXACT_SETS = (*SETS, "attributes", "long", "ties", "empty", "refused")
+_EVERY = (*NUMBERS, *BOOL)
+_EXACT = exact("torch: an element of the input, or its index")
+_TRUTH = exact("torch: a truth value")
+_TRUTH_SETS = tuple(name for name in EXACT_SETS if name != "ties")
+
+DESCRIPTORS = in_module(
+    __name__,
+    *(
+        OperatorDescriptor(
+            name=name,
+            signature="input -> values, indices?",
+            attributes=(ONE_DIM, KEEPDIM),
+            dtype_variants=_EVERY,
+            infer="infer_max",
+            sum_length="helpers:terms_of_reduction",
+            samples="max_samples",
+            case_sets=EXACT_SETS,
+            rule=_EXACT,
+            description=f"{word} element; with dim also its index, the first of equal ones. NaN goes before numbers.",
+        )
+        for name, word in (("max", "Largest"), ("min", "Least"))
+    ),
+    *(
+        OperatorDescriptor(
+            name=name,
+            aliases=(alias,),
+            attributes=(DIMS, KEEPDIM),
+            dtype_variants=_EVERY,
+            infer="infer_amax",
+            sum_length="helpers:terms_of_reduction",
+            case_sets=EXACT_SETS,
+            rule=_EXACT,
+            description=f"{word} element over dimensions. NaN goes before all numbers.",
+        )
+        for name, alias, word in (("amax", "reduce_max", "Largest"), ("amin", "reduce_min", "Least"))
+    ),
+    *(
+        OperatorDescriptor(
+            name=name,
+            aliases=(alias,),
+            attributes=(ONE_DIM, KEEPDIM),
+            dtype_variants=NUMBERS,
+            infer="infer_argmax",
+            sum_length="helpers:terms_of_reduction",
+            samples="argmax_samples",
+            case_sets=EXACT_SETS,
+            rule=_EXACT,
+            description=f"Index of the {word} element, the first of equal ones; without dim into the flattened input. "
+            "NaN goes before all numbers.",
+        )
+        for name, alias, word in (("argmax", "arg_max", "largest"), ("argmin", "arg_min", "least"))
+    ),
+    *(
+        OperatorDescriptor(
+            name=name,
+            attributes=(DIMS, KEEPDIM),
+            dtype_variants=_EVERY,
+            infer="infer_truth",
+            sum_length="helpers:terms_of_reduction",
+            case_sets=_TRUTH_SETS,
+            rule=_TRUTH,
+            description=f"Whether {word} element is not 0; NaN is not. bool, but uint8 for uint8.",
+        )
+        for name, word in (("all", "every"), ("any", "any"))
+    ),
+)
 
 
-def _rows(inputs: Inputs, attributes: Attributes) -> Rows:
-    return rows_of(widen(np.asarray(inputs[0])), attributes)
+def infer_amax(specs: Specs, attributes: Attributes) -> Outputs:
+    """The dtype stays; a dimension without elements has no largest one."""
+    spec = given(specs, 0, "input")
+    refuse_nothing(spec, reduced_dims(attributes.get("dim"), spec.rank))
+    return (dense(spec.dtype, reduced(spec, attributes)),)
 
 
-@quiet
-def amax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.max(-1)),)
+def infer_max(specs: Specs, attributes: Attributes) -> Outputs:
+    """Values and int64 indices along a dimension; without one the value alone."""
+    spec = given(specs, 0, "input")
+    if attributes.get("dim") is None:
+        if attributes.get("keepdim"):
+            raise UnfitArguments("keepdim is True without dim, but should be False: there is no dimension to keep")
+        refuse_nothing(spec, range(spec.rank))
+        return (dense(spec.dtype, ()),)
+    dim = normalize_dim(attributes["dim"], spec.rank)
+    refuse_nothing(spec, range(spec.rank)[dim : dim + 1])
+    shape = reduced(spec, attributes)
+    return (dense(spec.dtype, shape), dense(INT64, shape))
 
 
-@quiet
-def amin_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.min(-1)),)
+def infer_argmax(specs: Specs, attributes: Attributes) -> Outputs:
+    """An int64 index along a dimension; without one into the flattened input."""
+    spec = given(specs, 0, "input")
+    if spec.dtype.kind is Kind.BOOL:
+        raise UnfitArguments("input is bool, but should be a number, as torch has no argmax of bool")
+    dim = attributes.get("dim")
+    removed = range(spec.rank) if dim is None else range(spec.rank)[(at := normalize_dim(dim, spec.rank)) : at + 1]
+    refuse_nothing(spec, removed)
+    return (dense(INT64, reduced(spec, attributes)),)
 
 
-@quiet
-def argmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The first of equal elements; NaN is larger than all, and ±0 are equal."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.argmax(-1).astype(np.int64)),)
+def infer_truth(specs: Specs, attributes: Attributes) -> Outputs:
+    """all and any: bool, but uint8 for uint8, as in torch."""
+    spec = given(specs, 0, "input")
+    result = spec.dtype if spec.dtype.name == "uint8" else dtype("bool")
+    return (dense(result, reduced(spec, attributes)),)
 
 
-@quiet
-def argmin_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """The first of equal elements; NaN is less than all, and ±0 are equal."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(rows.values.argmin(-1).astype(np.int64)),)
+_ONE_DIM = (0, 1, -1, -2, -3)
 
 
-def max_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    values = amax_reference(inputs, attributes)
-    return values if attributes.get("dim") is None else (*values, *argmax_reference(inputs, attributes))
+@with_further_layouts
+def max_samples() -> Iterator[Sample]:
+    yield from _one_dim(_EVERY)
 
 
-def min_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    values = amin_reference(inputs, attributes)
-    return values if attributes.get("dim") is None else (*values, *argmin_reference(inputs, attributes))
+@with_further_layouts
+def argmax_samples() -> Iterator[Sample]:
+    yield from _one_dim(NUMBERS, keeps_all=True)
 
 
-@quiet
-def all_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Whatever is not 0 is true, NaN too; true of nothing; uint8 stays uint8."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(_truth(inputs, (rows.values != 0).all(-1))),)
+@with_further_layouts
+def amax_samples() -> Iterator[Sample]:
+    yield from _several_dims()
+    yield from of_a_million(call({"dim": 1}, input=MILLION), call({"dim": 0}, input=MILLION), dtype="uint8")
 
 
-@quiet
-def any_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
-    """Whatever is not 0 is true, NaN too; false of nothing; uint8 stays uint8."""
-    rows = _rows(inputs, attributes)
-    return (rows.placed(_truth(inputs, (rows.values != 0).any(-1))),)
+@with_further_layouts
+def amin_samples() -> Iterator[Sample]:
+    yield from _several_dims()
 
 
-def _truth(inputs: Inputs, found: Array) -> Array:
-    array = np.asarray(found)
-    return array.astype(np.uint8) if np.asarray(inputs[0]).dtype == np.uint8 else array
+def _one_dim(variants: tuple[tuple[str, ...], ...], *, keeps_all: bool = False) -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call(input=(3, 5, 7)),
+        call({"dim": 0}, input=(33, 5)),
+        call({"dim": 2}, input=(2, 3, 5, 2, 3)),
+    ]
+    yield from standard(
+        calls, variants, sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(), special=False
+    )
+    for dim in _ONE_DIM:
+        for keepdim in (False, True):
+            yield from variations("attributes", [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5))])
+    yield from variations("attributes", [call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())])
+    if keeps_all:
+        yield from variations("attributes", [call({"keepdim": True}, input=(2, 3, 5))])
+        yield from in_every_layout([call(input=(4, 37))])  # places are counted in rows, however they lie in memory
+        yield from in_layouts_at_once([call(input=(3, 5, 7))])
+    yield from _values(calls)
+    yield from refused(
+        call({"dim": 2}, input=(3, 4)),
+        call({"dim": 1}, input=(3, 0)),
+        call(input=(0,)),
+        *([] if keeps_all else [call({"keepdim": True}, input=(3, 4))]),
+    )
+
+
+def _nothing() -> dict[str, Any]:
+    """A dimension without elements has no extreme; another one of the tensor may be empty."""
+    return call({"dim": 1}, input=(0, 3))
+
+
+def _several_dims() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(4, 37)),
+        call(input=(3, 5, 7)),
+        call({"dim": [0, 2], "keepdim": True}, input=(3, 5, 7)),
+        call({"dim": [1, -1]}, input=(2, 3, 2, 5, 3)),
+    ]
+    yield from standard(
+        calls,
+        (*NUMBERS, *BOOL),
+        sized=lambda n: call({"dim": 1}, input=(3, n)) if n else _nothing(),
+        special=False,
+    )
+    yield from variations("attributes", every_dim(), dtypes=("float32",))
+    scalars = [call(input=()), call({"dim": 0, "keepdim": True}, input=()), call({"dim": -1}, input=())]
+    yield from variations("attributes", scalars, dtypes=("float32", "int32"))
+    yield from of_one_element(call({"dim": 1}, input=(1, 1)), call(input=(1,)))
+    yield from _values(calls)
+    yield from refused(
+        call({"dim": 2}, input=(3, 4)),
+        call({"dim": [0, -2]}, input=(3, 4)),
+        call({"dim": 1}, input=(3, 0)),
+        call(input=(0,)),
+    )
+
+
+def _values(calls: list[dict[str, Any]]) -> Iterator[Sample]:
+    """Signs, NaN, infinities, ties: what a kernel that starts at 0 or compares in another order gets wrong."""
+    negative = {"fill": "uniform", "low": -9.0, "high": -1.0}
+    positive = {"fill": "uniform", "low": 1.0, "high": 9.0}
+    for fill in (negative, positive):
+        yield from variations("special", [{**calls[0], "generator": fill}], dtypes=MAIN_FLOATS)
+    yield from variations("special", [_placed_specials(dim) for dim in (0, 1)], dtypes=MAIN_FLOATS)
+    yield from variations("special", [_largest()], dtypes=MAIN_FLOATS)
+    few = {"fill": "randint", "low": -3, "high": 4}
+    yield from _values_of_all(few, negative, positive)
+    tied = [{**each, "generator": few} for each in (calls[0], calls[2], call({"dim": 1}, input=(3, 1025)))]
+    yield from variations("ties", tied, dtypes=("float32", "bfloat16", "int32", "int8"))
+    yield from variations("ties", [data([[0.0, -0.0, 0.0, -1.0], [-0.0, 0.0, -1.0, 0.0]], {"dim": 1})])
+    extremes = [[-(2**63), 2**63 - 1, 0], [2**63 - 1, 2**63 - 2, -1], [-(2**63), 1 - 2**63, -1]]
+    yield from variations("special", [data(extremes, {"dim": 1}, dtype="int64")])
+    for name, bits in (("float64", 52), ("int64", 62), ("int32", 30), ("int16", 14)):
+        yield from variations("ties", [_beside_each_other(name, bits)])
+    yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32",))
+    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 1}, input=(3, 4099))], dtypes=("int32", "int64", "uint8"))
+    yield from many_rows({})
+    climbing = [{"fill": "arange", "start": -sign * 35_000.0, "step": sign} for sign in (1.0, -1.0)]
+    far = [call({"dim": 0}, generator=fill, input=(70_001,)) for fill in climbing]
+    yield from variations("long", far, dtypes=("float32",))  # an index of 16 bits is another one
+    yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
+    yield from variations("empty", [call({"dim": 0}, input=(3, 0)), call({"dim": -1}, input=(0, 3))])
+    yield from _of_one_sign(negative, positive)
+
+
+def _of_one_sign(negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
+    """Beyond a block, and in the last places of a type: lanes without an element that count as 0 are the extreme."""
+    shapes: tuple[tuple[dict[str, Any], tuple[int, ...]], ...] = (
+        ({"dim": 1}, (3, 1500)),
+        ({"dim": 0}, (45, 3)),
+        ({}, (1500,)),
+    )
+    calls = [call(stated, input=shape, generator=fill) for stated, shape in shapes for fill in (negative, positive)]
+    yield from variations("special", calls, dtypes=("float32",))
+    low, high = [[-3, -7, -128], [-127, -1, -2]], [[200, 130, 255], [128, 255, 129]]
+    yield from variations("special", [data(low, {"dim": 1}, dtype="int8"), data(high, {"dim": 1}, dtype="uint8")])
+    beyond = [2**60, 2**60 + 1, 2**60 - 1, -(2**60), -(2**60) - 1]
+    yield from variations("ties", [data(beyond, dtype="int64")])  # float64 holds three of them
+    far = [[5] * 299 + [0], [5] * 299 + [9]]
+    yield from variations("long", [data(far, {"dim": 1}, dtype="uint8")])
+    yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 1))], dtypes=("float32",))
+
+
+def _values_of_all(few: dict[str, Any], negative: dict[str, Any], positive: dict[str, Any]) -> Iterator[Sample]:
+    """The same of whole tensors, for which many libraries have a kernel of its own."""
+    for fill in (negative, positive):
+        yield from variations("special", [call(input=(3, 5, 7), generator=fill)], dtypes=("float32",))
+    nans = [data(row) for row in (["nan", 1.0, 2.0], [1.0, "nan", 2.0, "nan"], [-3.0, -1.0, "nan"])]
+    infinities = [data(row) for row in (["-inf", "-inf", "-inf"], ["inf", "inf", "inf"], [[1.0, "-inf"], ["inf", 2.0]])]
+    yield from variations("special", [*nans, *infinities], dtypes=("float32", "float16"))
+    tied = [call(input=shape, generator=few) for shape in ((3, 5, 7), (1025,))]
+    yield from variations("ties", tied, dtypes=("float32", "int32"))
+
+
+def _placed_specials(dim: int) -> dict[str, Any]:
+    """NaN first, in the middle, last and twice; infinities alone and beside it; nothing but one of them."""
+    rows = [
+        ["nan", 1.0, 2.0, 3.0, 4.0],
+        [1.0, "nan", 2.0, -3.0, "nan"],
+        [1.0, 2.0, 3.0, 4.0, "nan"],
+        ["inf", "nan", "-inf", 0.0, 1.0],
+        ["-inf", 1.0, "inf", 2.0, "inf"],
+        ["-inf", "-inf", "-inf", "-inf", "-inf"],
+        ["inf", "inf", "inf", "inf", "inf"],
+        [-1.0, "-inf", -2.0, -3.0, -4.0],
+        [0.0, -0.0, -0.0, 0.0, -0.0],
+    ]
+    values = rows if dim else [list(column) for column in zip(*rows, strict=True)]
+    return data(values, {"dim": dim})
+
+
+def _beside_each_other(dtype: str, bits: int) -> dict[str, Any]:
+    """Numbers that a comparison in half as many bits takes for equal, so that it points to the first."""
+    one, step = (1.0, 2.0**-bits) if dtype == "float64" else (2**bits, 1)
+    row = [one, one + step, one + 2 * step, one + step]
+    return data([row, [-value for value in row], row[::-1]], {"dim": 1}, dtype=dtype)
+
+
+def _largest() -> dict[str, Any]:
+    """Neighbours at the ends of float16, which a lower precision would make equal."""
+    return data([[65504.0, 65472.0, -65504.0, -65472.0], [6e-8, 0.0, -6e-8, 1.2e-7]], {"dim": 1})
+
+
+@with_further_layouts
+def all_samples() -> Iterator[Sample]:
+    yield from _truth([[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 0, 0]])
+
+
+@with_further_layouts
+def any_samples() -> Iterator[Sample]:
+    yield from _truth([[0, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1]])
+
+
+def _truth(rows: list[list[int]]) -> Iterator[Sample]:
+    """Rows of which some are all true, some all false, and most of which one element decides."""
+    variants = (*NUMBERS, *BOOL)
+    small = data(rows, {"dim": 1})
+    calls = [small, data(rows, {}), data(rows, {"dim": [0, 1], "keepdim": True})]
+    yield Sample(case_set="ordinary", case=small, tier=Tier.SMOKE)
+    yield from variations("ordinary", calls, dtypes=("float32", "bool"))
+    yield from variations("dtypes", calls[:1], dtypes=[variant[0] for variant in variants])
+    yield from _truth_of_many()
+    yield from variations("special", [_odd_truths()], dtypes=MAIN_FLOATS)
+    yield from variations("special", [data([[256, 0], [0, 1 << 30]], {"dim": 1}, dtype="int32")])
+    yield from variations("special", [data([[1 << 32, 0], [1 << 40, 1 << 62]], {"dim": 1}, dtype="int64")])
+    cancelling = [[0.5, -0.5], [2.0**-14, 2.0**-14], [-1.0, -2.0], [2.0**-60, 2.0**-100]]
+    yield from variations("special", [data(cancelling, {"dim": 1})], dtypes=MAIN_FLOATS)  # sum or product may be 0
+    wrapping = [[1, -1], [-128, -128], [16, 16], [-2, -3]]
+    yield from variations("special", [data(wrapping, {"dim": 1})], dtypes=("int8", "int32"))
+    bytes_of_any_size = [[2, 4], [0, 128], [128, 128], [16, 16], [255, 1], [0, 0]]  # the answer is 1, not one of them
+    yield from variations("special", [data(bytes_of_any_size, {"dim": 1})], dtypes=("uint8",))
+    yield from variations("special", [data([[1 << 32, 1 << 32], [-(2**63), -(2**63)]], {"dim": 1}, dtype="int64")])
+    yield from many_rows({}, generator=_MIXED)
+    for dim in DIMS_OF_THREE:
+        for keepdim in (False, True):
+            yield from variations(
+                "attributes",
+                [call({"dim": dim, "keepdim": keepdim}, input=(2, 3, 5), generator=_MIXED)],
+                dtypes=("bool", "uint8"),
+            )
+    yield from variations("empty", [call({"dim": 1}, input=(3, 0)), call(input=(0,)), call({"dim": 0}, input=(3, 0))])
+    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": [0, 0]}, input=(3, 4)))
+    for fill in ("ones", "zeros"):
+        scalars = [call(input=(), generator=fill), call({"dim": 0, "keepdim": True}, input=(), generator=fill)]
+        yield from variations("attributes", scalars, dtypes=("bool", "float32"))
+        yield from of_one_element(call({"dim": 1}, input=(1, 1), generator=fill), dtypes=("bool", "float16"))
+    yield from in_layouts_at_once([call({"dim": 1}, input=(16, 3), generator=_MIXED)], dtype="float16")
+    least = {"fill": "full", "value": 2.0**-140}  # not 0, unless subnormal numbers are
+    yield from variations("special", [call({"dim": 1}, input=(3, 4), generator=least)], dtypes=("float32",))
+    bytes_of_0 = {"int16": [[256, 256], [1, -(2**15)], [256, 0]], "int32": [[1 << 30, 256], [1, 65536], [256, 0]]}
+    for name, values in bytes_of_0.items():
+        yield from variations("special", [data(values, {"dim": 1}, dtype=name)])
+    yield from variations("special", [data([2, 4], dtype="uint8"), data([0, 128, 2], dtype="uint8")])
+    for row in ([1] * 1500 + [0], [0] * 1500 + [1]):  # of a whole vector the last element decides
+        yield from variations("long", [data(row)], dtypes=("bool", "float32"))
+
+
+_MIXED = {"fill": "randint", "low": 0, "high": 2}
+
+
+def _truth_of_many() -> Iterator[Sample]:
+    """Rows of nothing but ones or zeros, and rows whose first or last element is the only other one."""
+    for size in SIZES[1:]:
+        ones, zeros = [1] * size, [0] * size
+        rows = [ones, [*ones[:-1], 0], [0, *ones[1:]], zeros, [*zeros[:-1], 1], [1, *zeros[1:]]]
+        yield from variations("sizes", [data(rows, {"dim": 1})], dtypes=("bool", "float32"))
+    yield from in_every_layout([call({"dim": 1}, input=(16, 3), generator=_MIXED)])
+    deep = call({"dim": [1, -1]}, input=(2, 2, 3, 5, 2), generator=_MIXED)
+    yield from variations("ordinary", [deep], dtypes=("float32", "float16", "bool"))
+    for fill in ({"fill": "ones"}, {"fill": "zeros"}, _MIXED):
+        yield from variations("long", [call({"dim": -1}, input=(2, 65536), generator=fill)], dtypes=("bool", "float16"))
+        tall = [call({"dim": 0}, input=(4097, 3), generator=fill), call({"dim": 1}, input=(2, 1025, 3), generator=fill)]
+        yield from variations("long", tall, dtypes=("bool", "float32"))
+
+
+def _odd_truths() -> dict[str, Any]:
+    return data([["nan", 1.0], ["nan", 0.0], ["inf", "-inf"], [-0.0, 0.0], [6e-8, 0.5], [-1.0, 1.0]], {"dim": 1})

@@ -15,10 +15,9 @@ are, or if other inputs would change it by much more than what is allowed: then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,158 +25,132 @@ import torch
 
 from optest.numerics import Array, dtype_of, widen
 from optest.spec import AsRight, Fault
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall, torch_call
-from optest.torch.calls.cpu_tensors import WIDE, widened
-from optest.torch.calls.expected_gradients import gradients_from_above, has_floating_input, in_float64
-from optest.torch.calls.gradients import Draw
-from optest.torch.calls.rounded_steps import RoundedSteps
-from optest.torch.calls.scalars import with_rounded_scalars
-from optest.torch.calls.upstream import roundings
+from optest.torch.calls.call import torch_call
+from optest.torch.calls.expected_gradients import has_floating_input
+from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.calls.rounded_call import RoundedCall, gradients_of, results_of, smallest_rounding
 
 __all__ = ["as_close_as_inputs_allow"]
 
 _CPU = torch.device("cpu")
-_TIMES = ((0, 1.0), (0, -1.0), *((time, 1.0) for time in range(1, 8)))
-"""Which roundings are drawn, and their sign: every number is moved up once and down once at least."""
 
+# By how many times what one rounding changes an answer may be off. torch.testing's own rtol is 4 roundings of bfloat16
+# (1.6e-2) and 22 of float32 (1.3e-6): 8 lies between, and has room for a spread that is a quarter too small.
 _FACTOR = 8.0
-"""As many roundings as torch.testing's own tolerance for bfloat16 has room for."""
 
+# A second, finer set of roundings. What is smooth changes by 1/64 as much; what jumps within a rounding does not. A
+# power of two, so that nothing is rounded by it.
 _FINE = 1.0 / 64.0
-"""Of a rounding: what is smooth changes by so much less, in the same direction."""
 
+# Up to this ratio of the fine spread, times 64, to the coarse one an element is smooth. Where it is, both are known to
+# a quarter and the ratio lies between 3/5 and 5/3; what still jumps at a 64th of a rounding has a ratio of about 64.
 _NOT_SMOOTH = 4.0
-_FEW = 4
+
+# So many inputs at most are left as they are in turn: each of them costs 18 more calls.
+_FEW_INPUTS = 4
+
+# Places by which the elements of an input are shifted to make other inputs of the same numbers. Three of them, since
+# one shift may change nothing: of equal rows, of a pattern that repeats.
 _SHIFTS = (1, 2, 3)
-_TELLS = 4.0
-_DOUBLE, _AROUND_ZERO, _MOST_NOISE = 2.0**-52, 2.0**-40, 2.0**-10
+
+# Other inputs have to change a result by so many times the most that is allowed of it, before a small answer shows
+# something: as far beyond noise as _NOT_SMOOTH is.
+_TELLING = 4.0
+
+_DOUBLE = 2.0**-52
+"""The distance of float64 numbers at 1."""
+
+# Of a gradient that should be zero, 2⁻⁴⁰ is 4096 roundings of float64 around 1, as what comes from above is: a sum of a
+# million terms is off by about a thousand. In the dtype of the case no more than 2⁻¹⁰ is noise (or 16 roundings, where
+# these are more): what comes from above is 1/4 at least, so a gradient that is there is larger.
+_AROUND_ZERO, _MOST_NOISE = 2.0**-40, 2.0**-10
+
 _LOWEST = 2.0**-126
 """What float32 holds with all of its digits; 16 bits are computed in it, too."""
 
-_FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError, Fault)
+_FAILS = (*NO_KERNEL, Fault)
 
 
 def as_close_as_inputs_allow(inputs: Sequence[Any], attributes: Mapping[str, Any], actual: Sequence[Any]) -> list[Any]:
     """One mask for each output, results first and then gradients; None where there is nothing to say."""
     call = torch_call(attributes["call"])
-    if attributes.get("grad") and not has_floating_input(call, inputs):
-        attributes = {**attributes, "grad": None}
-    units = _units(inputs, actual)
-    step = max([unit for unit in units if unit] or [_unit(each) for each in actual], default=0.0)
-    asked = _Asked(
-        call,
-        inputs,
-        partial(_gradients if attributes.get("grad") else _results, with_rounded_scalars(call, inputs)),
-        units,
-        step=step,
-        least=max((_least(each) for each in (*inputs, *actual) if _unit(each) == step), default=0.0),
-    )
-    try:
-        true = asked.made(widened(inputs), gradients_from_above(call, inputs))
-        apart = _agree(asked.moved(0, 0.0, takes_apart=True), true, _FINE * asked.step)
-        if len(true) != len(actual):
-            return [None] * len(actual)
-        near = asked.near(actual, true, takes_apart=apart)
-        for fewer in (
-            _with_some_as_they_are(asked) if any(each is not None and each.leaps.any() for each in near) else ()
-        ):
-            near = [
-                one and one.also(other)
-                for one, other in zip(near, fewer.near(actual, true, takes_apart=apart), strict=True)
-            ]
-        if any(each is not None and each.admits_zeros() for each in near):
-            with suppress(*_FAILS):  # it may not take the elements of its inputs in other places
-                others = [asked.with_inputs_in_other_places(shift) for shift in _SHIFTS]
-                near = [one and one.beside_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
-        is_asked = attributes.get("grad") and asked.step and any(map(_may_be_zero, true))
-        slightest = _DOUBLE / asked.step if is_asked else 0.0
-        double = [asked.moved(time, sign * slightest, takes_apart=apart) for time, sign in _TIMES * bool(slightest)]
-    except _FAILS:
-        if attributes.get("grad"):  # nothing is differentiated, and there are results alone
-            return as_close_as_inputs_allow(inputs, {**attributes, "grad": None}, actual)
+    if attributes.get("grad") and has_floating_input(call, inputs):
+        with suppress(*_FAILS):  # where nothing is differentiated, there are results alone
+            return _masks(RoundedCall.of(call, inputs, actual, gradients_of), actual, with_gradients=True)
+    with suppress(*_FAILS):
+        return _masks(RoundedCall.of(call, inputs, actual, results_of), actual, with_gradients=False)
+    return [None] * len(actual)
+
+
+def _masks(rounded: RoundedCall, actual: Sequence[Any], *, with_gradients: bool) -> list[Any]:
+    true = rounded.exact()
+    takes_apart = _agree(rounded.moved(0, 0.0, takes_apart=True), true, _FINE * rounded.step)
+    if len(true) != len(actual):
         return [None] * len(actual)
+    near = _near_to(rounded, actual, true, takes_apart=takes_apart)
+    near = _explained_by_fewer_roundings(rounded, near, actual, true, takes_apart=takes_apart)
+    near = _beside_other_inputs(rounded, near)
+    noise = _noise_of_float64(rounded, true, takes_apart=takes_apart) if with_gradients else []
     return [
-        _beside_zero(np.asarray(got), true[place], [each[place] for each in double])
+        _beside_zero(np.asarray(got), true[place], [each[place] for each in noise])
         or (known and AsRight(known.is_within, known.doubt()))
         for place, (got, known) in enumerate(zip(actual, near, strict=True))
     ]
 
 
-def _units(inputs: Sequence[Any], actual: Sequence[Any]) -> list[float]:
-    """The unit roundoff of each input, 0 for what is not rounded.
+def _explained_by_fewer_roundings(
+    rounded: RoundedCall,
+    near: list[_Near | None],
+    actual: Sequence[Any],
+    true: Sequence[Array],
+    *,
+    takes_apart: bool,
+) -> list[_Near | None]:
+    """The same, without the leaps that are right by roundings of fewer inputs, too."""
+    if not any(each is not None and each.leaps.any() for each in near):
+        return near
+    for fewer in _with_some_as_they_are(rounded):
+        others = _near_to(fewer, actual, true, takes_apart=takes_apart)
+        near = [one and one.also(other) for one, other in zip(near, others, strict=True)]
+    return near
 
-    Results that are coarser than every input are those of a call that states its dtype, to which torch brings what it
-    is given first: ``softmax(x, dim, dtype=torch.float16)``, ``linspace(start, end, 50, dtype=torch.float16)``.
-    """
-    units = [_unit(array) for array in inputs]
-    stated = max((_unit(each) for each in actual), default=0.0)
-    return [unit and stated for unit in units] if stated > max(units, default=0.0) else units
+
+def _beside_other_inputs(rounded: RoundedCall, near: list[_Near | None]) -> list[_Near | None]:
+    """The same; where zeros would pass, what other inputs yield says whether that shows something."""
+    if any(each is not None and each.admits_zeros() for each in near):
+        with suppress(*_FAILS):  # it may not take the elements of its inputs in other places
+            others = [rounded.with_inputs_in_other_places(shift) for shift in _SHIFTS]
+            return [one and one.beside_other_inputs([each[at] for each in others]) for at, one in enumerate(near)]
+    return near
 
 
-def _with_some_as_they_are(asked: _Asked) -> Iterator[_Asked]:
+def _noise_of_float64(rounded: RoundedCall, true: Sequence[Array], *, takes_apart: bool) -> list[list[Array]]:
+    """What roundings of float64 itself make of the call, where an output may be nothing but noise around zero."""
+    if not rounded.step or not any(map(_may_be_zero, true)):
+        return []
+    return rounded.draws(share=_DOUBLE / rounded.step, takes_apart=takes_apart)
+
+
+def _with_some_as_they_are(rounded: RoundedCall) -> Iterator[RoundedCall]:
     """The same with no input moved, and then with one of few left as it is: a label that is compared with 1, a position
     in the middle between two, is no measured number, and what follows from it without a rounding is known."""
-    yield replace(asked, units=[0.0] * len(asked.units))
-    moved = [index for index, unit in enumerate(asked.units) if unit]
-    if 1 < len(moved) <= _FEW:
+    yield replace(rounded, units=[0.0] * len(rounded.units))
+    moved = [index for index, unit in enumerate(rounded.units) if unit]
+    if 1 < len(moved) <= _FEW_INPUTS:
         for index in moved:
-            yield replace(asked, units=[0.0 if place == index else unit for place, unit in enumerate(asked.units)])
+            yield replace(rounded, units=[0.0 if place == index else unit for place, unit in enumerate(rounded.units)])
 
 
-def _unit(array: Array) -> float:
-    entry = dtype_of(array.dtype)
-    return entry.unit_roundoff if entry.is_inexact else 0.0
-
-
-def _least(array: Array) -> float:
-    """Half of the smallest number of its dtype; 0 where float64 has none of these."""
-    entry = dtype_of(array.dtype)
-    return 2.0 ** (entry.emin - entry.precision) if entry.is_inexact else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A call in float64, the unit roundoff of each of its inputs, and for what comes after the coarsest of them, with
-    half of the smallest number that is rounded so."""
-
-    call: TorchCall
-    inputs: Sequence[Any]
-    made: Callable[[Sequence[torch.Tensor], Draw], list[Array]]
-    units: Sequence[float]
-    step: float
-    least: float
-
-    def moved(self, time: int, share: float, *, takes_apart: bool) -> list[Array]:
-        """What the call yields with inputs, gradients from above and steps that are off by a share of a rounding."""
-        draw = gradients_from_above(self.call, self.inputs)
-        tensors = [
-            each if not unit else each * (1.0 + share * unit * roundings(f"{time}/{index}", each.shape))
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
-
-        def above(number: int, output: torch.Tensor) -> torch.Tensor:
-            return draw(number, output) * (1.0 + share * self.step * roundings(f"{time}/above{number}", output.shape))
-
-        with RoundedSteps(self.step, str(time), share=share, takes_apart=takes_apart, least=self.least):
-            return self.made(tensors, above)
-
-    def with_inputs_in_other_places(self, shift: int) -> list[Array]:
-        """What the call yields where each floating input has its elements in other places, each input in its own."""
-        tensors = [
-            each.reshape(-1).roll(shift * (index + 1)).reshape(each.shape) if unit else each
-            for index, (each, unit) in enumerate(zip(widened(self.inputs), self.units, strict=True))
-        ]
-        return self.made(tensors, gradients_from_above(self.call, self.inputs))
-
-    def near(self, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool) -> list[_Near | None]:
-        """What such roundings say of each output; None where there is nothing to say."""
-        coarse = [self.moved(time, sign, takes_apart=takes_apart) for time, sign in _TIMES]
-        fine = [self.moved(time, sign * _FINE, takes_apart=takes_apart) for time, sign in _TIMES]
-        return [
-            _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
-            for place, got in enumerate(actual)
-        ]
+def _near_to(
+    rounded: RoundedCall, actual: Sequence[Any], true: Sequence[Array], *, takes_apart: bool
+) -> list[_Near | None]:
+    """What such roundings say of each output; None where there is nothing to say."""
+    coarse = rounded.draws(takes_apart=takes_apart)
+    fine = rounded.draws(share=_FINE, takes_apart=takes_apart)
+    return [
+        _near(np.asarray(got), true[place], [each[place] for each in coarse], [each[place] for each in fine])
+        for place, got in enumerate(actual)
+    ]
 
 
 def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
@@ -194,17 +167,6 @@ def _agree(one: Sequence[Array], other: Sequence[Array], share: float) -> bool:
 def _largest(values: Array) -> float:
     magnitude = np.abs(values)
     return float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
-
-
-def _results(call: TorchCall, tensors: Sequence[torch.Tensor], _: Draw) -> list[Array]:
-    with torch.no_grad():
-        return [as_array(each) for each in call.on(tensors, _CPU, dtypes=WIDE)()]
-
-
-def _gradients(call: TorchCall, tensors: Sequence[torch.Tensor], draw: Draw) -> list[Array]:
-    found = in_float64(call, tensors, draw)
-    leaves: list[Any] = [*found.leaves, torch.tensor(found.has_gradient(), dtype=torch.bool), *found.dense(tensors)]
-    return [as_array(each) for each in leaves]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +226,7 @@ class _Near:
         if not all(each.size for each in known):
             return self
         least = min(float(np.sqrt(np.mean(each**2))) for each in known[:-1])
-        return replace(self, is_telling=least >= _TELLS * float(known[-1].max()))
+        return replace(self, is_telling=least >= _TELLING * float(known[-1].max()))
 
 
 def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array]) -> _Near | None:
@@ -275,7 +237,7 @@ def _near(got: Array, true: Array, coarse: Sequence[Array], fine: Sequence[Array
         return None
     wide = widen(got)
     with np.errstate(all="ignore"):
-        last = np.maximum(entry.unit_roundoff * np.abs(true), _least(got))
+        last = np.maximum(entry.unit_roundoff * np.abs(true), smallest_rounding(got))
         spread, slight = _spread(coarse, true), _spread(fine, true) / _FINE
         radius = _FACTOR * np.minimum(spread, _NOT_SMOOTH * slight)
         is_smooth = slight <= _NOT_SMOOTH * spread

@@ -12,13 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from optest.errors import UnknownName
 from optest.spec import Fault, Reason
-from optest.torch.calls.compilation import watched
-from optest.torch.calls.compiler_cache import keep_headers_in_cache, load_compiler
+from optest.torch.calls.compiler import Watched, keep_headers_in_cache, load_compiler, refusals_unlogged, watched
+from optest.torch.calls.device_under_test import DeviceUnderTest
 from optest.torch.calls.gradients import Differentiated
-from optest.torch.calls.handed_back import Watched
 from optest.torch.calls.refusals import refusal_within
-from optest.torch.calls.tracing_log import refusals_unlogged
-from optest.torch.calls.under_test import UnderTest
 
 __all__ = ["compiled", "compiled_function", "differentiated_by", "require_compiler"]
 
@@ -34,22 +31,22 @@ def require_compiler(backend: str) -> None:
         raise UnknownName("compile backend", backend, known)
 
 
-def compiled(call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, *, refuses: bool) -> list[Any]:
-    """What the call returns for the tensors when ``asked.compiler`` has compiled it.
+def compiled(call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:
+    """What the call returns for the tensors when ``target.compiler`` has compiled it.
 
     Raises:
         Fault: COMPILE if it cannot be compiled as one graph, FALLBACK if it returned without any, UNSUPPORTED if there
             is nothing to compile; with ``refuses`` torch's refusal is raised, out of the compiler's exceptions, too.
     """
     return _answered(
-        call, tensors, asked, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
+        call, tensors, target, lambda function, given: list(function(*given)), lambda answer: answer, refuses=refuses
     )
 
 
 def differentiated_by(
     call: Call,
     tensors: Sequence[torch.Tensor],
-    asked: UnderTest,
+    target: DeviceUnderTest,
     differentiate: Callable[[Call, Sequence[torch.Tensor]], Differentiated],
     outputs: Callable[[Differentiated], list[Any]],
 ) -> Differentiated:
@@ -58,19 +55,19 @@ def differentiated_by(
     Raises:
         Fault: as :func:`compiled`; FALLBACK also where the compiler leaves the way back to eager torch.
     """
-    answer = _answered(call, tensors, asked, differentiate, outputs, refuses=False)
-    with asked.allowing():
-        is_gone_back = any(answer.has_gradient()) and not asked.fallbacks
+    answer = _answered(call, tensors, target, differentiate, outputs, refuses=False)
+    with target.allowing():
+        is_gone_back = any(answer.has_gradient()) and not target.fallbacks
         if is_gone_back and not torch._dynamo.utils.counters["aot_autograd"]["ok"]:
             raise Fault(
                 Reason.FALLBACK,
-                f"torch.compile, {asked.compiler}: it compiles no gradients, so eager torch went back through it",
+                f"torch.compile, {target.compiler}: it compiles no gradients, so eager torch went back through it",
             )
     return answer
 
 
 def compiled_function(
-    call: Call, tensors: Sequence[torch.Tensor], asked: UnderTest, ask: Callable[[Call], Any]
+    call: Call, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, ask: Callable[[Call], Any]
 ) -> Call:
     """The compiled call, which ``ask`` has made once: to call it again compiles nothing. Eager where it fell back.
 
@@ -83,20 +80,20 @@ def compiled_function(
         asked_of.append(function)
         return ask(function)
 
-    _answered(call, tensors, asked, asking, list, refuses=False)
+    _answered(call, tensors, target, asking, list, refuses=False)
     return asked_of[-1]
 
 
 @contextmanager
-def _watching(asked: UnderTest) -> Iterator[None]:
-    with torch._dynamo.config.patch(suppress_errors=False), watched(asked.compilation), refusals_unlogged():
+def _watching(target: DeviceUnderTest) -> Iterator[None]:
+    with torch._dynamo.config.patch(suppress_errors=False), watched(target.compilation), refusals_unlogged():
         yield
 
 
 def _answered(
     call: Call,
     tensors: Sequence[torch.Tensor],
-    asked: UnderTest,
+    target: DeviceUnderTest,
     ask: Callable[[Call, Sequence[torch.Tensor]], Answer],
     outputs: Callable[[Answer], list[Any]],
     *,
@@ -105,55 +102,80 @@ def _answered(
     """What ``ask`` gets from the compiled call; ``outputs`` lists it, where the call is made once more."""
     keep_headers_in_cache()
     torch._dynamo.reset()  # or the eighth shape of one function is a recompilation too many
-    counters = torch._dynamo.utils.counters
-    counters.clear()
-    who = f"torch.compile, {asked.compiler}"
-    asked.compiled = None
-    with _watching(asked):
-        compiler = Watched(str(asked.compiler))
+    torch._dynamo.utils.counters.clear()
+    target.compiled = None
+    with _watching(target):
+        compiler = Watched(str(target.compiler))
         function = torch.compile(call, backend=compiler.compiler(), fullgraph=True, dynamic=False)
         try:
             answer = ask(function, tensors)
         except Exception as error:
-            if not asked.compilation.was_begun:
-                _require_switched_on(who, asked, error)
-                return ask(call, tensors)
-            refusal = refusal_within(error) if refuses else None
-            if refusal is not None:
-                raise refusal from None
-            if not (refuses or _is_of_the_compiler(error) or asked.compilation.failed_by(error)):
+            if not _may_eager_torch_answer(error, target, refuses=refuses):
                 raise
-            if asked.may_fall_back:
-                asked.fallbacks.append(f"{who}: {_said(error)}")
-                return ask(call, tensors)
-            raise Fault(Reason.COMPILE, f"{who}: {_said(error)}", details=_details(error)) from error
-    has_graph = bool(counters["stats"]["unique_graphs"])
-    if not has_graph and not refuses:
-        if not _computes(call, tensors):
-            raise Fault(Reason.UNSUPPORTED, f"{who}: the call computes nothing that can be compiled")
-        with asked.allowing():
-            raise Fault(Reason.FALLBACK, f"{who}: no graph was made, so eager torch answered")
-    if compiler.handed_back and not refuses:
-        with asked.allowing():
-            raise Fault(
-                Reason.FALLBACK,
-                f"{who}: it handed back the graph that it got, so eager torch answered (--compile-backend eager asks "
-                "for that)",
-            )
+            return ask(call, tensors)
+    has_graph = bool(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    if not refuses:
+        _require_compiled(call, tensors, compiler, target, has_graph=has_graph)
     is_grad_enabled = torch.is_grad_enabled()
 
     def once_more(given: Sequence[torch.Tensor]) -> list[Any]:
-        with _watching(asked), torch.set_grad_enabled(is_grad_enabled):
+        with _watching(target), torch.set_grad_enabled(is_grad_enabled):
             return outputs(ask(function, given))
 
-    asked.compiled = once_more if has_graph else None
+    target.compiled = once_more if has_graph else None
     return answer
 
 
-def _require_switched_on(who: str, asked: UnderTest, error: Exception) -> None:
-    with asked.allowing():
-        message = f"{who}: nothing was compiled, since torch.compile is switched off here"
+def _who(target: DeviceUnderTest) -> str:
+    return f"torch.compile, {target.compiler}"
+
+
+def _may_eager_torch_answer(error: Exception, target: DeviceUnderTest, *, refuses: bool) -> bool:
+    """Whether eager torch may answer after an error of the compiled call; False where the error is the call's own.
+
+    Raises:
+        Fault: COMPILE if it cannot be compiled, FALLBACK if nothing was, and neither is allowed.
+    """
+    if not target.compilation.was_begun:
+        _require_switched_on(target, error)
+        return True
+    refusal = refusal_within(error) if refuses else None
+    if refusal is not None:
+        raise refusal from None
+    if not (refuses or _is_of_the_compiler(error) or target.compilation.failed_by(error)):
+        return False
+    if not target.may_fall_back:
+        raise Fault(Reason.COMPILE, f"{_who(target)}: {_said(error)}", details=_details(error)) from error
+    target.fallbacks.append(f"{_who(target)}: {_said(error)}")
+    return True
+
+
+def _require_switched_on(target: DeviceUnderTest, error: Exception) -> None:
+    with target.allowing():
+        message = f"{_who(target)}: nothing was compiled, since torch.compile is switched off here"
         raise Fault(Reason.FALLBACK, message, details=_details(error)) from error
+
+
+def _require_compiled(
+    call: Call, tensors: Sequence[torch.Tensor], compiler: Watched, target: DeviceUnderTest, *, has_graph: bool
+) -> None:
+    """Raise where the call came back without an error, but eager torch answered.
+
+    Raises:
+        Fault: UNSUPPORTED if there is nothing to compile, FALLBACK if nothing was compiled though there is.
+    """
+    if not has_graph:
+        if not _computes(call, tensors):
+            raise Fault(Reason.UNSUPPORTED, f"{_who(target)}: the call computes nothing that can be compiled")
+        with target.allowing():
+            raise Fault(Reason.FALLBACK, f"{_who(target)}: no graph was made, so eager torch answered")
+    if compiler.handed_back:
+        with target.allowing():
+            raise Fault(
+                Reason.FALLBACK,
+                f"{_who(target)}: it handed back the graph that it got, so eager torch answered "
+                "(--compile-backend eager asks for that)",
+            )
 
 
 class _Computed(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types

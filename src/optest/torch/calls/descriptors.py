@@ -1,8 +1,7 @@
 """Descriptors of torch's own callables, ``torch.nn.functional.softmax``: one for any dotted name, without a table.
 
 The call itself is the attribute ``call`` (see :mod:`optest.spec.calls`); torch is asked for the rest when a case runs.
-What stands here about some names is what torch's documentation promises of them: which of them move elements, convert
-them, add up products of their operands, or change their first argument.
+What is known of some functions before that is in their records (:mod:`optest.torch.fact_sheet`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from optest.registry import load_object
 from optest.spec import Attribute, OperatorDescriptor, Rule, RuleClass
 from optest.spec.call_names import canonical
 from optest.spec.calls import parse_call
-from optest.torch.calls.factors import FACTORS, FactorKind
+from optest.torch.fact_sheet import facts_of
+from optest.torch.facts import Collisions, FactorKind
 
 __all__ = ["CATEGORY", "CLOSE", "SPREAD", "descriptor_of"]
 
@@ -31,38 +31,12 @@ SPREAD = "or 8 times what one rounding of every input changes"
 
 _HOOKS = "optest.torch.calls.reference"
 _DECOMPOSITIONS = "optest.torch.calls.decompositions"
-_CONVERSIONS = "optest.torch.calls.conversions:left_open"
-_COLLISIONS = "optest.torch.calls.collisions:any_of_several"
-_WRITING = ("setitem", "index_put", "index_copy", "scatter")
-"""Where several values may go to one place."""
-_READINGS = "optest.torch.calls.readings:as_with_narrow_numbers"
+_CONVERSIONS = "optest.torch.calls.undefined_results:conversions_out_of_range"
+_COLLISIONS = "optest.torch.calls.undefined_results:one_of_collided_writes"
+_READINGS = "optest.torch.calls.scalar_promotion:right_by_other_promotion"
 _CEILING = 4.0
 """In ulp of float32, of functions that the catalogue does not know: most ceilings of its own are at most that."""
 _CLOSENESS = "optest.torch.calls.closeness:as_close_as_inputs_allow"
-
-_MOVEMENT = """
-adjoint alias alias_copy as_strided as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d block_diag
-broadcast_tensors broadcast_to cartesian_prod cat channel_shuffle chunk clone column_stack
-contiguous copysign detach detach_copy diag diag_embed diagonal diagonal_copy diagonal_scatter dsplit dstack embedding
-expand expand_as expand_copy fill flatten flip fliplr flipud gather getitem hsplit hstack index_copy index_fill
-index_put index_select masked_fill masked_scatter masked_select meshgrid mH movedim mT narrow
-native_channel_shuffle permute permute_copy pin_memory pixel_shuffle pixel_unshuffle ravel repeat repeat_interleave
-reshape reshape_as roll rot90 scatter select select_copy select_scatter setitem slice slice_copy
-slice_scatter split split_copy split_with_sizes split_with_sizes_copy squeeze squeeze_copy stack t
-t_copy take take_along_dim tensor_split tile transpose transpose_copy tril triu unbind unbind_copy unflatten unfold
-unfold_copy unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_copy view view_as view_copy vsplit
-vstack where
-"""
-_CONVERSION = """
-_to_copy as_tensor bfloat16 bool byte char double eye float full full_like half int long nan_to_num new_full
-new_ones new_zeros ones scalar_tensor short tensor to type type_as zeros
-"""
-"""And what makes tensors of one number, which is converted, or puts the largest numbers of the dtype somewhere."""
-_CONTRACTION = """
-addbmm addmm addmv addr baddbmm
-bmm chain_matmul conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d _convolution convolution
-convolution_backward dot einsum _grouped_mm inner linear matmul mm mv tensordot vdot
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +78,16 @@ def _close_because(why: str) -> Rule:
     return Rule(kind=RuleClass.CLOSE, formula=f"{SPREAD}; the catalogue's rule cannot be asked: {why}")
 
 
-_OF_COMPLEX = ("add", "sub", "mul")
-"""Operators whose ceilings hold for complex numbers, too: their terms say so."""
-
-
 def _why_not_of_complex(operator: OperatorDescriptor, inputs: Sequence[Any]) -> str:
     """Why the operator's ceilings do not hold for these inputs, nothing where they do."""
     is_ceiling = operator.rule is not None and operator.rule.kind in (RuleClass.ULP, RuleClass.COMPOSED)
-    if not is_ceiling or operator.name in _OF_COMPLEX or all(each.dtype.kind != "c" for each in inputs):
+    if not is_ceiling or _holds_for_complex(operator) or all(each.dtype.kind != "c" for each in inputs):
         return ""
     return f"its ceiling for {operator.name} is that of real numbers"
+
+
+def _holds_for_complex(operator: OperatorDescriptor) -> bool:
+    return facts_of(f"torch.{operator.name}").ceiling_holds_for_complex
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +115,7 @@ class Alternatives:
     terms: CatalogueTerms | None = None
     ulps: float = _CEILING
     converts: bool = False
-    writes: str = ""
+    collisions: Collisions | None = None
 
     @property
     def tells(self) -> bool:
@@ -160,8 +134,8 @@ class Alternatives:
             if self.converts:
                 found = list(_function(_CONVERSIONS)(inputs, attributes["call"], results[:1]))
             masks[:count] = (found * count)[:count]  # a call in place yields its result twice
-        if self.writes:
-            several = _function(_COLLISIONS)(inputs, attributes["call"], self.writes, results)
+        if self.collisions is not None:
+            several = _function(_COLLISIONS)(inputs, attributes["call"], self.collisions, results)
             masks[:count] = [one if other is None else other for one, other in zip(masks, several, strict=False)]
         readings = _function(_READINGS)(inputs, attributes["call"], results, self.ulps, self.known)
         masks[:count] = [one if other is None else other for one, other in zip(masks, readings, strict=False)]
@@ -216,14 +190,14 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
     is none, what torch.testing allows for the dtype of the output.
     """
     spelled = canonical(name)
-    kind = FACTORS.get(spelled.operator)
-    if kind is not None:
-        return _of_factors(name, kind)
-    last = spelled.operator
-    own = _rule(last)
-    known = catalogue.get(last) if own is None and catalogue is not None and last in catalogue else None
+    facts = facts_of(name)
+    if facts.factors is not None:
+        return _of_factors(name, facts.factors)
+    own = _RULES[facts.rule]
+    is_catalogued = own is None and catalogue is not None and spelled.operator in catalogue
+    known = catalogue.get(spelled.operator) if is_catalogued and catalogue is not None else None
     rule = own or (CLOSE if known is None or known.rule is None else known.rule)
-    terms: Any = f"{_HOOKS}:terms" if last in _CONTRACTION.split() else None
+    terms: Any = f"{_HOOKS}:terms" if facts.rule is RuleClass.ACCUMULATE else None
     of_known: CatalogueTerms | None = None
     if known is not None and (known.terms is not None or rule.kind is RuleClass.ULP):
         terms = of_known = CatalogueTerms(known, spelled.is_in_place)
@@ -241,8 +215,8 @@ def descriptor_of(name: str, catalogue: Catalogue | None = None) -> OperatorDesc
             is_close=rule is CLOSE,
             terms=of_known,
             ulps=_ulps(rule),
-            converts=last in _CONVERSION.split(),
-            writes=last if last in _WRITING else "",
+            converts=facts.rule is RuleClass.EXACT,
+            collisions=facts.collisions,
         ),
         domain="optest.torch.calls.indices:domain",
         mutates=("input0",) if spelled.is_in_place else (),
@@ -276,11 +250,9 @@ def _alternatives_of(known: OperatorDescriptor | None) -> CatalogueAlternatives 
 CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
 
-def _rule(name: str) -> Rule | None:
-    if name in _MOVEMENT.split():
-        return Rule(kind=RuleClass.MOVEMENT)
-    if name in _CONVERSION.split():
-        return Rule(kind=RuleClass.EXACT)
-    if name in _CONTRACTION.split():
-        return Rule(kind=RuleClass.ACCUMULATE, stands=True)
-    return None
+_RULES: Mapping[RuleClass | None, Rule | None] = {
+    None: None,
+    RuleClass.MOVEMENT: Rule(kind=RuleClass.MOVEMENT),
+    RuleClass.EXACT: Rule(kind=RuleClass.EXACT),
+    RuleClass.ACCUMULATE: Rule(kind=RuleClass.ACCUMULATE, stands=True),
+}

@@ -18,16 +18,14 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import DType, ErrorBudget, Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.calling import TorchCall
-from optest.torch.calls.cpu_tensors import WIDE, on_cpu, widened
+from optest.torch.calls.call import TorchCall
 from optest.torch.calls.descriptors import SPREAD, descriptor_of
-from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names
-from optest.torch.calls.multiples import with_power_of_factors
-from optest.torch.calls.scalars import with_rounded_scalars
-from optest.torch.calls.upstream import upstream_of
+from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated, gradient_names, upstream_of
+from optest.torch.calls.refusals import NO_KERNEL
+from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
+from optest.torch.tensors import WIDE, as_array, on_cpu, widened
 
-__all__ = ["can_be_differentiated", "expected_gradients", "gradients_from_above", "has_floating_input", "in_float64"]
+__all__ = ["can_be_differentiated", "expected_gradients", "has_floating_input", "in_float64", "upstream_gradients"]
 
 _CPU = torch.device("cpu")
 _MOVED = (RuleClass.MOVEMENT, RuleClass.EXACT)
@@ -40,10 +38,8 @@ _LONG_SUM = Rule(
 )
 _CLOSE = Rule(kind=RuleClass.CLOSE, formula=SPREAD)
 
-_FAILS = (RuntimeError, NotImplementedError, TypeError, ValueError)
 
-
-def gradients_from_above(call: TorchCall, inputs: Sequence[Any]) -> Draw:
+def upstream_gradients(call: TorchCall, inputs: Sequence[Any]) -> Draw:
     """What every output gets from above: whole numbers where elements only move, so that their sums are exact."""
     return upstream_of(call_text(call.call), inputs, is_whole=_kind(call) in _MOVED)
 
@@ -63,14 +59,14 @@ def expected_gradients(call: TorchCall, inputs: Sequence[Any], *, in_own_dtype: 
     """
     if not has_floating_input(call, inputs):
         raise Fault(Reason.UNSUPPORTED, f"{call.call.function} is given nothing that it could be differentiated by")
-    draw = gradients_from_above(call, inputs)
+    draw = upstream_gradients(call, inputs)
     notes: list[Any] = []
     if in_own_dtype:
         found = _in_own_dtype(call, inputs, draw)
     else:
         try:
             found = in_float64(with_rounded_scalars(call, inputs), widened(inputs), draw)
-        except _FAILS as error:
+        except NO_KERNEL as error:
             found = _in_own_dtype(call, inputs, draw)
             in_own_dtype = True
             said = str(error).strip().partition("\n")[0]
@@ -117,7 +113,7 @@ def _make(call: TorchCall, dtypes: Mapping[torch.dtype, torch.dtype] | None, *gi
 def _in_own_dtype(call: TorchCall, inputs: Sequence[Any], draw: Draw) -> Differentiated:
     try:
         return differentiated(call, partial(_make, call, None), on_cpu(inputs), draw)
-    except _FAILS as error:
+    except NO_KERNEL as error:
         said = str(error).partition("\n")[0]
         raise Fault(
             Reason.UNSUPPORTED, f"torch on the CPU cannot differentiate {call.call.function}: {said}"
@@ -152,6 +148,8 @@ def _of_moved(terms: Terms, dtype: DType) -> tuple[Rule, Any]:
     """Whole numbers have one sum, in whatever order and precision they are added, as long as the dtype holds it."""
     if np.max(terms.absolute, initial=0.0) <= 2.0**dtype.precision:
         return _EXACT, None
+    # The bound of the accumulate rule, 4·√k·u·Σ|t|, with the unit roundoff of the gradient's own dtype in place of that
+    # of a wider accumulator; ``units`` says how many of the accumulator's that are.
     units = 2.0 ** ((53 if dtype.precision > 24 else 24) - dtype.precision)
     return _LONG_SUM, ErrorBudget(4 * sqrt(terms.count) * units * terms.absolute)
 
@@ -166,7 +164,7 @@ def _terms(
         if of_magnitudes:
             tensors = [change(each) if each.is_floating_point() or each.is_complex() else each for each in tensors]
         drawn = partial(_drawn_as, draw, found.leaves, change)
-        found_for = in_float64(with_power_of_factors(call, power), tensors, drawn)
+        found_for = in_float64(with_alpha_beta_to_power(call, power), tensors, drawn)
         return [as_array(each.abs()) for each in found_for.dense(tensors)]
 
     absolute, squared = made(torch.abs, 1), made(_squared, 2)

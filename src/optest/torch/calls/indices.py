@@ -10,6 +10,7 @@ from typing import Any
 
 from optest.spec import Interval, TensorSpec
 from optest.spec.calls import Call, TensorRef, parse_call
+from optest.torch.fact_sheet import facts_of
 
 __all__ = ["Literal", "Positions", "domain", "literals_of", "parsed", "positions_of"]
 
@@ -40,7 +41,7 @@ def domain(specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any]) ->
 def positions_of(text: str, specs: Shapes) -> list[Positions]:
     """Every tensor of integers in the call that is used as positions."""
     call = parsed(text)
-    find = _BY_NAME.get(call.operator)
+    find = _WAYS.get(facts_of(call.function).positions)
     if find is None:
         return []
     try:
@@ -62,7 +63,7 @@ class Literal:
 def literals_of(text: str, specs: Shapes) -> list[Literal]:
     """Every integer in the call that is used as a position: in a subscript, or as the index of ``select``."""
     call = parsed(text)
-    find = {"getitem": _in_subscripts, "setitem": _in_subscripts, "select": _selected}.get(call.operator)
+    find = _LITERAL_WAYS.get(facts_of(call.function).literal_positions)
     if find is None:
         return []
     try:
@@ -260,42 +261,22 @@ def _index(call: Call, specs: Shapes) -> Iterator[Positions]:
         dim += 1 if part is None else max(1, _dimensions_of(part, specs))
 
 
-_BY_NAME: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
-    **dict.fromkeys(["embedding", "embedding_bag"], _embedding),
-    **dict.fromkeys(
-        ["index_select", "index_copy", "index_add", "index_reduce", "gather", "scatter", "scatter_add"],
-        _along,
-    ),
-    "scatter_reduce": _along,
-    "index_fill": _filled_along,
-    "take": _take,
-    "put": _take,
-    "one_hot": _one_hot,
-    "take_along_dim": _take_along_dim,
-    **dict.fromkeys(
-        [
-            "cross_entropy",
-            "cross_entropy_loss",
-            "nll_loss",
-            "nll_loss_nd",
-            "nll_loss2d",
-            "nll_loss_forward",
-            "nll_loss2d_forward",
-        ],
-        _classes,
-    ),
-    **dict.fromkeys(["nll_loss_backward", "nll_loss2d_backward"], _classes_behind_a_gradient),
-    "embedding_dense_backward": _rows,
-    **dict.fromkeys(["max_unpool1d", "max_unpool2d", "max_unpool3d"], _unpooled),
-    **dict.fromkeys(
-        [
-            "max_pool2d_with_indices_backward",
-            "max_pool3d_with_indices_backward",
-            "adaptive_max_pool2d_backward",
-            "adaptive_max_pool3d_backward",
-        ],
-        _pooled,
-    ),
-    **dict.fromkeys(["getitem", "setitem"], _subscripts),
-    **dict.fromkeys(["index", "index_put", "_unsafe_index", "_unsafe_index_put"], _index),
+_WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[Positions]]] = {
+    "rows": _embedding,
+    "rows stated": _rows,
+    "along": _along,
+    "along from either end": _filled_along,
+    "along or all": _take_along_dim,
+    "all elements": _take,
+    "classes": _classes,
+    "classes of a gradient": _classes_behind_a_gradient,
+    "classes stated": _one_hot,
+    "plane of the result": _unpooled,
+    "plane of the input": _pooled,
+    "subscript": _subscripts,
+    "dimensions": _index,
+}
+_LITERAL_WAYS: Mapping[str, Callable[[Call, Shapes], Iterator[Literal]]] = {
+    "subscript": _in_subscripts,
+    "index": _selected,
 }

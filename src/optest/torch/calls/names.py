@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -12,13 +12,9 @@ import torch
 
 from optest.errors import nearest
 from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical, misnamed
+from optest.torch.fact_sheet import facts_of
 
-__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "find"]
-
-_OPERATOR_NAMES = """
-abs add and_ concat contains eq floordiv ge getitem gt iadd iand ifloordiv imod imul index inv invert ior ipow isub
-itruediv ixor le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift setitem sub truediv xor
-"""
+__all__ = ["NoSuchCallable", "NotAnOperator", "constant", "declared_operators", "find"]
 
 
 def _setitem(target: Any, key: Any, value: Any) -> None:
@@ -26,16 +22,19 @@ def _setitem(target: Any, key: Any, value: Any) -> None:
     target[key] = value
 
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in _OPERATOR_NAMES.split()},
-    "setitem": _setitem,
-}
-_SETTINGS = ("_log_api_usage_once", "set_grad_enabled", "_set_grad_enabled", "manual_seed", "is_grad_enabled")
-"""Calls that a trace of a model sweeps up beside its operators."""
+def _operators_of_python() -> dict[str, Callable[..., Any]]:
+    """What Python's module ``operator`` has and tensors take, by its names there: ``and_``, ``imul``, ``index``."""
+    found: dict[str, Callable[..., Any]] = {"index": operator.index}
+    for word in dir(operator):
+        spelled = canonical(f"torch.{word}")
+        is_taken = not spelled.is_in_place or hasattr(torch.Tensor, f"__{word}__")
+        if not word.startswith("_") and spelled.operator in OPERATORS_OF_PYTHON and is_taken:
+            found[word] = getattr(operator, word)
+    return {**found, "setitem": _setitem}
 
-_ADDRESSES = ("__hash__", "_cdata", "const_data_ptr", "data_ptr")
+
+_OPERATORS = _operators_of_python()
 _OF_TENSORS = ("torch", "torch.Tensor")
-_MEMORY = ("__array__", "_typed_storage", "numpy", "storage", "typed_storage", "untyped_storage")
 
 
 class NoSuchCallable(LookupError):
@@ -59,12 +58,8 @@ def find(name: str) -> Callable[..., Any]:
     if wrong := misnamed(name):
         raise NoSuchCallable("; ".join(wrong))
     home, _, last = name.rpartition(".")
-    if last in _SETTINGS:
-        raise NotAnOperator(f"{name} computes nothing")
-    if last in _ADDRESSES and home in _OF_TENSORS:
-        raise NotAnOperator(f"{name} says where something lies, which is another place each time")
-    if last in _MEMORY and home in _OF_TENSORS:
-        raise NotAnOperator(f"{name} hands out the memory of a tensor and computes nothing")
+    if why := facts_of(name).no_operator:
+        raise NotAnOperator(f"{name} {why}")
     is_of_tensors = home == "torch" and last.startswith("__")
     found = None if is_of_tensors and canonical(name).operator in OPERATORS_OF_PYTHON else _walk(name)
     if found is not None:
@@ -212,3 +207,28 @@ _HOMES = (
 
 def _listed(home: str) -> list[str]:
     return [f"{home}.{each}" for each in dir(_walk(home)) if not each.startswith("_")]
+
+
+# How many operators torch has, so that a run can say which share of them it asked for.
+#
+# torch itself lists what a tensor of another kind has to answer (``torch.overrides``); a function, its method and its
+# in-place form are one operator: ``torch.add``, ``torch.Tensor.add``, ``torch.add_`` and ``+``.
+
+
+def declared_operators(names: Iterable[str]) -> tuple[int, list[str]]:
+    """The number of torch's operators, and which of these names are not among them (those that make tensors of
+    nothing, operators of ``torch.ops`` that are no aten ones)."""
+    known = _known()
+    return len(known), sorted(name for name in names if canonical(name).operator not in known)
+
+
+@lru_cache(maxsize=1)
+def _known() -> frozenset[str]:
+    listed = torch.overrides.get_overridable_functions()
+    return frozenset(
+        name
+        for home, functions in listed.items()
+        if inspect.ismodule(home) or home is torch.Tensor
+        for name in (canonical(f"torch.{getattr(function, '__name__', '')}").operator for function in functions)
+        if name and name != "get"  # of a property
+    )

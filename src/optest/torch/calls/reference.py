@@ -13,17 +13,16 @@ import torch
 from optest.numerics import dtype_of
 from optest.spec import Fault, NamedOutput, Reason, ReferenceNote, Rule, RuleClass, Terms, Unrounded
 from optest.spec.calls import call_text
-from optest.torch.calls.arrays import as_array
-from optest.torch.calls.blocks import in_blocks
-from optest.torch.calls.calling import TorchCall, torch_call
-from optest.torch.calls.cpu_tensors import WIDE, copied, on_cpu, to_read, wide, widened
+from optest.torch.calls.call import TorchCall, torch_call
+from optest.torch.calls.contraction_blocks import in_blocks
 from optest.torch.calls.descriptors import CLOSE, descriptor_of
 from optest.torch.calls.expected_gradients import expected_gradients
-from optest.torch.calls.multiples import with_power_of_factors
 from optest.torch.calls.names import NoSuchCallable
-from optest.torch.calls.refusals import is_a_lack
-from optest.torch.calls.scalars import with_rounded_scalars
-from optest.torch.calls.stand_ins import is_grouped
+from optest.torch.calls.refusals import NO_KERNEL, is_a_lack
+from optest.torch.calls.scalar_arguments import with_alpha_beta_to_power, with_rounded_scalars
+from optest.torch.fact_sheet import facts_of
+from optest.torch.foreign_kernels import foreign_kernels_used
+from optest.torch.tensors import WIDE, as_array, copied, on_cpu, to_read, wide, widened
 
 __all__ = ["expected", "expected_in_own_dtype", "terms"]
 
@@ -53,10 +52,12 @@ def _expected(inputs: Sequence[Any], attributes: Mapping[str, Any], *, in_own_dt
     except NoSuchCallable as error:  # another process had it, as an operator that pytest's conftest.py registers
         raise Fault(Reason.BAD_CASE, str(error)) from None
     rule = descriptor_of(call.call.function).rule
-    with _nothing_drawn(call):
+    with _nothing_drawn(call), foreign_kernels_used(call.call.operator) as foreign:
         found = _results(call, rule, inputs, in_own_dtype)
     if call.call.spelled.is_foreign:  # nobody but its library says what it should yield
         found.append(ReferenceNote(f"{call.call.function} itself, on the CPU", itself_on="cpu"))
+    elif foreign:
+        found.append(ReferenceNote(f"with kernels that are not torch's: {', '.join(foreign)}", itself_on="cpu"))
     return [*found, *_gradients(call, inputs, in_own_dtype)] if attributes.get("grad") else found
 
 
@@ -129,12 +130,9 @@ def _beside(call: TorchCall, found: list[Any]) -> list[Any]:
     ]
 
 
-_COMPARING = frozenset(("bucketize", "eq", "equal", "ge", "gt", "isin", "le", "lt", "ne", "searchsorted"))
-
-
 def _compares(call: TorchCall) -> bool:
     """Whether the call only compares: a number beside tensors has their dtype there, and float64 has other ties."""
-    return call.call.operator in _COMPARING
+    return facts_of(call.call.function).is_comparison
 
 
 def _in_float64(
@@ -148,7 +146,7 @@ def _in_float64(
         leaves = in_blocks(call, inputs, [_as_it_is])
         if leaves is None:
             leaves = _made(with_rounded_scalars(call, inputs), [wide(each) for each in tensors], dtypes=WIDE)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+    except NO_KERNEL as error:
         return None, _narrow(call, inputs, str(error).strip().partition("\n")[0])
     if [_shape(leaf) for leaf in leaves] != shapes:
         return None, _narrow(call, inputs, "there its results have other shapes")
@@ -178,10 +176,10 @@ def terms(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
     else:
         operands = [_magnitude(each) for each in widened(inputs)]
         # before a call in place adds into the operands; ends of groups are no operands
-        keeps = is_grouped(call.call.function)
+        keeps = facts_of(call.call.function).terms == "product of groups"
         squares = [each if keeps and not each.is_floating_point() else each.square() for each in operands]
-        absolute = _made(with_power_of_factors(call, 1), operands, dtypes=WIDE)
-        squared = _made(with_power_of_factors(call, 2), squares, dtypes=WIDE)
+        absolute = _made(with_alpha_beta_to_power(call, 1), operands, dtypes=WIDE)
+        squared = _made(with_alpha_beta_to_power(call, 2), squares, dtypes=WIDE)
     counts = _counts(call, operands, len(absolute)) if any(each.numel() for each in absolute) else [0] * len(absolute)
     return [
         Terms(as_array(one), as_array(two), count) for one, two, count in zip(absolute, squared, counts, strict=True)
@@ -192,13 +190,6 @@ def _magnitude(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype is torch.bool else tensor.abs()
 
 
-_PRODUCTS = ("bmm", "dot", "inner", "linear", "matmul", "mm", "mv", "vdot")
-"""Sums over the last dimension of the first operand."""
-
-_PRODUCTS_ADDED = ("addmm", "addmv", "baddbmm")
-"""An operand, and with it such sums of the second one."""
-
-
 def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> list[int]:
     """How many terms an element of each output has at most: what the call yields for ones, where shapes do not say."""
     count = _count_by_shapes(call, tensors)
@@ -206,21 +197,23 @@ def _counts(call: TorchCall, tensors: Sequence[torch.Tensor], outputs: int) -> l
         return [count] * outputs  # a call in place yields its one result twice
     ones = [torch.ones((), dtype=torch.float64).expand(each.shape) for each in tensors]
     ones = [each.clone() if index in call.changes else each for index, each in enumerate(ones)]
-    leaves = _made(with_power_of_factors(call, 0), ones, dtypes=WIDE)
+    leaves = _made(with_alpha_beta_to_power(call, 0), ones, dtypes=WIDE)
     return [int(each.max()) if each.numel() else 0 for each in leaves]
 
 
 def _count_by_shapes(call: TorchCall, tensors: Sequence[torch.Tensor]) -> int | None:
-    spelled = call.call.spelled
-    name = "" if spelled.is_reflected else spelled.operator
-    if is_grouped(call.call.function):
-        return int(tensors[call.call.tensors()[0]].shape[-1])
-    if name in _PRODUCTS_ADDED and len(call.call.args) == 3:
-        return int(tensors[call.call.tensors()[1]].shape[-1]) + 1
-    if name in _PRODUCTS and tensors[0].dim():
-        return int(tensors[0].shape[-1]) + (len(tensors) > 2)
-    if name in ("conv1d", "conv2d", "conv3d"):
-        return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
+    if call.call.spelled.is_reflected:
+        return None
+    operands = call.call.tensors()
+    match facts_of(call.call.function).terms:
+        case "product of groups":
+            return int(tensors[operands[0]].shape[-1])
+        case "product added" if len(call.call.args) == 3:
+            return int(tensors[operands[1]].shape[-1]) + 1
+        case "product" if tensors[0].dim():
+            return int(tensors[0].shape[-1]) + (len(tensors) > 2)
+        case "convolution":
+            return int(tensors[1].numel()) // max(int(tensors[1].shape[0]), 1) + (len(tensors) > 2)
     return None
 
 
@@ -270,7 +263,7 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
     the input on the CPU, and empty where they are not asked for.
     """
     if sum(each.numel() for each in tensors) <= _QUICKLY_MADE:
-        with suppress(*_HAS_NOT):
+        with suppress(*NO_KERNEL):
             return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
     try:
         meta = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=_META) for each in tensors]
@@ -278,16 +271,13 @@ def _kinds(call: TorchCall, tensors: Sequence[torch.Tensor]) -> list[tuple[tuple
         is_known = len(leaves) == 1 or not _is_native(call.call.function)
         if is_known and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
             return [(tuple(leaf.shape), _dtype_of(leaf)) for leaf in leaves]
-    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+    except NO_KERNEL:
         pass  # the values decide
     return [(_shape(leaf), _dtype_of(leaf)) for leaf in _made(call, [copied(each) for each in tensors])]
 
 
 _QUICKLY_MADE = 1 << 22
 """Elements up to which the call itself takes less than torch does to say what it would yield."""
-
-_HAS_NOT = (RuntimeError, NotImplementedError, TypeError, ValueError)
-"""What torch says where it has no such kernel."""
 
 
 def _is_native(function: str) -> bool:

@@ -1,4 +1,4 @@
-"""What refuses a call: torch on the CPU, and torch again while it traces the call for a compiler.
+"""Calls that torch refuses: on the CPU, while it traces the call for a compiler, and for tensors of mixed dtypes.
 
 ``torch.compile`` first makes the call on tensors without values. What torch refuses there comes wrapped in exceptions
 of the compiler's own; that the compiler itself failed comes in such exceptions, too, and is no refusal.
@@ -6,20 +6,31 @@ of the compiler's own; that the compiler itself failed comes in such exceptions,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import torch
 
 from optest.numerics import Array
-from optest.spec import ExpectedError, Fault, Reason
-from optest.spec.calls import NotLiteral
-from optest.torch.calls.calling import TorchCall, torch_call
-from optest.torch.calls.cpu_tensors import on_cpu
+from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.spec.calls import NotLiteral, call_text
+from optest.torch.calls.call import TorchCall, torch_call
+from optest.torch.calls.compiler import refusals_unlogged
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator
-from optest.torch.calls.tracing_log import refusals_unlogged
+from optest.torch.tensors import on_cpu
 
-__all__ = ["REFUSALS", "in_words_of_eager_torch", "is_a_lack", "refusal_within", "refused", "refused_on_cpu"]
+__all__ = [
+    "NO_KERNEL",
+    "REFUSALS",
+    "in_words_of_eager_torch",
+    "is_a_lack",
+    "mixed_dtypes_refused",
+    "refusal_within",
+    "refused",
+    "refused_on_cpu",
+]
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
@@ -27,6 +38,9 @@ _TRACING = ("torch._subclasses", "torch.fx", *_COMPILER)
 
 REFUSALS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What torch refuses arguments with."""
+
+NO_KERNEL = (RuntimeError, TypeError, ValueError)
+"""What torch says where it has no such kernel, or does not differentiate it; NotImplementedError is a RuntimeError."""
 
 _CPU = torch.device("cpu")
 
@@ -123,6 +137,68 @@ def _refused_without_values(call: TorchCall, inputs: Sequence[Array]) -> Excepti
     try:
         with torch.no_grad(), refusals_unlogged(), mode:
             call.on([mode.from_tensor(each) for each in on_cpu(inputs)], _CPU)()
+    except REFUSALS as error:
+        return error
+    return None
+
+
+# Tensors whose dtypes torch does not take together: the reference, made in float64, does not show that.
+#
+# Torch multiplies no bfloat16 matrix by a float32 one. With both in float64 it does, so such a case has expected values
+# though its data is wrong; a device may take it all the same, and is judged then.
+
+
+@contextmanager
+def mixed_dtypes_refused(case: TestCase, inputs: Sequence[Array]) -> Iterator[None]:
+    """While inside, a device that refuses dtypes which torch on the CPU does not take together, either, is right.
+
+    Raises:
+        Fault: BAD_CASE, in torch's words on the CPU; whatever else is raised inside.
+    """
+    try:
+        yield
+    except (Fault, *REFUSALS) as error:
+        if isinstance(error, Fault) and error.reason is not Reason.COMPILE:
+            raise
+        call = torch_call(case.attributes["call"])
+        mixed = _dtypes_refused_together(call, inputs)
+        if mixed is None:
+            raise
+        dtypes, refusal = mixed
+        raise Fault(
+            Reason.BAD_CASE,
+            f"torch on the CPU refuses {call_text(call.call)} of {' and '.join(dtypes)}: "
+            f"{type(refusal).__name__}: {str(refusal).strip()}; state one dtype for these tensors, or expects_error if "
+            "the call should be refused",
+        ) from error
+
+
+def _dtypes_refused_together(call: TorchCall, inputs: Sequence[Array]) -> tuple[list[str], Exception] | None:
+    """The dtypes and what torch on the CPU says of them; None where one dtype for all would not be taken, either."""
+    tensors = on_cpu(inputs)
+    kinds = dict.fromkeys(tensors[index].dtype for index in call.call.tensors() if _is_inexact(tensors[index]))
+    if len(kinds) < 2:
+        return None
+    refusal = _refusal(call, tensors)
+    if refusal is None or is_a_lack(refusal):
+        return None
+    try:
+        common = reduce(torch.promote_types, kinds)
+    except RuntimeError:  # of float8, which has none
+        return None
+    if _refusal(call, [each.to(common) if _is_inexact(each) else each for each in on_cpu(inputs)]) is not None:
+        return None
+    return [str(kind).removeprefix("torch.") for kind in kinds], refusal
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _refusal(call: TorchCall, tensors: Sequence[torch.Tensor]) -> Exception | None:
+    try:
+        with torch.no_grad():
+            call.on(tensors, _CPU)()
     except REFUSALS as error:
         return error
     return None

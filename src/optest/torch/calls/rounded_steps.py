@@ -11,7 +11,7 @@ relative roundings: a step there is off by half of the smallest number, or by al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from math import sqrt
 from typing import Any
 
@@ -20,26 +20,14 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from optest.torch.calls.sampled import gradients_of_sampling
-from optest.torch.calls.upstream import roundings
+from optest.torch.calls.gradients import roundings
+from optest.torch.calls.grid_sample_gradients import gradients_of_sampling
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.fact_sheet import facts_of
+from optest.torch.facts import Facts
 
 __all__ = ["RoundedSteps"]
 
-_EXACT = """
-abs amax amin bitwise_and bitwise_not bitwise_or broadcast_in_dim cat ceil clamp clamp_max clamp_min clone
-complex conj constant_pad_nd convert_element_type copy copy_strided copy_to copysign detach diagonal_scatter
-embedding expand fill flip floor fmax fmin fmod frac full_like gather imag index index_put _index_put_impl
-index_select iota isfinite isinf isnan lift_fresh_copy masked_fill masked_scatter masked_select max
-max_pool2d_with_indices max_pool3d_with_indices maximum min minimum neg new_full new_zeros ones_like permute
-real relu remainder repeat roll round scatter select_backward select_scatter sgn sign signbit slice
-slice_backward slice_scatter sort stack _to_copy topk tril triu trunc unfold_backward _unsafe_index
-_unsafe_index_put view_as_complex view_as_real view_of where zero zeros_like
-"""
-"""Operators whose results are elements of their operands, or need no rounding."""
-
-_ARE_EXACT = frozenset(_EXACT.split())
-
-_SUMS_OF_PRODUCTS = frozenset(("bmm", "dot", "mm", "mv"))
 _ACCUMULATED = 2.0**-24
 """Unit roundoff of the coarsest arithmetic that may add up products: float32, for 16 bits too."""
 
@@ -50,21 +38,14 @@ _LEAST = 2.0**-150
 _BLOCK = 1 << 14
 """Elements that are looked at in one go: what fits a cache, and no thread has to be waited for."""
 
-_LAPACKS = """
-cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex
-linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_pinv linalg_qr
-linalg_solve_triangular _linalg_solve_ex lu_unpack ormqr triangular_solve
-"""
-"""Operators whose errors follow the largest element of a matrix: they are backward stable, which no element is by
-itself (LAPACK Users' Guide, 3rd edition, 4.1.1)."""
-
-_ARE_OF_LAPACK = frozenset(_LAPACKS.split())
-
-_PARTS: dict[Any, Any] = {
-    torch.ops.aten.grid_sampler_2d_backward.default: gradients_of_sampling,
-    torch.ops.aten.grid_sampler_3d_backward.default: gradients_of_sampling,
-}
+_PARTS: Mapping[str, Any] = {"gradients of grid_sample": gradients_of_sampling}
 """What torch has no decomposition of."""
+
+
+@lru_cache(maxsize=4096)
+def _facts(func: Any) -> Facts:
+    """What is known of an operator as torch's dispatcher hands it on."""
+    return facts_of(f"torch.ops.{func.namespace}.{func.overloadpacket.__name__}")
 
 
 class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it without types
@@ -87,26 +68,26 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__.rstrip("_")
-        if self._takes_apart and name not in _ARE_EXACT:
-            parts = _PARTS.get(func) or torch._decomp.decomposition_table.get(func)
+        facts = _facts(func)
+        if self._takes_apart and not facts.has_exact_result:
+            parts = _PARTS.get(facts.parts) or torch._decomp.decomposition_table.get(func)
             if parts is not None and not func._schema.is_mutable:
                 step, least = self._step, self._least
                 try:
                     self._least = min(least, _LEAST)
                     with self:
                         return parts(*args, **kwargs)
-                except (RuntimeError, NotImplementedError, TypeError, ValueError, AssertionError):
+                except REFUSALS:
                     self._step = step  # torch takes it apart for compilers alone
                 finally:
                     self._least = least
         found = func(*args, **kwargs)
         is_made = not any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves((args, kwargs)))
-        if name in _ARE_EXACT or is_made:
+        if facts.has_exact_result or is_made:
             return found
-        if name in _SUMS_OF_PRODUCTS and func._overloadname == "default" and found.is_floating_point():
+        if facts.is_sum_of_products and func._overloadname == "default" and found.is_floating_point():
             found = self._terms_off(func, args, found)
-        off = partial(self._one_off, times=sqrt(_in_a_row(name, args)), is_of_matrix=name in _ARE_OF_LAPACK)
+        off = partial(self._one_off, times=sqrt(_in_a_row(facts, args)), is_of_matrix=facts.is_backward_stable)
         returns = func._schema.returns
         if not isinstance(found, (tuple, list)):
             return off(found, returns[0] if returns else None)
@@ -135,11 +116,11 @@ class RoundedSteps(TorchDispatchMode):  # type: ignore[misc] # torch leaves it w
         return roundings(f"{self._name}/step{self._step}", value.shape).mul_(self._share)
 
 
-def _in_a_row(name: str, args: Sequence[Any]) -> int:
+def _in_a_row(facts: Facts, args: Sequence[Any]) -> int:
     """How many roundings each result of an operator has behind it, one after the other."""
-    if name in _ARE_OF_LAPACK:
+    if facts.is_backward_stable:
         return max(1, *map(int, args[0].shape[-2:]))
-    return max(1, int(args[0].shape[0])) if name == "_ctc_loss" else 1  # one for every moment
+    return max(1, int(args[0].shape[0])) if facts.rounds_at_every_step else 1
 
 
 def _factor(values: torch.Tensor, drawn: torch.Tensor, off: float, unit: float, least: float) -> torch.Tensor:

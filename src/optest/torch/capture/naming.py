@@ -11,8 +11,9 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import resolve_name
 
+from optest.spec.call_names import OPERATORS_OF_PYTHON, canonical
 from optest.torch.calls.names import NoSuchCallable, NotAnOperator, find
-from optest.torch.calls.overlap import UNWRITTEN
+from optest.torch.fact_sheet import facts_of
 
 __all__ = ["NamedCall", "NoCase", "Unwritten", "named_aten", "named_torch"]
 
@@ -34,66 +35,15 @@ class Unwritten(NoCase):
 
 
 SETTINGS = "compute nothing"
-_UNINITIALISED = "return memory that nobody has written"
-_OF_DUALS = "join or part tensors and their derivatives in forward mode, which no case has"
 
-_OPERATORS = {
-    "__eq__": "torch.eq", "__ne__": "torch.ne", "__lt__": "torch.lt", "__le__": "torch.le", "__gt__": "torch.gt",
-    "__ge__": "torch.ge", "__invert__": "torch.invert", "__neg__": "torch.neg", "__pos__": "torch.positive",
-    "__abs__": "torch.abs", "__and__": "torch.and_", "__or__": "torch.or_", "__xor__": "torch.xor",
-    "__add__": "torch.add", "__sub__": "torch.sub", "__mul__": "torch.mul", "__matmul__": "torch.matmul",
-    "__truediv__": "torch.truediv", "__div__": "torch.truediv", "__floordiv__": "torch.floordiv",
-    "__mod__": "torch.remainder", "__pow__": "torch.pow", "__lshift__": "torch.lshift", "__rshift__": "torch.rshift",
-    "__getitem__": "torch.getitem", "__setitem__": "torch.setitem",
-    "__iadd__": "torch.iadd", "__isub__": "torch.isub", "__imul__": "torch.imul", "__itruediv__": "torch.itruediv",
-    "__idiv__": "torch.itruediv", "__ifloordiv__": "torch.ifloordiv", "__imod__": "torch.imod",
-    "__ipow__": "torch.ipow", "__iand__": "torch.iand", "__ior__": "torch.ior", "__ixor__": "torch.ixor",
-}  # fmt: skip
-_REFLECTED = {
-    "__radd__": "torch.add", "__rmul__": "torch.mul", "__rand__": "torch.and_", "__ror__": "torch.or_",
-    "__rxor__": "torch.xor", "__rsub__": "torch.rsub",
-}  # fmt: skip
-"""The tensor stays first."""
-
-_SWAPPED = {
-    "__rtruediv__": "torch.truediv", "__rdiv__": "torch.truediv", "__rfloordiv__": "torch.floordiv",
-    "__rpow__": "torch.pow", "__rmod__": "torch.remainder", "__rmatmul__": "torch.matmul",
-    "__rlshift__": "torch.lshift", "__rrshift__": "torch.rshift",
-}  # fmt: skip
-_ARITHMETIC = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "matmul",
-        "neg",
-        "abs",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "remainder",
-        "pow",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-    ]
-)
-"""Methods that Python's operators call; torch has functions that take the same arguments."""
+# Python's words that torch has a function under another name for, which says more.
+_WORDS = {"pos": "positive", "mod": "remainder", "div": "truediv", "idiv": "itruediv", "and": "and_", "or": "or_"}
 
 _PROPERTIES = {
     "T": ("torch.Tensor.t", ()), "mT": ("torch.transpose", (-2, -1)), "H": ("torch.adjoint", ()),
     "mH": ("torch.adjoint", ()), "real": ("torch.real", ()), "imag": ("torch.imag", ()),
     "data": ("torch.Tensor.detach", ()),
 }  # fmt: skip
-_RESIZED = ("resize_", "resize_as_")
-_DUAL = ("_make_dual", "_unpack_dual", "_fw_primal")
-_NOTHING = frozenset(
-    ["requires_grad_", "retain_grad", "backward", "register_hook", "share_memory_", "set_", "__deepcopy__"]
-)
 _TORCH_HOMES = ("torch.functional", "torch._C._VariableFunctions", "torch._VF")
 
 
@@ -107,18 +57,12 @@ def named_torch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Map
     home, _, last = full.rpartition(".")
     if last in ("__get__", "__set__", "__delete__"):
         return _property(home.rpartition(".")[2], last, args)
-    _require_computing(last)
+    _require_computing(full)
     if home == "torch.Tensor":
-        if last in _OPERATORS:
-            return NamedCall(_OPERATORS[last], args, kwargs)
-        if last in _REFLECTED:
-            return NamedCall(_REFLECTED[last], args, kwargs)
-        if last in _SWAPPED and len(args) == 2:
-            return NamedCall(_SWAPPED[last], (args[1], args[0]), kwargs)
-        if last in _ARITHMETIC and not kwargs:
-            return NamedCall(f"torch.{last}", args, kwargs)
         if last.startswith("__"):
-            raise NoCase(SETTINGS)
+            return _operator_of_python(full, args, kwargs)
+        if facts_of(full).is_captured_as_function and canonical(full).operator == last and not kwargs:
+            return NamedCall(f"torch.{last}", args, kwargs)
     if home in _TORCH_HOMES and callable(getattr(torch, last, None)):
         full = f"torch.{last}"
     _require_known(full)
@@ -132,7 +76,7 @@ def named_aten(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         NoCase: for what cannot be called by such a name.
     """
     name = f"torch.ops.{str(function).removeprefix('torch.ops.')}"
-    _require_computing(function._schema.name.rpartition("::")[2])
+    _require_computing(name)
     _require_known(name)
     return NamedCall(name, args, kwargs)
 
@@ -156,15 +100,35 @@ def _property(name: str, how: str, args: tuple[Any, ...]) -> NamedCall:
     return NamedCall(function, (tensor, *more), {})
 
 
-def _require_computing(last: str) -> None:
-    if last in UNWRITTEN:
-        raise Unwritten(_UNINITIALISED)
-    if last in _RESIZED:
-        raise NoCase(_UNINITIALISED)
-    if last in _DUAL:
-        raise NoCase(_OF_DUALS)
-    if last in _NOTHING:
+def _operator_of_python(full: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NamedCall:
+    """A method between underscores as the function of that word: ``torch.add`` of ``__add__``, ``torch.iand``.
+
+    What is reflected and commutes keeps its order, so that the tensor stays first.
+
+    Raises:
+        NoCase: for a method that Python has no sign for, or torch no such operator.
+    """
+    spelled = canonical(full)
+    if spelled.operator not in OPERATORS_OF_PYTHON or spelled.operator == "contains":
         raise NoCase(SETTINGS)
+    word = full.rpartition(".")[2].strip("_")
+    if spelled.is_reflected:
+        word = word[1:]
+        if spelled.operator == "sub":
+            word = "rsub"
+        elif not facts_of(full).commutes:
+            args = args[::-1]
+    name = f"torch.{_WORDS.get(word, word)}"
+    _require_known(name)
+    return NamedCall(name, args, kwargs)
+
+
+def _require_computing(name: str) -> None:
+    facts = facts_of(name)
+    if facts.is_unwritten:
+        raise Unwritten("return memory that nobody has written")
+    if facts.no_case:
+        raise NoCase(facts.no_case)
 
 
 def _require_known(name: str) -> None:

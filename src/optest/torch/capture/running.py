@@ -13,6 +13,7 @@ import torch
 
 from optest.torch.capture.recording import Asked, Recorder
 from optest.torch.capture.targets import model_code, opened
+from optest.torch.capture.values import tensor_entries
 from optest.torch.capture.watching import watched
 
 __all__ = ["Capture", "captured"]
@@ -91,22 +92,11 @@ def _seed(seed: int) -> None:
 
 
 def _usual_dtype(cases: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(each["dtype"] for case in cases for each in _tensors(case) if each["dtype"] in _FLOATS)
+    counts = Counter(each["dtype"] for case in cases for each in tensor_entries(case) if each["dtype"] in _FLOATS)
     return max(counts, key=counts.__getitem__) if counts else "float32"
 
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
-
-
-def _tensors(entry: Any) -> list[dict[str, Any]]:
-    """Every mapping that describes a tensor."""
-    if isinstance(entry, dict):
-        if "shape" in entry:
-            return [entry]
-        return [each for value in entry.values() for each in _tensors(value)]
-    if isinstance(entry, (list, tuple)):
-        return [each for value in entry for each in _tensors(value)]
-    return []
 
 
 _UNDER_TEST = "cuda:0"

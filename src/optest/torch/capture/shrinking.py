@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 from optest.spec import TensorSpec, contiguous_strides, dtype
-from optest.spec.call_names import canonical
-from optest.spec.calls import Call, NotLiteral, TensorRef, call_text, text_of
-from optest.torch.calls.calling import torch_call
+from optest.spec.calls import Call, TensorRef, call_text, text_of
+from optest.torch.calls.call import torch_call
 from optest.torch.calls.indices import positions_of
-from optest.torch.calls.other_values import takes_ordered_integers
-from optest.torch.capture.values import DECIDED_BY_COUNT
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.capture.values import tensor_entries
+from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import literal, value_of
 from optest.torch.tensors import TORCH_DTYPES
 
@@ -36,7 +36,6 @@ _KEEPS = 16
 """A size without a divisor keeps its remainder by this: odd stays odd, and what fits a vector still does."""
 
 _CPU, _META = torch.device("cpu"), torch.device("meta")
-_NO_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError, AssertionError, NotLiteral)
 
 Entry = Mapping[str, Any]
 Shapes = list[tuple[int, ...]]
@@ -102,10 +101,10 @@ def _has_lost_elements(before: Shapes, after: Shapes) -> bool:
 
 def _counts(entry: Entry) -> bool:
     """Whether true elements of a mask, or offsets and lengths, have to fit the sizes of other tensors."""
-    if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in _tensors(entry)):
+    if takes_ordered_integers(entry["op"]) and any("int" in each["dtype"] for each in tensor_entries(entry)):
         return True
-    is_masked = any(each["dtype"] == "bool" for each in list(_tensors(entry))[1:])
-    return is_masked and canonical(entry["op"]).operator in DECIDED_BY_COUNT
+    is_masked = any(each["dtype"] == "bool" for each in list(tensor_entries(entry))[1:])
+    return is_masked and facts_of(entry["op"]).mask_must_fit
 
 
 def _divisions(size: int, limit: int, together: int) -> Iterator[_Division]:
@@ -144,21 +143,8 @@ def _stated(entry: Entry) -> Iterator[int]:
 
 def _sizes(entry: Entry) -> set[int]:
     """Of its tensors; of what it makes if it takes none."""
-    shapes = [tensor["shape"] for tensor in _tensors(entry)] or _yields(entry) or []
+    shapes = [tensor["shape"] for tensor in tensor_entries(entry)] or _yields(entry) or []
     return {size for shape in shapes for size in shape}
-
-
-def _tensors(entry: Any) -> Iterator[dict[str, Any]]:
-    """The tensors of an entry in the order of the call."""
-    if isinstance(entry, dict):
-        if "shape" in entry:
-            yield entry
-            return
-        for value in entry.values():
-            yield from _tensors(value)
-    elif isinstance(entry, list):
-        for value in entry:
-            yield from _tensors(value)
 
 
 def _yields(entry: Entry) -> Shapes | None:
@@ -171,7 +157,7 @@ def _yields(entry: Entry) -> Shapes | None:
         ]
         with torch.no_grad():
             leaves = torch_call(text).on(made, _META)()
-    except _NO_META:
+    except REFUSALS:
         return None
     return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -197,7 +183,7 @@ def _is_refused(entry: Entry) -> bool:
             torch_call(text).on([_filled(each) for each in tensors], _CPU)()
     except NotImplementedError:
         return False
-    except _NO_META as error:
+    except REFUSALS as error:
         return "not implemented" not in str(error)
     return False
 
@@ -253,7 +239,7 @@ def _dtype(tensor: Mapping[str, Any]) -> torch.dtype:
 def _changed(entry: Entry, division: _Division, with_numbers: bool) -> dict[str, Any] | None:
     """The entry with its sizes, and the numbers that it takes, divided; None if its values would no longer fit."""
     changed = copy.deepcopy(dict(entry))
-    for tensor in _tensors(changed):
+    for tensor in tensor_entries(changed):
         if not _resize(tensor, division):
             return None
     if with_numbers:
@@ -359,7 +345,7 @@ def _keep_positions_within(entry: Entry) -> None:
     tensors: list[dict[str, Any]] = []
     try:
         text = call_text(_call(entry, tensors))
-    except _NO_META:
+    except REFUSALS:
         return
     specs = [TensorSpec(dtype=dtype(each["dtype"]), shape=tuple(each["shape"])) for each in tensors]
     for positions in positions_of(text, specs):

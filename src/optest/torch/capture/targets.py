@@ -42,7 +42,7 @@ def opened(what: str, config: Mapping[str, Any]) -> Iterator[Target]:
         Unavailable: if it needs a package that is not installed.
     """
     if what.startswith("hf:"):
-        from optest.torch.capture.transformers_models import opened as opened_model
+        from optest.torch.capture.hugging_face import opened as opened_model
 
         name = what.removeprefix("hf:")
         with model_code(what):

@@ -16,15 +16,13 @@ import numpy as np
 import torch
 
 from optest.spec import contiguous_strides, dtype_names
-from optest.spec.call_names import canonical
 from optest.spec.calls import Device, NotLiteral, TorchName, text_of
-from optest.torch.calls.other_values import takes_ordered_integers
-from optest.torch.capture.masks import words_of_mask
 from optest.torch.capture.naming import NamedCall, NoCase
-from optest.torch.capture.written_values import shortest, value_text, written
+from optest.torch.capture.written_values import shortest, value_text, words_of_mask, written
+from optest.torch.fact_sheet import facts_of, takes_ordered_integers
 from optest.torch.model_cases.arguments import value_of
 
-__all__ = ["DECIDED_BY_COUNT", "MOST_LITERAL", "Described", "described", "tensors_of"]
+__all__ = ["MOST_LITERAL", "Described", "described", "tensor_entries", "tensors_of"]
 
 MOST_LITERAL = 64
 """So many elements are written out; of tensors that decide what is legal, _MOST_DECIDING."""
@@ -35,23 +33,6 @@ _WIDE_AT = 8.0
 
 _HUGE = 1e30
 _NAMES = {getattr(torch, name): name for name in dtype_names() if isinstance(getattr(torch, name, None), torch.dtype)}
-DECIDED_BY_COUNT = ("getitem", "setitem", "index", "index_put", "masked_scatter")
-"""Where the number of true elements has to fit another shape."""
-_STRUCTURED = (
-    *("cholesky", "cholesky_inverse", "cholesky_solve", "linalg_cholesky", "linalg_cholesky_ex"),
-    *("linalg_householder_product", "ormqr"),
-    *("lu_solve", "linalg_lu_solve", "linalg_solve_triangular", "triangular_solve"),
-)
-"""Where a matrix has to be positive definite, or factors of another one, as which a drawn one overflows."""
-
-_COUNTED = "repeat_interleave"
-"""Where integers have to add up to a size that is stated."""
-
-_ASCENDING = {"bucketize": 1, "searchsorted": 0}
-"""The argument whose elements have to ascend, so that there is one place for a value."""
-
-_ATTENTION = "scaled_dot_product_attention"
-"""Where a mask that is drawn may hide every key from a query."""
 
 
 @dataclass(slots=True)
@@ -71,32 +52,29 @@ def described(call: NamedCall) -> Described:
     Raises:
         NoCase: if an argument is more than tensors and literals.
     """
-    last = canonical(call.name).operator
-    if last in _STRIDED:
+    facts = facts_of(call.name)
+    if facts.is_given_strides:
         _require_own_elements(*call.args, **call.kwargs)
     made = Described(call.name, [], {}, [])
     writer = _Writer(
         made,
-        subscripts=last in ("getitem", "setitem"),
-        is_structured=last in _STRUCTURED,
-        orders=last == _COUNTED or takes_ordered_integers(call.name),
+        subscripts=facts.positions == "subscript",
+        is_structured=facts.takes_structured_matrix,
+        orders=facts.takes_counts or takes_ordered_integers(call.name),
     )
     for index, value in enumerate(call.args):
-        writer.is_decided_by_count = index > 0 and last in DECIDED_BY_COUNT
-        writer.hides = last == _ATTENTION and index == 3
-        writer.is_ascending = index == _ASCENDING.get(last)
+        writer.mask_must_fit = index > 0 and facts.mask_must_fit
+        writer.hides = facts.attention_mask is not None and index == facts.attention_mask.position
+        writer.is_ascending = facts.ascending is not None and index == facts.ascending.position
         made.inputs.append(writer.entry(value))
     for name, value in call.kwargs.items():
-        writer.hides = last == _ATTENTION and name == "attn_mask"
-        writer.is_ascending = last in _ASCENDING and name in ("boundaries", "sorted_sequence")
+        writer.hides = facts.attention_mask is not None and name == facts.attention_mask.name
+        writer.is_ascending = facts.ascending is not None and name == facts.ascending.name
         entry = writer.entry(value)
         made.kwmap[name] = entry.get("value", entry)
     if len({id(each) for each in made.tensors}) < len(made.tensors):
         made.notes.append("the same tensor several times")
     return made
-
-
-_STRIDED = ("as_strided", "as_strided_copy")
 
 
 def _require_own_elements(
@@ -129,6 +107,19 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(each)
 
 
+def tensor_entries(entry: Any) -> Iterator[dict[str, Any]]:
+    """The mappings within an entry that describe a tensor, in the order of the call."""
+    if isinstance(entry, dict):
+        if "shape" in entry:
+            yield entry
+        else:
+            for value in entry.values():
+                yield from tensor_entries(value)
+    elif isinstance(entry, (list, tuple)):
+        for value in entry:
+            yield from tensor_entries(value)
+
+
 @dataclass(slots=True)
 class _Writer:
     made: Described
@@ -137,7 +128,7 @@ class _Writer:
     orders: bool
     """Whether integers are offsets or lengths, of which drawn ones would be illegal."""
 
-    is_decided_by_count: bool = False
+    mask_must_fit: bool = False
     is_ascending: bool = False
     hides: bool = False
 
@@ -168,7 +159,7 @@ class _Writer:
         try:
             if self.is_structured or self.is_ascending or (self.orders and _is_order(tensor)):
                 return {**found, **_whole(tensor.detach())}
-            fill, note = _fill(tensor.detach(), must_fit=self.is_decided_by_count, hides=self.hides)
+            fill, note = _fill(tensor.detach(), must_fit=self.mask_must_fit, hides=self.hides)
         except (RuntimeError, NotImplementedError, TypeError):
             raise NoCase("take tensors whose values cannot be read, as inside of a transform") from None
         if note:

@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from optest.spec.call_names import canonical
+from optest.torch.calls.refusals import NO_KERNEL
 from optest.torch.capture.naming import NamedCall, NoCase, Unwritten, named_aten, named_torch
-from optest.torch.capture.places import is_of_initialisation, place_of_call
+from optest.torch.capture.places import is_of_initialisation, place_of_call, warnings_at_the_model
 from optest.torch.capture.recording import Recorder
 from optest.torch.capture.values import Described, described, tensors_of
-from optest.torch.capture.warned import warnings_at_the_model
 
 __all__ = ["LEVELS", "watched"]
 
@@ -116,7 +116,7 @@ def _is_refused_without_autocast(function: Any, args: tuple[Any, ...], kwargs: M
     try:
         with without, torch.no_grad():
             function(*given, **named)
-    except (RuntimeError, TypeError, ValueError):
+    except NO_KERNEL:
         return True
     return False
 

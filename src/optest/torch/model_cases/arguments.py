@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, shown
 from optest.spec.calls import Call, Device, NotLiteral, TorchName, parse_value
 from optest.torch.model_cases.tensors import dtype_of
 

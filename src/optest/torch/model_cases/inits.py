@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optest.errors import nearest
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, shown
 from optest.spec import DType, Kind, format_shape
 
 __all__ = ["INITS", "fill_of", "shape_of_data", "values_of_data"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from optest.errors import nearest
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, shown
 from optest.spec import contiguous_strides
 
 __all__ = ["PRESETS", "strides_of_preset"]

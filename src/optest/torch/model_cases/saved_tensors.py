@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optest.plan.forms import Misfit
+from optest.plan.values import Misfit
 
 __all__ = ["SavedTensor", "saved_tensor"]
 

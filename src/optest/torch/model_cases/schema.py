@@ -19,7 +19,7 @@ from typing_extensions import Required, TypedDict
 
 from optest.errors import nearest
 from optest.plan.entries import Name
-from optest.plan.forms import Misfit, read_strict, shown, unknown_key
+from optest.plan.values import Misfit, read_strict, shown, unknown_key
 from optest.torch.model_cases.inits import INITS
 from optest.torch.model_cases.presets import PRESETS
 
@@ -296,4 +296,6 @@ def known_keys(path: tuple[str | int, ...]) -> list[str]:
             return list(InputEntry.__annotations__)
         case ("cases", int(), "expects_error"):
             return list(ErrorEntry.__annotations__)
+        case ("cases", int(), "mark" | "marks", *_, str() as kind) if kind in MARK_OPTIONS:
+            return list(MARK_OPTIONS[kind])
     return []

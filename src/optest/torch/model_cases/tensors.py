@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from optest.errors import UnknownName
-from optest.plan.forms import Misfit, shown
+from optest.plan.values import Misfit, shown
 from optest.spec import DType, TensorSpec, contiguous_strides, dtype_names
 from optest.spec import dtype as dtype_called
 from optest.store import PathError

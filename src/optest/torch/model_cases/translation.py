@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
 from optest.plan.dialects import Facts, Translated, slug
-from optest.plan.forms import Misfit, shown
-from optest.plan.misfits import problem_at, problems_of
+from optest.plan.problems import problem_at, problems_of
 from optest.plan.source import Path, Source
+from optest.plan.values import Misfit, shown
 from optest.spec.call_names import is_dotted, misnamed
 from optest.spec.calls import MOST_CHARACTERS, Call, TensorRef, call_text
 from optest.store import resolve_path
@@ -149,6 +149,20 @@ class _Translation:
         word = entry.get("dtype", self._defaults.get("dtype", "float32"))
         is_dtype = self._check_dtype(word, (*path, "dtype"))
         tensors = _Tensors(word if is_dtype else "float32", self._locate)
+        call = self._call(entry, tensors, path)
+        if path in self._broken:
+            return {}
+        self._with_device_layout += tensors.with_device_layout
+        return {
+            "op": op if op.startswith("torch.") else f"torch.{op}",  # torch refuses a call under the name it was given
+            "name": f"{self._model}::{entry['name']}",
+            "attributes": {"call": _text(call), **self._attributes(entry)},
+            **tensors.plan(),
+            **self._expectations(entry),
+            **self._marks(entry, word),
+        }
+
+    def _call(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Call:
         arguments = [
             self._argument(each, tensors, (*path, "inputs", index))
             for index, each in enumerate(entry.get("inputs") or ())
@@ -157,46 +171,46 @@ class _Translation:
             entry,
             lambda value, way: self._argument(value, tensors, (*path, *way)) if is_input(value) else value_of(value),
         )
-        if path in self._broken:
-            return {}
-        self._with_device_layout += tensors.with_device_layout
-        call = _text(Call(op, tuple(arguments), named))
-        full = (
-            op if op.startswith("torch.") else f"torch.{op}"
-        )  # whoever asks torch refuses the call under its own name
-        case: dict[str, Any] = {"op": full, "name": f"{self._model}::{entry['name']}", "attributes": {"call": call}}
-        case.update(tensors.plan())
-        if "description" in entry:
-            case["description"] = entry["description"].strip()
-        tolerance = {name: entry[name] for name in _TOLERANCES if name in entry}
-        if tolerance:
-            case["tolerance"] = {
-                **{name: self._defaults[name] for name in _TOLERANCES if name in self._defaults},
-                **tolerance,
-            }
-        for name in ("seed", "reference"):
-            if name in entry:
-                case[name] = entry[name]
-        marks = {
-            word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
-        }
-        if marks:
-            case["tags"] = [f"model_{slug(self._model)}", *marks]
+        return Call(entry["op"], tuple(arguments), named)
+
+    def _attributes(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Beside the call; what has to be refused has no gradient."""
+        found: dict[str, Any] = {}
         if "expects_error" in entry:
-            case["expects_error"] = _error(entry["expects_error"])
             if entry.get("grad"):
                 message = "the call has to be refused, so there is no gradient"
                 raise Misfit(message, path=("grad",), hint="drop grad or expects_error")
         elif entry.get("grad", self._defaults.get("grad")):
-            case["attributes"]["grad"] = True
+            found["grad"] = True
         if entry.get("same_strides", self._defaults.get("same_strides")):
-            case["attributes"]["same_strides"] = True
-        reason = self._why_skipped(entry.get("skip_if"), word)
+            found["same_strides"] = True
+        return found
+
+    def _expectations(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """What the case should yield, within which tolerance, and what is said of it."""
+        found: dict[str, Any] = {name: entry[name] for name in ("seed", "reference") if name in entry}
+        if "description" in entry:
+            found["description"] = entry["description"].strip()
+        tolerance = {name: entry[name] for name in _TOLERANCES if name in entry}
+        if tolerance:
+            stated = {name: self._defaults[name] for name in _TOLERANCES if name in self._defaults}
+            found["tolerance"] = {**stated, **tolerance}
+        if "expects_error" in entry:
+            found["expects_error"] = _error(entry["expects_error"])
+        return found
+
+    def _marks(self, entry: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+        """Its tags, and whether it is skipped or known to fail."""
+        marks = {
+            word: options for key in ("mark", "marks") if key in entry for word, options in marks_of(entry[key]).items()
+        }
+        found: dict[str, Any] = {"tags": [f"model_{slug(self._model)}", *marks]} if marks else {}
+        reason = self._why_skipped(entry.get("skip_if"), dtype)
         if reason is not None or "skip" in marks:
-            case["skip"] = reason or marks["skip"].get("reason", "mark: skip")
+            found["skip"] = reason or marks["skip"].get("reason", "mark: skip")
         if "xfail" in marks:
-            case["xfail"] = {"reason": "mark: xfail", **marks["xfail"]}
-        return case
+            found["xfail"] = {"reason": "mark: xfail", **marks["xfail"]}
+        return found
 
     def _argument(self, entry: Mapping[str, Any], tensors: _Tensors, path: Path) -> Any:
         """The value of one argument; None where it is wrong, which is said."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from optest.torch.operators import (
-    activation,
-    attention,
     contraction,
     elementwise,
     indexing,
@@ -22,12 +20,10 @@ TORCH_OPERATORS: dict[str, TorchCall] = {
     name: call
     for family in (
         elementwise,
-        activation,
         reduction,
         normalization,
         contraction,
         pooling,
-        attention,
         movement,
         indexing,
         quantization,

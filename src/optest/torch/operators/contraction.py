@@ -1,4 +1,7 @@
-"""The torch calls of the contraction family."""
+"""The torch calls of the contraction and the attention family.
+
+Rope is composed of torch's elementwise operators, in float32 and wider.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor
-from optest.torch.operators.padding import has_two_sides, padded
+from optest.torch.operators.calls import Attributes, Tensors, TorchCall, factor, has_two_sides, padded
 from optest.torch.tensors import TORCH_DTYPES
 
 __all__ = ["CALLS"]
@@ -73,6 +75,41 @@ def _convolution(function: Callable[..., torch.Tensor], rank: int) -> Callable[[
     return convolve
 
 
+def _attention(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    query, key, value, mask = (*tensors, None)[:4]
+    return functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=attributes.get("is_causal", False),
+        scale=attributes.get("scale"),
+        enable_gqa=attributes.get("enable_gqa", False),
+    )
+
+
+def _rope(tensors: Tensors, attributes: Attributes) -> torch.Tensor:
+    source, cos, sin, positions = (*tensors, None)[:4]
+    within = torch.promote_types(source.dtype, torch.float32)
+    x, cos, sin = source.to(within), cos.to(within), sin.to(within)
+    if positions is not None:
+        cos, sin = cos[positions.long()], sin[positions.long()]
+    size = attributes.get("rotary_embedding_dim") or source.shape[-1]
+    if size > source.shape[-1]:
+        raise ValueError(f"{size} elements are rotated, but input has {source.shape[-1]}")
+    if cos.dim() > 2:
+        between = (cos.shape[0], *(1,) * (source.dim() - 3), *cos.shape[1:])
+        cos, sin = cos.reshape(between), sin.reshape(between)
+    part, rest = x[..., :size], x[..., size:]
+    if attributes.get("interleaved"):
+        first, second = part[..., 0::2], part[..., 1::2]
+    else:
+        first, second = part[..., : size // 2], part[..., size // 2 :]
+    pair = (first * cos - second * sin, second * cos + first * sin)
+    turned = torch.stack(pair, dim=-1).flatten(-2) if attributes.get("interleaved") else torch.cat(pair, dim=-1)
+    return torch.cat((turned, rest), dim=-1).to(source.dtype)
+
+
 CALLS: dict[str, TorchCall] = {
     "matmul": _into(lambda tensors, _: torch.matmul(tensors[0], tensors[1])),
     "bmm": _into(lambda tensors, _: torch.bmm(tensors[0], tensors[1])),
@@ -82,4 +119,6 @@ CALLS: dict[str, TorchCall] = {
     "conv1d": _into(_convolution(functional.conv1d, 1)),
     "conv2d": _into(_convolution(functional.conv2d, 2)),
     "conv3d": _into(_convolution(functional.conv3d, 3)),
+    "scaled_dot_product_attention": _attention,
+    "rope": _rope,
 }

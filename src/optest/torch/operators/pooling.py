@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from optest.torch.operators.calls import Attributes, Tensors, TorchCall
-from optest.torch.operators.padding import has_two_sides, padded
+from optest.torch.operators.calls import Attributes, Tensors, TorchCall, has_two_sides, padded
 
 __all__ = ["CALLS"]
 

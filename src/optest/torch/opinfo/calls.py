@@ -9,8 +9,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from optest.spec.calls import Call, Device, NotLiteral, TensorRef, TorchName, text_of
-from optest.torch.opinfo.functions import name_of
-from optest.torch.opinfo.made import copied
+from optest.torch.calls.refusals import REFUSALS
+from optest.torch.opinfo.variants import name_of
+from optest.torch.tensors import copied
 
 __all__ = ["Unstatable", "recorded_call", "sample_call"]
 
@@ -44,13 +45,13 @@ def recorded_call(
     Raises:
         Unstatable: if it makes none or several, or one that cannot be stated.
     """
-    recorder, copies = _Recorder(), {id(tensor): copied(tensor) for tensor in tensors}
+    recorder, copies = _Recorder(), {id(tensor): copied(tensor.detach()) for tensor in tensors}
     given = sample.transform(lambda value: copies.get(id(value), value))
     recorder.originals = {id(copy): copy for copy in copies.values()}
     with torch.no_grad(), recorder:
         try:
             wrapper(given.input, *given.args, **given.kwargs)
-        except (AttributeError, RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        except REFUSALS as error:
             first = str(error).strip().partition("\n")[0]
             if not (is_refused and recorder.is_refused):
                 raise Unstatable(f"OpInfo's own function refuses it on the CPU: {first[:200]}") from None

@@ -11,12 +11,12 @@ import torch
 from optest.core.border import Border
 from optest.plan.sources import SourceRequest
 from optest.spec import ExpectedError, Fault, Reason
+from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
 from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
 from optest.torch.opinfo.fill import errors_of, tensors_of
-from optest.torch.opinfo.functions import Variant, variants_of
-from optest.torch.opinfo.left_out import why_errors_left_out
-from optest.torch.opinfo.made import Refused, refusal_of
+from optest.torch.opinfo.trial_call import Refused, refusal_of
+from optest.torch.opinfo.variants import Variant, variants_of
 
 __all__ = ["KIND", "error_entries"]
 
@@ -31,7 +31,7 @@ def error_entries(name: str, info: Any, supported: Sequence[str], request: Sourc
     dtypes, where the operator has no float32. What torch on the CPU accepts, or refuses otherwise, is skipped.
     """
     variant = variants_of(info)[0]
-    if (reason := why_errors_left_out(info)) is not None:
+    if reason := facts_of(f"torch.{info.name}").no_refusal:
         yield skipped(variant.function, f"opinfo::{name}::errors", _without_tensors(supported), reason, KIND)
         return
     with warnings.catch_warnings():

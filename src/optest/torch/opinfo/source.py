@@ -13,13 +13,13 @@ from optest.core.border import Border
 from optest.errors import UnknownName
 from optest.plan.sources import Collected, SourceRequest
 from optest.spec import Fault, Reason, dtype_names
+from optest.torch.fact_sheet import facts_of
 from optest.torch.opinfo.calls import Unstatable, recorded_call, sample_call
 from optest.torch.opinfo.entries import one_thread, skipped, tensor_keys, text_of_call
 from optest.torch.opinfo.errors import error_entries
 from optest.torch.opinfo.fill import database, samples_of, tensors_of
-from optest.torch.opinfo.functions import Variant, variants_of
-from optest.torch.opinfo.left_out import why_left_out, why_sample_left_out
-from optest.torch.opinfo.made import Refused, facts_of_outputs, is_normwise
+from optest.torch.opinfo.trial_call import Refused, facts_of_outputs, is_normwise
+from optest.torch.opinfo.variants import Variant, variants_of
 
 __all__ = ["collect"]
 
@@ -90,8 +90,7 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterat
     """The cases of one operator in one dtype."""
     variants = variants_of(info)
     stem = f"opinfo::{name}::{dtype}"
-    reason = why_left_out(name, info)
-    if reason is not None:
+    if reason := facts_of(f"torch.{name}").no_sample or facts_of(f"torch.{info.name}").no_sample:
         yield skipped(variants[0].function, stem, dtype, reason)
         return
     with warnings.catch_warnings():
@@ -111,13 +110,23 @@ def _entries(name: str, info: Any, dtype: str, request: SourceRequest) -> Iterat
     yield from entries
 
 
+def _why_sample_left_out(info: Any, sample: Any) -> str | None:
+    """Why one sample of an operator is not asked, None if it is."""
+    has_edges = any(isinstance(each, torch.Tensor) for each in sample.args) or "range" in sample.kwargs
+    if facts_of(f"torch.{info.name}").bins_follow_values and not has_edges:
+        values = sample.input
+        if values.numel() and bool((values == values.flatten()[0]).all()):
+            return "its values lie on the edge between two bins, which are made around them"
+    return None
+
+
 def _entries_of_sample(
     info: Any, sample: Any, number: int, variants: Sequence[Variant], stem: str, request: SourceRequest
 ) -> Iterator[dict[str, Any]]:
     _, operator, dtype = stem.split("::")
     tensors = tensors_of(sample)
     stated: dict[str, Any] | None = None
-    if (reason := why_sample_left_out(info, sample)) is not None:
+    if (reason := _why_sample_left_out(info, sample)) is not None:
         yield skipped(variants[0].function, f"{stem}::sample{number}", dtype, reason)
         return
     for variant in variants:

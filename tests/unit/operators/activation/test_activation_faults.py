@@ -20,7 +20,7 @@ from elementwise_kernels import (
     with_attributes,
 )
 
-from optest.operators.normal_tail import normal_tail
+from optest.operators.real_functions import normal_tail
 
 
 def sigmoid(x: Any) -> Any:

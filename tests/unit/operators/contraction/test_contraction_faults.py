@@ -11,8 +11,8 @@ from sample_questions import Kernel, wrong_answers
 
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators.arrays import spec_of
-from optest.operators.contraction.equations import read_equation
-from optest.operators.contraction.windows import walk_of
+from optest.operators.contraction.convolution import walk_of
+from optest.operators.contraction.einsum import read_equation
 from optest.spec import dtype
 
 Array = np.ndarray[Any, Any]

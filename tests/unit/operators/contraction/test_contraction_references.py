@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
-from optest.operators.contraction.equations import read_equation
+from optest.operators.contraction.einsum import read_equation
 from optest.registry import load_object
 from optest.spec import TensorSpec, Terms, UnfitArguments, dtype
 

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optest.operators import operators
-from optest.operators.indexing.inference import embedding_domain, index_domain, longest_scatter
+from optest.operators.indexing.gather import embedding_domain, index_domain, longest_scatter
 from optest.registry import load_object
 from optest.spec import Interval, TensorSpec, UnfitArguments, dtype
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from optest.numerics import bits, dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
-from optest.operators.indexing.error_terms import scatter_add_terms
-from optest.operators.indexing.ordering import sort_alternatives, topk_alternatives
+from optest.operators.indexing.gather_reference import scatter_add_terms
+from optest.operators.indexing.sort_reference import sort_alternatives, topk_alternatives
 from optest.registry import load_object
 from optest.spec import TensorSpec, UnfitArguments, dtype
 

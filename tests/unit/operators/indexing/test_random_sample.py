@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optest.operators import operators
-from optest.operators.indexing.sampling import random_sample_alternatives, random_sample_reference
+from optest.operators.indexing.random_sample_reference import random_sample_alternatives, random_sample_reference
 from optest.spec import UnfitArguments
 
 OPERATOR = operators.get("random_sample")

@@ -11,7 +11,7 @@ from sample_questions import questions, wrong_answers
 
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
-from optest.operators.normalization.references import seen
+from optest.operators.normalization.softmax_reference import seen
 from optest.registry import load_object
 
 Array = np.ndarray[Any, Any]

@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 
 from optest.operators import operators
-from optest.operators.normalization.error_terms import layer_norm_terms
-from optest.operators.normalization.references import (
-    causal_softmax_alternatives,
-    causal_softmax_reference,
-    layer_norm_reference,
-)
+from optest.operators.normalization.layer_norm_reference import layer_norm_reference, layer_norm_terms
+from optest.operators.normalization.softmax_reference import causal_softmax_alternatives, causal_softmax_reference
 from optest.registry import load_object
 from optest.spec import TensorSpec, dtype
 

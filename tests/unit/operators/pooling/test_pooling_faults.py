@@ -11,7 +11,7 @@ from sample_questions import wrong_answers
 
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators.arrays import spec_of
-from optest.operators.pooling.windows import adaptive_windows_of, windows_of
+from optest.operators.pooling.pooling import adaptive_windows_of, windows_of
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]

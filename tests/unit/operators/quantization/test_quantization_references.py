@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from optest.numerics import dtype_of, numpy_dtype, round_to, widen
 from optest.operators import operators
-from optest.operators.quantization.error_terms import dequantize_terms
-from optest.operators.quantization.inference import INTEGERS, dequantize_domain, quantize_domain
-from optest.operators.quantization.references import quantize_alternatives
+from optest.operators.quantization.quantize import INTEGERS, dequantize_domain, quantize_domain
+from optest.operators.quantization.quantize_reference import dequantize_terms, quantize_alternatives
 from optest.registry import load_object
 from optest.spec import Fault, Interval, Reason, TensorSpec, UnfitArguments, dtype
 

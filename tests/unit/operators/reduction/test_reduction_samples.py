@@ -12,7 +12,7 @@ from sample_questions import questions, wrong_answers
 from optest.compare import judge
 from optest.numerics import dtype_of, round_to, widen
 from optest.operators import operators
-from optest.operators.reduction.references import as_asked, in_asked_dtype, rows_of
+from optest.operators.reduction.sums_reference import as_asked, in_asked_dtype, rows_of
 from optest.registry import load_object
 from optest.spec import Numerics, Status
 

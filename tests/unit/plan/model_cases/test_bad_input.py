@@ -42,6 +42,7 @@ FAULTS = {
     ),
     "unknown key of the file": ("model: bad\nmodle: x\n" + GOOD.partition("\n")[2], 2, "unknown key 'modle'"),
     "unknown key of a case": (case("input: []"), 3, "unknown key 'input'"),
+    "unknown key of a mark": (case("inputs: [], mark: {xfail: {foo: 1}}"), 3, "known keys: reason, strict"),
     "unknown key of a tensor": (tensor("strid: [3, 1]"), 3, "unknown key 'strid'"),
     "unknown init": (tensor("init: random"), 3, "'random'"),
     "unknown dtype": (tensor("dtype: fp17"), 3, "'fp17'"),

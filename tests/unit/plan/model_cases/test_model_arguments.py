@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from model_kit import TENSOR, call_of, file_of, problem_of, said
 
-from optest.plan.forms import Misfit
+from optest.plan.values import Misfit
 from optest.torch.model_cases.arguments import keywords, literal, value_of
 
 

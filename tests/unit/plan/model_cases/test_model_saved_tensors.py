@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_kit import call_of, case_of, file_of, said
 
-from optest.plan.forms import Misfit
+from optest.plan.values import Misfit
 from optest.torch.model_cases.saved_tensors import SavedTensor, saved_tensor
 
 

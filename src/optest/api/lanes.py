@@ -1,0 +1,178 @@
+"""Where the executions of a run happen: in this process, in warm workers, or in a fresh process each."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from optest.api.run_request import RunRequest, driver_options
+from optest.backends.abilities import NeedsEnvironment, keeps_deadline
+from optest.core.benchmarking import BenchOptions, comparison_called
+from optest.core.deadlines import Deadlines, PhaseLimits
+from optest.core.executors import Executor, InProcess
+from optest.core.messages import NotInWorker
+from optest.core.session import Interruption
+from optest.core.worker_process import WorkerOptions, WorkerProcess
+from optest.errors import UsageError
+from optest.guests import run_hooks
+from optest.settings import Settings, environment, plugin_modules
+from optest.store import RunDirectory
+
+__all__ = ["Lanes", "bench_notes", "bench_options", "lanes_of", "worker_environment"]
+
+_TIME = re.compile(r"(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>us|µs|ms|s|min|)")
+_UNITS_S = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """``make(lane)`` gives the executor of a lane; ``notes`` is what the report has to say of them.
+
+    ``variables`` are set in this process while cases run in it.
+    """
+
+    make: Callable[[int], Executor]
+    isolation: str
+    jobs: int
+    notes: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
+    """Resolve ``--isolate auto``: foreign code goes to workers, optest's own references stay here.
+
+    Raises:
+        UsageError: if workers were asked for and cannot find the driver.
+        Unavailable: if the driver lacks something on this machine.
+    """
+    wanted, jobs = request.settings["isolate"], request.settings["jobs"]
+    if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
+        if jobs > 1:
+            raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
+        return _lane_here(request, directory, interruption)
+    options = _worker_options(request, directory)
+    first = WorkerProcess(options, "worker-0")
+    interruption.ends(first)  # who loads a framework for minutes, too
+    try:
+        first.start()
+    except NotInWorker as error:
+        if wanted != "auto" or (jobs > 1 and request.settings.stated("jobs")):
+            raise
+        here = _lane_here(request, directory, interruption)
+        note = f"run in this process: {str(error).splitlines()[0]}"
+        return dataclasses.replace(here, notes=(note, *here.notes))
+    return Lanes(
+        make=lambda lane: first if lane == 0 else WorkerProcess(options, f"worker-{lane}"),
+        isolation="case" if options.fresh else "worker",
+        jobs=jobs,
+        notes=bench_notes(options.bench, jobs),
+    )
+
+
+def _worker_options(request: RunRequest, directory: RunDirectory) -> WorkerOptions:
+    settings, driver = request.settings, request.driver
+    bench = bench_options(settings)
+    limits = PhaseLimits(bench_s=4 * bench.target_s if bench else 0.0, deadlines=_deadlines(request))
+    if keeps_deadline(driver):
+        limits = dataclasses.replace(limits, times=settings["jobs"], extra_s=60.0)
+    needed = driver.environment(request.cases) if isinstance(driver, NeedsEnvironment) else {}
+    variables = {**needed, **_environment(request, directory)}
+    return WorkerOptions(
+        driver=driver.name,
+        scratch=directory.path,
+        environment=worker_environment(variables, settings["jobs"]),
+        options=driver_options(settings),
+        plugins=plugin_modules(),
+        every_measure=request.wants_every_measure,
+        fresh=settings["isolate"] == "case",
+        limits=limits,
+        keep=directory.tensors_dir() if request.keep else None,
+        bench=bench,
+    )
+
+
+def _lane_here(request: RunRequest, directory: RunDirectory, interruption: Interruption) -> Lanes:
+    executor = InProcess(
+        request.driver,
+        request.wants_every_measure,
+        interruption,
+        directory.tensors_dir() if request.keep else None,
+        bench_options(request.settings),
+        _deadlines(request),
+    )
+    unkept = request.driver.isolated and not keeps_deadline(request.driver)
+    notes = ("run in this process: deadlines are not kept, and a crash ends the run",) if unkept else ()
+    stated = environment()
+    needed = _environment(request, directory).items()
+    variables = {name: value for name, value in needed if stated.get(name) != value}
+    return Lanes(make=lambda _: executor, isolation="none", jobs=1, notes=notes, variables=variables)
+
+
+def _environment(request: RunRequest, directory: RunDirectory) -> dict[str, str]:
+    """The user's environment with what guests need beside it."""
+    variables = environment()
+    for hooks in run_hooks():
+        variables = hooks.environment(request.settings, directory.path, variables)
+    return variables
+
+
+def _deadlines(request: RunRequest) -> Deadlines:
+    """One record for all lanes; a deadline that the user stated for the run stays as it is."""
+    settings = request.settings
+    return Deadlines(usual_s=None if settings.stated("timeout") else settings["timeout"])
+
+
+def _runs_foreign_code(request: RunRequest) -> bool:
+    return (
+        request.driver.isolated
+        or any(case.generator or case.reference for case in request.cases)
+        or any(callable(case.descriptor.reference) or _is_foreign(case.descriptor.reference) for case in request.cases)
+    )
+
+
+def _is_foreign(path: object) -> bool:
+    return isinstance(path, str) and not path.startswith("optest.")
+
+
+def worker_environment(variables: Mapping[str, str], jobs: int) -> dict[str, str]:
+    """The environment of a worker: BLAS threads fight with worker processes, so each gets one."""
+    limits = {"OPENBLAS_NUM_THREADS": "1"}
+    if jobs > 1:
+        limits |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    return {**limits, **variables}
+
+
+def bench_options(settings: Settings) -> BenchOptions | None:
+    """What is to be timed, None without ``--bench``.
+
+    Raises:
+        UsageError: for a time that is none, or an option that does nothing without ``--bench``.
+        UnknownName, Unavailable: for a comparison that is not there.
+    """
+    if not settings["bench"]:
+        for name in ("bench_time", "bench_against"):
+            if settings.stated(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{flag} times nothing by itself; add --bench")
+        return None
+    against = settings["bench_against"] or ""
+    if against:
+        comparison_called(against)
+    return BenchOptions(target_s=_seconds(settings["bench_time"]), against=against)
+
+
+def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
+    """What a reader of the timings has to know."""
+    if options is None or jobs == 1:
+        return ()
+    return (f"timed while {jobs} workers share this machine: they disturb each other, so --jobs 1 is more exact",)
+
+
+def _seconds(text: str) -> float:
+    found = _TIME.fullmatch(text.strip())
+    seconds = float(found["number"]) * _UNITS_S[found["unit"]] if found else 0.0
+    if not found or seconds <= 0:
+        raise UsageError(f"--bench-time is {text!r}, but should be a time such as 0.2s, 50ms or 2s, and more than 0")
+    return seconds

@@ -1,0 +1,126 @@
+"""``optest init pytest``: the lines that switch the plug-in on, for the file that pytest reads for this folder.
+
+No file that is there is changed: the lines are printed. Written are a ``pytest.ini``, where pytest has no file yet, and
+an empty ``test_model_ops.py``, for command lines that name a test file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from optest.api.collecting import top_keys
+from optest.errors import UsageError
+from optest.store import write_atomically
+
+__all__ = ["init_pytest"]
+
+_PLUGIN = "optest.pytest_plugin"
+_SECTIONS = {
+    **dict.fromkeys(("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"), ("pytest", "")),
+    "pyproject.toml": ("tool.pytest.ini_options", "[tool.pytest"),
+    "tox.ini": ("pytest", "[pytest]"),
+    "setup.cfg": ("tool:pytest", "[tool:pytest]"),
+}
+"""The files in the order in which pytest looks for them, the section that it reads, and the text without which it does
+not take its options from such a file."""
+_NO_PLACE_FOR_CASES = frozenset({"node_modules", "site-packages", "build", "dist", "__pycache__", "venv"})
+_TEST_FILE = '''"""The model cases of this project as tests: what a command line names, beside --model.
+
+    pytest {path} --model NAME -k "torch.add"
+
+optest.pytest_plugin collects them from the files that the ini names (optest_models); there is nothing to write here.
+"""
+'''
+
+
+def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
+    """Yield what to add to which file, and what was written.
+
+    ``models`` are the files and folders of cases, relative to ``folder``; without any, those that lie below it.
+
+    Raises:
+        UsageError: for a folder of cases that is not there.
+    """
+    for name in models:
+        if not (folder / name).exists():
+            raise UsageError(f"{name} is not there\n  create it first, or name the folder where the model cases lie")
+    found = tuple(models) or tuple(_folders_with(folder, {"model", "cases"}))
+    path = _file_that_pytest_reads(folder)
+    yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in found])
+    if found:
+        yield from _test_file(folder, found[0])
+        yield "look at them: pytest --list-models"
+        return
+    yield "no model cases (YAML files with the keys model and cases) lie below this folder"
+    yield "    when there are some, say where: optest init pytest FOLDER; or name their file: pytest FILE.yaml"
+    plans = [Path(each).as_posix() for each in _folders_with(folder, {"cases"})]
+    if plans:
+        yield f"    plans lie there; to have them as tests: optest init pytest {' '.join(plans)}"
+
+
+def _ini_lines(path: Path, models: Sequence[str]) -> Iterator[str]:
+    """The section for this file; written where there is no file yet, else to be added by hand."""
+    text = _text_of(path)
+    is_toml = path.suffix == ".toml"
+    is_native = path.name.endswith("pytest.toml") or "[tool.pytest]" in text  # where every value has its type
+    section = "tool.pytest" if "[tool.pytest]" in text else _SECTIONS[path.name][0]
+    switch: str | list[str] = ["-p", _PLUGIN] if is_native else f"-p {_PLUGIN}"
+    lines = []
+    if _PLUGIN not in text:
+        lines.append(f"addopts = {json.dumps(switch) if is_toml else switch}")
+    if models and "optest_models" not in text:
+        lines.append(f"optest_models = {json.dumps(list(models)) if is_toml else shlex.join(models)}")
+    if not lines:
+        yield f"{path} switches the plug-in on already"
+        return
+    lines.insert(0, f"[{section}]")
+    if path.exists():
+        yield f"add to {path}, beside what stands there:"
+    else:
+        write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+        yield f"{path} was written:"
+    yield from (f"    {line}" for line in lines)
+
+
+def _file_that_pytest_reads(folder: Path) -> Path:
+    """Where pytest takes its options from in this folder, which may lie above; else where they can be added."""
+    for above in (folder, *folder.resolve().parents):
+        for name, (_, mark) in _SECTIONS.items():
+            path = above / name
+            if path.is_file() and mark in _text_of(path):
+                return path
+    pyproject = folder / "pyproject.toml"
+    return pyproject if pyproject.is_file() else folder / "pytest.ini"
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _test_file(folder: Path, models: str) -> Iterator[str]:
+    """Write ``test_model_ops.py`` beside a folder of cases, unless it is there."""
+    path = folder / "test_model_ops.py" if models == "." else (folder / models).parent / "test_model_ops.py"
+    if path.exists():
+        return
+    name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
+    write_atomically(path, _TEST_FILE.format(path=name).encode())
+    yield f"{name} is there for command lines that name a test: pytest {name} --model NAME"
+
+
+def _folders_with(folder: Path, keys: Collection[str]) -> Iterable[str]:
+    """The topmost folders that hold YAML files with these keys themselves, relative to ``folder``."""
+    found: list[str] = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _NO_PLACE_FOR_CASES and not name.startswith("."))
+        yaml = (Path(here, name) for name in sorted(files) if name.endswith((".yaml", ".yml")))
+        if any(top_keys(each).issuperset(keys) for each in yaml):
+            found.append(Path(here).relative_to(folder).as_posix())
+            folders.clear()
+    return found

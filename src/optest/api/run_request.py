@@ -1,0 +1,394 @@
+"""From the options that a user gave to what is to be run: settings, driver and cases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from optest.api import bootstrap
+from optest.api.earlier_runs import as_in_the_earlier_run, failed_first, rerun_of, what_failed
+from optest.api.source_cases import SourceDocument, known_differences, said_to_be_from, source_documents
+from optest.backends import BackendDriver, backend_manager
+from optest.backends.abilities import ChecksConfig, KnowsDtypes, case_options_of, options_of
+from optest.backends.abilities import configure as configure_driver
+from optest.errors import NothingSelected, PlanError, Problem, Unavailable, UnknownName, UsageError
+from optest.generators.fills import check_fill
+from optest.guests import run_hooks
+from optest.operators import operators
+from optest.plan import CaseRequest, PlanDocument, build_cases, open_plan, request_from
+from optest.plan.backend_options import configured_backends, unused_options
+from optest.plan.dialects import Facts
+from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.select import by_urgency, parse_shard, select
+from optest.plan.tolerances import with_signed_zeros
+from optest.registry import load_extension
+from optest.settings import OPTIONS, Origin, Settings, environment, plugin_modules, resolve
+from optest.spec import BackendTarget, TestCase, Verdict
+
+__all__ = [
+    "RunRequest",
+    "configure",
+    "driver_flags",
+    "driver_named",
+    "driver_options",
+    "nothing_selected",
+    "run_request",
+    "selected",
+    "with_deadline",
+    "with_driver_options",
+]
+
+Revise = Callable[[TestCase, Verdict], Verdict]
+
+
+def _as_judged(_: TestCase, verdict: Verdict) -> Verdict:
+    return verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What is to be run: the settings, the driver, and the cases that were selected.
+
+    ``keep`` asks for the tensors of every execution, in the folder ``tensors`` of the run. ``revise`` has the last word
+    on a verdict, before anybody hears of it; ``facts`` go into what the run says of itself.
+    """
+
+    settings: Settings
+    document: PlanDocument | None
+    driver: BackendDriver
+    target: BackendTarget
+    cases: list[TestCase]
+    keep: bool = False
+    revise: Revise = _as_judged
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What the report has to say about the choice of the cases."""
+    problems: tuple[Problem, ...] = ()
+    """What is wrong with files of model cases that were left out."""
+    every_measure: bool = False
+    """All measures of every output are wanted, also without ``-v``."""
+    expectations: Expectations = field(default_factory=Expectations)
+    """What files say of these cases; ``revise`` heeds it."""
+
+    @property
+    def wants_every_measure(self) -> bool:
+        return self.every_measure or bool(self.settings["verbose"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """What the cases are written in: a plan, sources, or nothing but the command line."""
+
+    document: PlanDocument | None
+    sources: Sequence[SourceDocument]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def plans(self) -> Sequence[PlanDocument | None]:
+        return [each.plan for each in self.sources] or [self.document]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self.sources:
+            return tuple(note for each in self.sources for note in each.notes)
+        return () if self.document is None else tuple(self.document.notes)
+
+
+def run_request(
+    given: Mapping[str, Any], *, leaves_wrong_files_out: bool = False, imports_hooks: bool = True
+) -> RunRequest:
+    """Resolve settings, driver and cases.
+
+    With ``leaves_wrong_files_out`` an included file of model cases that is wrong does not keep the others from running.
+    Without ``imports_hooks`` the user's generators and references are not imported: nothing is to run.
+
+    Raises:
+        UsageError, PlanError, UnknownName: for whatever cannot be carried out as written.
+        Unavailable: if the backend needs what this machine lacks.
+    """
+    bootstrap()
+    given = as_in_the_earlier_run(given)
+    written = _read_plans(resolve(given))
+    settings, backend_notes = _settings_with_backend(given, written)
+    _require_cases_stated(written, settings)
+    make = partial(
+        build_cases,
+        operators=operators,
+        check_fill=check_fill,
+        check_hook=_require_callable if imports_hooks else lambda _: None,
+        backend_names=backend_manager.names(),
+        default_timeout_s=settings["timeout"],
+    )
+    driver, target = _configured_driver(settings, written, make)
+    make = partial(
+        make,
+        request=with_driver_options(driver, _case_request(settings)),
+        target_of=lambda _name, _chip: target,
+        check_backend=driver.problems if isinstance(driver, ChecksConfig) else lambda _: (),
+        dtypes_of=driver.dtypes_of if isinstance(driver, KnowsDtypes) else lambda _: {},
+    )
+    every, written = _made_cases(make, written, leaves_wrong_files_out)
+    every = _changed_by_options(every, settings)
+    chosen, order_notes = _in_order(by_urgency(selected(every, settings)), every, settings)
+    expectations = _expectations(settings, written.document, driver)
+    known = known_differences(driver) if written.sources else _as_judged
+    return RunRequest(
+        settings=settings,
+        document=written.document,
+        driver=driver,
+        target=target,
+        cases=list(map(expectations.left_out, chosen)) if expectations.lines else chosen,
+        revise=lambda case, verdict: expectations.excused(case, known(case, verdict)),
+        expectations=expectations,
+        notes=(*backend_notes, *order_notes, *unused_options(chosen), *written.notes),
+        problems=written.problems,
+    )
+
+
+def _read_plans(settings: Settings) -> _Written:
+    sources = source_documents(settings) if settings["source"] else ()
+    if not settings["plan"]:
+        return _Written(document=None, sources=sources)
+    facts = Facts(  # what a model case may ask before it is left out
+        device=settings["torch_device"] or "cpu",
+        compile_backend=settings["compile_backend"] or "eager",
+        environment=environment(),
+    )
+    document = open_plan(settings["plan"], untrusted=settings["untrusted"], facts=facts)
+    if "format" in document.report:
+        from optest.reporting import require_report  # the reports are no part of `list` and `explain`
+
+        require_report(document.report["format"], where=f"{document.where(('report', 'format'))} $.report.format")
+    return _Written(document=document, sources=sources)
+
+
+def _require_cases_stated(written: _Written, settings: Settings) -> None:
+    if written.document is None and not written.sources and not settings["op"]:
+        raise UsageError(
+            "nothing to run: give a plan (--plan FILE) or an operator\n"
+            "  for example: optest run --op add --dtype float32 --shape input0=4x4 --shape input1=4x4"
+        )
+
+
+def _settings_with_backend(given: Mapping[str, Any], written: _Written) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with those of the plan; where nobody names a backend, the one that is configured runs the cases.
+
+    Raises:
+        UsageError: if several backends are configured and none is named.
+    """
+    document = written.document
+    options = document.options() if document is not None else {"backend": "torch"} if written.sources else {}
+    configured = configured_backends(document, _case_request(resolve(given))) if "backend" not in options else {}
+    known = {name: place for name, place in configured.items() if name in backend_manager.names()}
+    if len(known) == 1:
+        options["backend"] = next(iter(known))
+    settings = resolve(given, plan=options, plan_name=document.path if document is not None else "--source")
+    if len(known) > 1 and not settings["backend"]:
+        places = "".join(f"\n  at {place}: backend_config.{name}" for name, place in known.items())
+        raise UsageError(
+            f"options of {len(known)} backends are stated, but no backend is named{places}\n"
+            f"  name the one to run: --backend {next(iter(known))}, or backend: {next(iter(known))} in the plan"
+        )
+    if len(known) == 1 and settings.origin("backend").origin is Origin.PLAN:
+        name = options["backend"]
+        return settings, (f"no backend is named: the cases run on {name}, the one with options in backend_config",)
+    return settings, ()
+
+
+def _configured_driver(
+    settings: Settings, written: _Written, make: Callable[..., list[TestCase]]
+) -> tuple[BackendDriver, BackendTarget]:
+    """The driver with its options, and what the cases are for.
+
+    Raises:
+        PlanError: with all that is wrong with the plan, an unknown backend among it.
+    """
+    chip = _chip(settings, written.document)
+    try:
+        driver = driver_named(settings["backend"] or "numpy", chip)
+    except UsageError as error:
+        for plan in written.plans:
+            make(plan, _case_request(settings), target_of=_raising(error), check_backend=lambda _: ())
+        raise
+    configure(driver, settings)
+    return driver, backend_manager.target(driver, chip)
+
+
+def _made_cases(
+    make: Callable[[PlanDocument | None], list[TestCase]], written: _Written, leaves_wrong_files_out: bool
+) -> tuple[list[TestCase], _Written]:
+    """The cases, and what they are written in, without the files of model cases that are wrong."""
+    if written.sources:
+        return [case for each in written.sources for case in said_to_be_from(make(each.plan), each.origin)], written
+    document = written.document
+    try:
+        return make(document), written
+    except PlanError as error:
+        rest = document.without_models({each.file for each in error.problems}) if document is not None else None
+        if rest is None or not leaves_wrong_files_out:
+            raise
+        return make(rest), _Written(document=rest, sources=(), problems=error.problems)
+
+
+def _changed_by_options(cases: list[TestCase], settings: Settings) -> list[TestCase]:
+    """The cases with what options of a guest and ``--signed-zeros`` ask of every one of them."""
+    for hooks in run_hooks():
+        cases = hooks.changed_cases(cases, settings)
+    return with_signed_zeros(cases) if settings["signed_zeros"] else cases
+
+
+def selected(cases: Sequence[TestCase], settings: Settings) -> list[TestCase]:
+    """The cases that the options of the group Selection leave."""
+    return select(
+        cases,
+        keyword=settings["keyword"] or "",
+        globs=settings["case"],
+        tags=settings["tag"],
+        skip_tags=settings["skip_tag"],
+        priority_max=settings["priority_max"],
+        shard=parse_shard(settings["shard"]) if settings["shard"] else None,
+    )
+
+
+def _expectations(settings: Settings, document: PlanDocument | None, driver: BackendDriver) -> Expectations:
+    """What the command line's files say of all cases, and a plan's of those that it includes."""
+    read = partial(read_expectations, operators=operators, versions=driver.versions())
+    of_plans = document.expectations() if document is not None else ()
+    return Expectations.joined(
+        [*(read(file).of_files(plans) for file, plans in of_plans), *map(read, settings["expectations"] or ())]
+    )
+
+
+def _require_callable(path: str) -> None:
+    """What a case may name as its generator or reference; a package that it needs is missed case by case.
+
+    Raises:
+        UsageError: if nothing is at the path, its import fails, or it is neither a function nor a generator.
+    """
+    try:
+        found = load_extension("the module", path)
+    except Unavailable:
+        return
+    if not callable(found) and not callable(getattr(found, "generate", None)):
+        raise UsageError(f"{path!r} is of type {type(found).__name__}, but should be a function")
+
+
+def _in_order(
+    chosen: list[TestCase], every: list[TestCase], settings: Settings
+) -> tuple[list[TestCase], tuple[str, ...]]:
+    """What an earlier run has to say about which cases are run, or run first."""
+    if settings["rerun_failed"] and settings["failed_first"]:
+        raise UsageError("--rerun-failed leaves nothing to run after it; drop it or --failed-first")
+    if settings["rerun_failed"]:
+        chosen, note = rerun_of(what_failed(settings["runs_dir"], settings["rerun_failed"]), chosen, every)
+        return chosen, (note,)
+    if settings["failed_first"]:
+        chosen, note = failed_first(what_failed(settings["runs_dir"], settings["failed_first"]), chosen)
+        return chosen, (note,)
+    return chosen, ()
+
+
+def nothing_selected(settings: Settings) -> NothingSelected:
+    """The error for a selection that leaves no case; it names the options that narrow it."""
+    narrowing = [each for each in OPTIONS if each.group == "Selection" or each.name in ("op", "dtype", "case_set")]
+    stated = [
+        f"{max(each.flags, key=len)} {value}"
+        for each in narrowing
+        if settings.stated(each.name)
+        for value in _several(settings[each.name])
+    ]
+    return NothingSelected(f"no case is left after selection{' by ' if stated else ''}{', '.join(stated)}")
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _raising(error: UsageError) -> Callable[[str, str | None], BackendTarget]:
+    """Let an unknown backend be said with whatever else is wrong."""
+
+    def target_of(_name: str, _chip: str | None) -> BackendTarget:
+        raise error
+
+    return target_of
+
+
+def driver_named(backend: str, chip: str | None) -> BackendDriver:
+    """The driver; whoever misses one of their own is told how it would be found."""
+    try:
+        return backend_manager.select(backend, chip)
+    except UnknownName as error:
+        if error.kind != "backend" or error.suggestion:
+            raise
+        loaded = ", ".join(plugin_modules())
+        hint = (
+            f"OPTEST_PLUGINS is {loaded}; does it call backend_manager.register(...)?"
+            if loaded
+            else "is it your own? then OPTEST_PLUGINS names the module that registers it"
+        )
+        raise UsageError(f"{error}\n  {hint}") from None
+
+
+def configure(driver: BackendDriver, settings: Settings) -> None:
+    """Hand the driver its options.
+
+    Raises:
+        UsageError: for one that it does not take, which would be ignored without a word.
+    """
+    options = driver_options(settings)
+    for name in options:
+        if name not in options_of(driver):
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is not for backend {driver.name}, which takes no such option; drop it")
+    configure_driver(driver, options)
+
+
+def driver_options(settings: Settings) -> dict[str, Any]:
+    """What the command line says to the driver itself."""
+    return {each.name: settings[each.name] for each in OPTIONS if each.repro and settings[each.name]}
+
+
+def driver_flags(settings: Settings) -> list[str]:
+    """The driver's options as they are written on a command line."""
+    words = []
+    for each in OPTIONS:
+        if each.repro:
+            for value in _several(settings[each.name] or ()):
+                words += [each.flags[0], str(value)]
+    return words
+
+
+def with_driver_options(driver: BackendDriver, request: CaseRequest) -> CaseRequest:
+    """The request with the options that the driver has in the ``backend_config`` of every case."""
+    stated = {f"backend_config.{driver.name}.{key}": value for key, value in case_options_of(driver).items()}
+    return dataclasses.replace(request, attributes={**stated, **request.attributes}) if stated else request
+
+
+def _case_request(settings: Settings) -> CaseRequest:
+    """What wins over the plan; what the plan itself says is read from there, below its cases."""
+    asked_for = {name: value.value for name, value in settings.values.items() if value.origin > Origin.PLAN}
+    if settings["source"]:
+        asked_for.pop("dtype", None)  # it has narrowed the source, whose tensors keep their own dtypes
+    return request_from(asked_for)
+
+
+def _chip(settings: Settings, document: PlanDocument | None) -> str | None:
+    """The chip; that of a plan belongs to the plan's backend, so it is not for another one asked in its place."""
+    chip: str | None = settings["chip"]
+    exchanged = settings.origin("backend").origin > Origin.PLAN
+    if document is None or not exchanged or settings.origin("chip").origin > Origin.PLAN:
+        return chip
+    return chip if _name_and_kind(settings["backend"]) & _name_and_kind(document.backend or "numpy") else None
+
+
+def _name_and_kind(backend: str) -> set[str]:
+    known = backend in backend_manager.names()
+    return {backend, backend_manager.kind_of(backend)} if known else {backend}
+
+
+def with_deadline(case: TestCase, timeout_s: float) -> TestCase:
+    """A default exists: nothing runs without a deadline."""
+    return case if case.timeout_s is not None else dataclasses.replace(case, timeout_s=timeout_s)

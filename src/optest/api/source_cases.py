@@ -1,0 +1,107 @@
+"""Cases of a source that is no plan, such as torch's own samples, on the way that the cases of a plan take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+from optest.backends import BackendDriver
+from optest.backends.abilities import KnowsExpectationsOfSamples
+from optest.errors import NothingSelected, UsageError
+from optest.operators import operators
+from optest.plan import PlanDocument, parse_dtypes
+from optest.plan.expectations import Expectations, read_expectations
+from optest.plan.from_samples import document_of
+from optest.plan.sources import collected
+from optest.settings import Settings
+from optest.spec import BAD_STATUSES, TestCase, Verdict
+from optest.spec.call_names import canonical
+
+__all__ = ["SourceDocument", "known_differences", "said_to_be_from", "source_documents"]
+
+_OF_PLANS = ("plan", "shape", "attr", "generator")
+"""Options that say what a source says itself."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDocument:
+    """The cases of one source as a plan, where they are from, and what has to be said of the choice."""
+
+    plan: PlanDocument
+    origin: str
+    notes: tuple[str, ...]
+
+
+def source_documents(settings: Settings) -> Sequence[SourceDocument]:
+    """What ``--source`` asks for; ``--dtype`` narrows it.
+
+    Raises:
+        UsageError, UnknownName: for what is no source, and for options that contradict one.
+        Unavailable: if a source needs what is not installed.
+        NothingSelected: if it has no case of that.
+    """
+    for name in _OF_PLANS:
+        if settings[name]:
+            raise UsageError(f"--{name} stands beside --source, which makes its cases whole; drop one of them")
+    stated = settings["dtype"]
+    found = collected(
+        settings["source"],
+        dtypes=tuple(each.name for each in parse_dtypes(stated)) if stated else (),
+        device=(settings["torch_device"] or "cpu").partition(":")[0],
+        seed=settings["seed"] or 0,
+    )
+    empty = [note for each in found if not each.entries for note in each.notes]
+    if empty:
+        raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
+    return [
+        SourceDocument(plan=document_of(each.entries, each.origin), origin=each.origin, notes=each.notes)
+        for each in found
+    ]
+
+
+def said_to_be_from(cases: Sequence[TestCase], origin: str) -> list[TestCase]:
+    """The cases with a word for where they are from in the place of a file and line."""
+    return [dataclasses.replace(case, where=origin, base_dir="") for case in cases]
+
+
+Revise = Callable[[TestCase, Verdict], Verdict]
+
+
+def known_differences(driver: BackendDriver) -> Revise:
+    """What becomes of verdicts of samples: a failure that the driver is known for is an expected one, with the reason.
+
+    A line about ``torch.softmax`` is about all forms of it, ``torch.Tensor.softmax`` and ``torch.softmax_`` too. What
+    is known of results excuses no gradient, and what is known of gradients no result.
+    """
+    path = driver.expectations_of_samples() if isinstance(driver, KnowsExpectationsOfSamples) else None
+    if path is None:
+        return lambda _, verdict: verdict
+    known = read_expectations(path, operators=operators, versions=driver.versions())
+    functions = {canonical(line.op).operator: line.op for line in known.lines if line.op.count(".") == 1}
+    of_results, of_gradients = (
+        Expectations(lines=tuple(line for line in known.lines if line.is_of_gradients == is_wanted))
+        for is_wanted in (False, True)
+    )
+
+    def revised(case: TestCase, verdict: Verdict) -> Verdict:
+        if verdict.status not in BAD_STATUSES:
+            return verdict
+        expectations = of_results if _has_right_gradients(case, verdict) else of_gradients
+        excused = expectations.excused(case, verdict)
+        return expectations.excused(_plain(case, functions), verdict) if excused is verdict else excused
+
+    return revised
+
+
+def _has_right_gradients(case: TestCase, verdict: Verdict) -> bool:
+    """Whether the gradients that a case asks for were measured and are right, or it asks for none."""
+    if not case.attributes.get("grad"):
+        return True
+    gradients = [each for each in verdict.measures if each.is_gradient]
+    return bool(gradients) and not any(each.is_off for each in gradients)
+
+
+def _plain(case: TestCase, functions: Mapping[str, str]) -> TestCase:
+    """The case as one of the function itself that lines are about, ``torch.softmax`` of all its forms."""
+    function = functions.get(canonical(case.descriptor.name).operator)
+    return case if function is None else dataclasses.replace(case, descriptor=operators.get(function))

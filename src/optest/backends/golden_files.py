@@ -1,0 +1,115 @@
+"""Golden files: expected values that a command keeps, and what vouches that they belong to a case."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from optest.backends.command_config import TensorFile
+from optest.backends.numpy_reference import reference_label
+from optest.backends.tensor_files import read_tensor, write_tensor
+from optest.numerics import Array, widen
+from optest.registry import file_of_module
+from optest.spec import Fault, Reason, TestCase
+from optest.store import path_of
+
+__all__ = ["GoldenState", "Origin", "golden_state", "key_file", "read_golden", "write_golden"]
+
+
+class GoldenState(Enum):
+    """What is known of a golden file; a ``.key`` file beside it names the case that it belongs to.
+
+    The first word of a ``.key`` file is the case key. Those that optest writes have further ones: the reference that
+    made the values, the digest of the golden file's bytes, and one of what the values follow from beside the key.
+    """
+
+    MISSING = "does not exist"
+    STALE = "belongs to another case, seed or reference, or to other inputs"
+    CHANGED = "is not what its .key file vouches for: its bytes have changed"
+    UNVOUCHED = "has no .key file, so nothing shows that it belongs to these inputs"
+    FRESH = "belongs to this case"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What golden values were made from: case key, reference, and a digest of the files that the key does not tell."""
+
+    key: str
+    reference: str
+    outside: str = ""
+
+    @classmethod
+    def of(cls, case: TestCase) -> Origin:
+        return cls(key=case.key, reference=reference_label(case), outside=_digest_of_files(case))
+
+
+def golden_state(path: Path, origin: Origin) -> GoldenState:
+    if not path.is_file():
+        return GoldenState.MISSING
+    if not key_file(path).is_file():
+        return GoldenState.UNVOUCHED
+    vouched, made_by, digest, outside, *_ = (*key_file(path).read_text(encoding="utf-8").split(), "", "", "", "")
+    if vouched != origin.key or (made_by and (made_by, outside) != (origin.reference, origin.outside)):
+        return GoldenState.STALE
+    return GoldenState.CHANGED if digest and digest != _digest_of(path) else GoldenState.FRESH
+
+
+def read_golden(file: TensorFile, path: Path) -> Array:
+    """Read expected values; floats in the file's dtype, which tells that they are rounded.
+
+    Raises:
+        Fault: BAD_CASE for a file of another size.
+    """
+    try:
+        values = read_tensor(file, path)
+    except Fault as fault:
+        raise Fault(Reason.BAD_CASE, f"golden file of {fault.message}", details=fault.details) from None
+    return values if file.dtype.is_inexact else widen(values)
+
+
+def write_golden(file: TensorFile, path: Path, array: Array, origin: Origin) -> None:
+    """Write expected values and, beside them, what they belong to."""
+    write_tensor(file, path, array)
+    words = f"{origin.key} {origin.reference} {_digest_of(path)} {origin.outside}".strip()
+    key_file(path).write_text(f"{words}\n", encoding="utf-8")
+
+
+def _digest_of(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def key_file(path: Path) -> Path:
+    """What vouches for a golden file, beside it."""
+    return path.with_name(f"{path.name}.key")
+
+
+def _digest_of_files(case: TestCase) -> str:
+    """A digest of the files that expected values follow from beside the case key, data and foreign code; empty for a
+    case whose key says everything."""
+    files = [path for path in (*_data_files(case), *_code_files(case)) if path.is_file()]
+    if not files:
+        return ""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in files:
+        digest.update(hashlib.blake2b(path.read_bytes(), digest_size=16).digest())
+    return digest.hexdigest()
+
+
+def _data_files(case: TestCase) -> list[Path]:
+    fills = [argument.fill for argument in case.inputs if argument.fill.kind == "file"]
+    return [path_of(case, str(fill.parameters.get("path", ""))) for fill in fills]
+
+
+def _code_files(case: TestCase) -> list[Path]:
+    hooks = (case.generator, case.reference or case.descriptor.reference)
+    modules = [_module_of(hook) for hook in hooks if hook is not None]
+    files = [file_of_module(each) for each in modules if each and each.partition(".")[0] != "optest"]
+    return [Path(file) for file in files if file is not None]
+
+
+def _module_of(hook: object) -> str:
+    if isinstance(hook, str):
+        return hook.partition(":")[0] if ":" in hook else hook.rpartition(".")[0]
+    return str(getattr(hook, "__module__", "") or "")

@@ -1,0 +1,76 @@
+"""Commands that guests declare (:class:`optest.guests.Command`), made into commands of click."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from optest.cli.options import Command, click_option, completer_of
+from optest.guests import Argument, guests
+from optest.guests import Command as Declared
+
+__all__ = ["add_guest_commands"]
+
+
+class _Context:
+    """What the command line lends to a guest's command."""
+
+    def echo(self, line: str, *, err: bool = False) -> None:
+        click.echo(line, err=err)
+
+    def cases(self, **options: Any) -> tuple[Sequence[Any], Any]:
+        from optest.api.run_request import run_request
+
+        request = run_request(options, imports_hooks=False)
+        return request.cases, request.driver
+
+
+def add_guest_commands(root: click.Group) -> None:
+    """Add every guest's commands; a name of two words is a command in a group."""
+    for guest in guests():
+        for declared in guest.commands:
+            group, _, name = declared.name.rpartition(" ")
+            _group_of(root, group, declared.group).add_command(_click_command(declared, name))
+            _place(root, group or name, declared.after)
+
+
+def _place(root: click.Group, name: str, after: str) -> None:
+    """Let a command stand behind another one in the list of commands."""
+    names = [each for each in root.commands if each != name]
+    names.insert(names.index(after) + 1 if after in names else len(names), name)
+    root.commands = {each: root.commands[each] for each in names}
+
+
+def _group_of(root: click.Group, name: str, text: str) -> click.Group:
+    if not name:
+        return root
+    group = root.commands.get(name)
+    if not isinstance(group, click.Group):
+        group = click.Group(name, help=text, short_help=text)
+        root.add_command(group)
+    return group
+
+
+def _click_command(declared: Declared, name: str) -> click.Command:
+    def call(**given: Any) -> int:
+        return declared.call(_Context(), given)
+
+    function: Callable[..., int] = call
+    for option in reversed(declared.options):
+        function = click_option(option, option.help)(function)
+    for argument in reversed(declared.arguments):
+        function = _click_argument(argument)(function)
+    command = click.command(name, cls=Command, short_help=declared.short, help=declared.text)
+    return command(function)
+
+
+def _click_argument(argument: Argument) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.argument(
+        argument.name,
+        metavar=argument.metavar,
+        nargs=-1 if argument.repeat else 1,
+        required=True,
+        shell_complete=completer_of(argument.completes),
+    )

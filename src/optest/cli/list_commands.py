@@ -1,0 +1,150 @@
+"""The commands that run no case: list, explain, report, schema, init, doctor and completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from optest.cli.options import Command, GroupedCommand, completer_of, options_of
+
+__all__ = [
+    "completion_command",
+    "doctor_command",
+    "explain_command",
+    "init_command",
+    "list_command",
+    "report_command",
+    "schema_command",
+]
+
+
+@click.command("list", cls=GroupedCommand, short_help="List operators, backends, fills or cases.")
+@click.argument("what", type=click.Choice(["operators", "backends", "fills", "cases"]), required=False)
+@options_of("list")
+@click.option("--format", "form", type=click.Choice(["plain", "json"]), default="plain", help="[plain]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of columns.")
+def list_command(what: str | None, form: str, as_json: bool, **given: Any) -> int:
+    """List operators, backends, fills, or the cases that `run` would run with the same flags.
+
+    Without WHAT: cases if a plan or an operator is given, else operators.
+    """
+    from optest.api.listing import listing
+
+    for line in listing(what, given, as_json=as_json or form == "json"):
+        click.echo(line)
+    return 0
+
+
+@click.command("explain", cls=GroupedCommand, short_help="Show where each value of a case came from.")
+@click.argument("case_id", metavar="CASE", required=False)
+@options_of("list", without="case")
+def explain_command(case_id: str | None, **given: Any) -> int:
+    """Show where each value of a case came from and which rule will judge it.
+
+    CASE is an id or a glob as `optest list cases` prints it.
+    """
+    from optest.api.listing import explain
+
+    for line in explain(case_id, given):
+        click.echo(line)
+    return 0
+
+
+@click.command("report", cls=GroupedCommand, short_help="Make a report from a journal.")
+@click.argument("journals", metavar="[JOURNAL]...", nargs=-1, shell_complete=completer_of("run"))
+@click.option("--trend", is_flag=True, help="What changed between runs: those named, else those like the latest.")
+@click.option(
+    "--format",
+    "form",
+    metavar="NAME",
+    default="terminal",
+    shell_complete=completer_of("report"),
+    help="As for `run --report`. [terminal]",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Where it is written. [standard output]",
+)
+@click.option("--exit-code", is_flag=True, help="End as the run did; with --trend with 1 if something got worse.")
+@options_of("report")
+def report_command(
+    journals: tuple[str, ...], trend: bool, form: str, output: str | None, exit_code: bool, **given: object
+) -> int:
+    """Make a report from a journal: a run's id, `latest` (if none is named), its folder or the journal itself.
+
+    With --trend, two runs or more are compared. The exit status is 0 if the report was made, whatever it says, unless
+    --exit-code asks for that of the run.
+    """
+    if trend:
+        from optest.api.reports import trend as trend_of
+
+        text, status = trend_of(journals, form, output, given)
+    elif len(journals) > 1:
+        raise click.UsageError(f"a report is of one run, but {len(journals)} are named; --trend compares them")
+    else:
+        from optest.api.reports import report
+
+        text, status = report(journals[0] if journals else "latest", form, output, given)
+    if output is None:
+        click.echo(text, nl=False)
+    return status if exit_code else 0
+
+
+@click.command("schema", cls=Command, short_help="Print a JSON Schema, for editors.")
+@click.argument("what", type=click.Choice(["plan", "report", "journal", "model-cases"]))
+def schema_command(what: str) -> int:
+    """Print the JSON Schema of plans or model cases (for editors), reports or journal lines."""
+    from optest.api.reports import schema
+
+    click.echo(schema(what))
+    return 0
+
+
+@click.command("init", cls=Command, short_help="Set a project up, so far for pytest.")
+@click.argument("what", type=click.Choice(["pytest"]))
+@click.argument("models", metavar="[FOLDER]...", nargs=-1)
+def init_command(what: str, models: tuple[str, ...]) -> int:  # noqa: ARG001 - there is one so far
+    """Show how to switch optest's plug-in for pytest on in this folder's project.
+
+    FOLDER is where the model cases lie (or a file of them); without any, they are looked for below this folder. The
+    lines to add are printed with the file that pytest reads; where there is none yet, pytest.ini is written.
+    """
+    from optest.api.pytest_setup import init_pytest
+
+    for line in init_pytest(Path(), models):
+        click.echo(line)
+    return 0
+
+
+@click.command("doctor", cls=Command, short_help="Show versions, backends, and what is missing.")
+@click.option("--backend", metavar="NAME", shell_complete=completer_of("backend"), help="This backend only.")
+def doctor_command(backend: str | None) -> int:
+    """Show versions, backends, their devices, and why one of them is unavailable."""
+    from optest.api.doctor import doctor
+
+    for line in doctor(backend):
+        click.echo(line)
+    return 0
+
+
+@click.command("completion", cls=Command, short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the script that lets SHELL complete commands, flags, operators, backends, dtypes and files.
+
+    \b
+    bash: optest completion bash > ~/.local/share/bash-completion/completions/optest
+    zsh:  optest completion zsh > ~/.zfunc/_optest      (with fpath+=~/.zfunc before compinit)
+    fish: optest completion fish > ~/.config/fish/completions/optest.fish
+    """
+    root = ctx.find_root().command
+    kind = get_completion_class(shell)
+    assert kind is not None, f"click completes no {shell}"
+    click.echo(kind(root, {}, "optest", "_OPTEST_COMPLETE").source())

@@ -1,0 +1,131 @@
+"""The commands that run cases: ``optest run``, ``optest check`` and ``optest replay``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from optest.cli.options import GroupedCommand, completer_of, options_of
+
+__all__ = ["check_command", "replay_command", "run_command"]
+
+
+@click.command("run", cls=GroupedCommand, short_help="Run cases and judge every result.")
+@options_of("run")
+@click.option("--co", "--collect-only", "collect_only", is_flag=True, help="List the cases and run none of them.")
+def run_command(collect_only: bool, **given: Any) -> int:
+    """Run the cases of a plan, or one case made from flags, and judge every result.
+
+    \b
+    optest run --plan plan.yaml
+    optest run --plan plan.yaml --backend torch -k "matmul and float16"
+    optest run --op matmul --dtype float16 --shape input0=64x128 --shape input1=128x32 --backend torch
+    """
+    if collect_only:
+        from optest.api.listing import listing
+
+        _echo_all(listing("cases", given))
+        return 0
+    from optest.api.running import closing_lines, run
+
+    outcome = run(given)
+    _echo_all(closing_lines(given, outcome))
+    return outcome.exit_status
+
+
+_TEXTS_OF_CHECK = {
+    "op": "Only this operator, by name or alias. Repeatable.",
+    "dtype": "Only cases with an input of one of these dtypes.",
+    "backend": "Backend that is asked, by name or kind.",
+    "jobs": "Workers. [as many as processors for a backend that runs on them, else 1]",
+    "resume": "Go on with a check.",
+    "rerun_failed": "Only what went wrong in the latest or the named check; alone, as that check was asked.",
+}
+
+
+@click.command("check", cls=GroupedCommand, short_help="Ask a backend everything that the operators have cases for.")
+@options_of("check", texts=_TEXTS_OF_CHECK)
+@click.option("--list", "only_list", is_flag=True, help="Show what would be asked, and ask nothing.")
+@click.option(
+    "--write",
+    "write_to",
+    metavar="FILE",
+    shell_complete=completer_of("file"),
+    help="Write what would be asked to a plan, and ask nothing.",
+)
+def check_command(only_list: bool, write_to: str | None, **given: Any) -> int:
+    """Ask a backend the case sets of all operators, and say which answers are wrong.
+
+    \b
+    optest check --backend torch
+    optest check --backend torch --op softmax --op sum --tier full
+    optest check --backend torch --op sum --set layouts --write plan.yaml
+    """
+    from optest.api import checking
+    from optest.api.running import closing_lines
+
+    if only_list and write_to is not None:
+        raise click.UsageError("--list and --write exclude each other")
+    if only_list:
+        _echo_all(checking.listed(given))
+        return 0
+    if write_to is not None:
+        click.echo(checking.write(given, write_to))
+        return 0
+    outcome = checking.check(given)
+    _echo_all(closing_lines(given, outcome))
+    return outcome.exit_status
+
+
+@click.command("replay", cls=GroupedCommand, short_help="Run cases of a journal again; save tensors, write scripts.")
+@click.argument("results", metavar="[RESULT]...", nargs=-1)
+@click.option(
+    "--run",
+    "run_id",
+    default="latest",
+    metavar="RUN",
+    shell_complete=completer_of("run"),
+    help="Run, its folder or its journal. [latest]",
+)
+@click.option("--last", is_flag=True, help="Every failure of the run; as RESULT `latest`, or none.")
+@click.option(
+    "--save",
+    "save_to",
+    metavar="DIR",
+    shell_complete=completer_of("folder"),
+    help="Write inputs, expected, actual and errors as .npz.",
+)
+@click.option(
+    "--script",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE.py|DIR]",
+    shell_complete=completer_of("file"),
+    help="Write a script of at most 30 lines that shows the failure, without optest where that is possible.",
+)
+@options_of("replay")
+def replay_command(
+    results: tuple[str, ...], run_id: str, last: bool, save_to: str | None, script: str | None, **given: Any
+) -> int:
+    """Run exactly one case of a journal again, or several.
+
+    RESULT is the id of a case or a glob, the beginning of its key, or its number in the journal. Without one, every
+    failure of the run is replayed, in the order of the plan.
+
+    \b
+    optest replay 'matmul*'
+    optest replay latest --save saved
+    optest replay 'matmul half' --script
+    """
+    from optest.api.replaying import replay
+
+    if last and results:
+        raise click.UsageError("--last means every failure; give it or RESULT, not both")
+    return replay(results, run_id, given, save_to=save_to, script=script).exit_status
+
+
+def _echo_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)

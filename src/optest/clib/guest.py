@@ -1,0 +1,150 @@
+"""What C libraries bring to optest: their options and ``optest ffi inspect``. Nothing of a library is read here."""
+
+from __future__ import annotations
+
+from optest.guests import Argument, Command, Guest, Option
+
+__all__ = ["GUEST"]
+
+_OPTIONS = (
+    Option(
+        name="library",
+        flags=("--library",),
+        repeat=True,
+        repro=True,
+        group="A C library",
+        metavar="DIR|FILE",
+        commands=("run", "list", "check"),
+        help="Where the library is installed, or its shared objects. [INFINI_ROOT, ~/.infini] Repeatable.",
+    ),
+    Option(
+        name="headers",
+        flags=("--headers",),
+        repeat=True,
+        repro=True,
+        group="A C library",
+        metavar="DIR|FILE",
+        commands=("run", "list", "check"),
+        help="The library's C headers. [include in its folder] Repeatable.",
+    ),
+    Option(
+        name="mapping",
+        flags=("--mapping", "--library-profile"),
+        repro=True,
+        group="A C library",
+        metavar="NAME|FILE",
+        commands=("run", "list", "check"),
+        help="How operators are called in it: infiniop, or a file.yaml of yours.",
+    ),
+    Option(
+        name="device",
+        flags=("--device",),
+        repro=True,
+        group="A C library",
+        metavar="NAME[:N]",
+        commands=("run", "list", "check"),
+        help="Device that the library is asked on. [cpu]",
+    ),
+    Option(
+        name="guard",
+        flags=("--guard",),
+        type="choice",
+        choices=("heap", "pages"),
+        repro=True,
+        group="A C library",
+        commands=("run", "list", "check"),
+        help="Where its buffers lie: between guard zones, or against pages that nobody may touch. [both in turns]",
+    ),
+    Option(
+        name="probes",
+        flags=("--probes",),
+        type="choice",
+        choices=("all", "guards"),
+        repro=True,
+        group="A C library",
+        commands=("run", "list", "check"),
+        help="How often a case is called: under all circumstances, or once between guards if all is well. [all]",
+    ),
+    Option(
+        name="threads",
+        flags=("--threads",),
+        repro=True,
+        group="A C library",
+        metavar="N,N",
+        commands=("run", "list", "check"),
+        help="Numbers of threads with which every case has to be right. [the library's own]",
+    ),
+    Option(
+        name="sanitizer",
+        flags=("--sanitizer",),
+        type="choice",
+        choices=("asan",),
+        repro=True,
+        group="A C library",
+        commands=("run", "list", "check"),
+        help="What the library was built with: asan is AddressSanitizer.",
+    ),
+)
+
+_INSPECT = Command(
+    name="ffi inspect",
+    function="optest.clib.inspect_command:inspect_command",
+    group="Look at a C library.",
+    after="schema",
+    short="Hold a library against its headers and a mapping.",
+    text="""Hold the shared objects LIB, or the folder LIB of the mapping's, against headers and mapping.
+
+    \b
+    optest ffi inspect libmine.so --headers include/
+    optest ffi inspect ~/.infini --headers ~/.infini/include --mapping infiniop
+    optest ffi inspect libmine.so --headers include/ --write mine.yaml
+
+    No code of the library runs, but that of one which only the system's loader finds. Exit status 1 if a function is
+    missing or not what the mapping says; without a mapping, if any declared function is missing or cannot be called,
+    unless a mapping was written.
+    """,
+    arguments=(Argument(name="library", metavar="LIB...", repeat=True),),
+    options=(
+        Option(
+            name="headers",
+            flags=("--headers",),
+            repeat=True,
+            required=True,
+            metavar="DIR|FILE",
+            completes="file",
+            help="C headers. Repeatable.",
+        ),
+        Option(
+            name="mapping",
+            flags=("--mapping",),
+            default="",
+            metavar="NAME|FILE",
+            completes="file",
+            help="Mapping to hold against both: infiniop, cblas, FILE.",
+        ),
+        Option(name="as_json", flags=("--json",), type="bool", default=False, help="Print everything as JSON."),
+        Option(
+            name="signatures",
+            flags=("--signatures",),
+            type="bool",
+            default=False,
+            help="Print the signature of every function.",
+        ),
+        Option(
+            name="write",
+            flags=("--write",),
+            default="",
+            metavar="FILE",
+            help="Write a mapping to start from, with its guesses marked.",
+        ),
+        Option(
+            name="force",
+            flags=("--force",),
+            type="bool",
+            default=False,
+            help="With --write: write over a file that is there.",
+        ),
+    ),
+)
+
+GUEST = Guest(options=_OPTIONS, commands=(_INSPECT,))

@@ -1,0 +1,96 @@
+"""How long a worker may take for each phase of a case."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from optest.core.phases import Phase
+from optest.spec import Reason, Status, TestCase, Verdict
+
+__all__ = ["Deadlines", "PhaseLimits"]
+
+_OWN_PHASES_S = 300.0
+"""How long making inputs, asking the reference or comparing may take, beyond which optest ends them."""
+
+_LEAST_OWN_S, _OWN_SHARE = 60.0, 10.0
+"""That limit where a case states a short deadline: so often the deadline, since float64 on a CPU is slower than most
+devices, and never less than a busy machine needs for a large case."""
+
+_MOST_SLOW_CALLS = 12
+"""Of two implementations, in a benchmark."""
+
+
+_HANGS = 2
+_TIMES_LONGEST = 10.0
+_LEAST_SHORTENED_S = 10.0
+"""An operator of which two cases exceeded the deadline is likely to hang for others, each of which would cost that
+deadline again: 300 s unless stated. Ten times the longest that passed leaves room for a larger case or a busy machine,
+and ten seconds for a framework's first call in a new worker."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Deadlines:
+    """What the cases of a run took so far, by operator; the deadline of one that hangs gets shorter.
+
+    Only ``usual_s``, the deadline that nobody stated, does; None where every deadline was stated.
+    """
+
+    usual_s: float | None = None
+    _hangs: Counter[str] = field(default_factory=Counter)
+    _longest_s: dict[str, float] = field(default_factory=dict)
+
+    def record(self, case: TestCase, verdict: Verdict, run_s: float | None) -> None:
+        name = case.descriptor.name
+        if verdict.reason is Reason.DEADLINE:
+            self._hangs[name] += 1
+        elif verdict.status is Status.PASSED and run_s is not None and run_s > self._longest_s.get(name, 0.0):
+            self._longest_s[name] = run_s
+
+    def of(self, case: TestCase) -> float | None:
+        """Seconds that the backend has for the case; None where it states none."""
+        if not self._hangs or case.timeout_s != self.usual_s or case.timeout_s is None:
+            return case.timeout_s
+        name = case.descriptor.name
+        if self._hangs[name] < _HANGS:
+            return case.timeout_s
+        return min(case.timeout_s, max(_LEAST_SHORTENED_S, _TIMES_LONGEST * self._longest_s.get(name, 0.0)))
+
+    def applied(self, case: TestCase) -> TestCase:
+        """The case with that deadline, for a driver that keeps it itself."""
+        seconds = self.of(case)
+        return case if seconds == case.timeout_s else replace(case, timeout_s=seconds)
+
+    def why(self, case: TestCase) -> str:
+        """Words for a deadline that is shorter than the case's own; empty if it is not."""
+        if (shorter_s := self.of(case)) == case.timeout_s:
+            return ""
+        name = case.descriptor.name
+        return (
+            f"; the deadline was {shorter_s:g} s instead of {case.timeout_s:g} s, ten times the longest passed case of "
+            f"{name} and {_LEAST_SHORTENED_S:g} s at least, since {_HANGS} cases of {name} exceeded theirs; "
+            "state --timeout to keep it"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLimits:
+    """How much longer than a case's deadline a worker may take: a driver that keeps deadlines itself ends first.
+
+    ``times`` counts the workers that may wait for each other, ``extra_s`` is for ending and cleaning up, ``bench_s``
+    what timings may take beside the calls that a slow case needs: two to warm up, three in turns, one to be judged.
+    """
+
+    times: int = 1
+    extra_s: float = 0.0
+    bench_s: float = 0.0
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    def allowance_s(self, phase: Phase, case: TestCase) -> float:
+        """Seconds that a phase may take; the case's own deadline is that of the backend, of which others have more."""
+        if phase is Phase.RUN:
+            return (self.deadlines.of(case) or _OWN_PHASES_S) * self.times + self.extra_s
+        if phase is Phase.BENCHMARK:
+            return (case.timeout_s or _OWN_PHASES_S) * _MOST_SLOW_CALLS + self.bench_s
+        stated_s = case.timeout_s or _OWN_PHASES_S
+        return max(stated_s, min(_OWN_PHASES_S, max(_LEAST_OWN_S, _OWN_SHARE * stated_s)))

@@ -1,0 +1,252 @@
+"""A wrong output beside the right one: one ratio, one difference, a dtype that holds all of it, one size of errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from optest.compare import Expected
+from optest.core.other_calls import narrower_dtypes
+from optest.numerics import round_to, ulp, widen
+from optest.spec import DType, ErrorBudget, Terms, TestCase, dtype
+
+__all__ = [
+    "as_multiple",
+    "as_shifted",
+    "cut_off",
+    "errors_are_on_both_sides",
+    "errors_of_a_step",
+    "held_by_a_narrower_dtype",
+]
+
+Array = np.ndarray[Any, Any]
+Fits = Callable[[Expected], bool]
+
+_LEAST_VALUES = 4
+"""Different right values among the wrong elements: fewer have one ratio by chance, or by one wrong value."""
+_PLAIN_DENOMINATOR = 64
+_CONSTANTS = {
+    "ln(2)": math.log(2),
+    "1/ln(2)": 1 / math.log(2),
+    "ln(10)": math.log(10),
+    "1/ln(10)": 1 / math.log(10),
+    "√2": math.sqrt(2),
+    "1/√2": math.sqrt(0.5),
+    "π": math.pi,
+    "1/π": 1 / math.pi,
+    "π/180": math.pi / 180,
+    "180/π": 180 / math.pi,
+    "e": math.e,
+}
+_STEPS = (
+    # The half step of rounding to nearest, relative to a number, and the largest that errors of so many ulp reach.
+    ("bfloat16", 2.0**-9, "as if computed in bfloat16"),
+    ("float16", 2.0**-12, "as if computed in float16 or tf32"),
+    ("float32", 2.0**-25, "as if computed in float32"),
+)
+_LEAST_OF_LAST_BITS = 0.2
+"""Half of all rounded numbers have it set; fewer by chance where there are few of them."""
+_MOST_STEPS = 64
+"""Steps of a narrower dtype that roundings of partial sums in it may lose; beyond, it is something else."""
+_LEAST_ON_A_SIDE = 0.2
+_APPROXIMATE = (2e-7, 2e-4)
+"""Relative errors of handbook formulas and of fast intrinsics in place of functions of float32 or float64."""
+
+
+def as_multiple(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> str:
+    """That the wrong elements are all one multiple of the right ones; else empty.
+
+    ``fits`` says whether the output passes where this is expected instead.
+    """
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None:
+        return ""
+    step = _step(wanted.dtype)
+    error = np.abs(got - right)
+    wrong = np.isfinite(error) & (error > 8 * step * np.abs(right)) & (right != 0)
+    if np.unique(right[wrong]).size < _LEAST_VALUES:
+        return ""
+    large = wrong & (np.abs(right) >= np.median(np.abs(right[wrong])))
+    ratio = float(np.median(got[large] / right[large]))
+    for name, value in _names_of(ratio, case, max(4 * step, 1e-9)):
+        near = np.abs(got - value * right) < error
+        is_held = wanted.dtype.is_float or not np.any(np.mod(value * right[near], 1))
+        if is_held and np.unique(right[near]).size >= _LEAST_VALUES and fits(_scaled(wanted, right, near, value)):
+            return _said(f"actual / expected is one ratio: the ratio is {name}", near)
+    return ""
+
+
+def as_shifted(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> str:  # noqa: ARG001 - as as_multiple
+    """That the wrong elements all lie beside the right ones by one difference; else empty."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None:
+        return ""
+    wrong = np.isfinite(got - right) & (got != right)
+    if np.unique(right[wrong]).size < _LEAST_VALUES:
+        return ""
+    difference = float(np.median((got - right)[wrong]))
+    if abs(difference) <= 64 * _step(wanted.dtype) * float(np.median(np.abs(right[wrong]))):
+        return ""
+    near = np.abs(got - right - difference) < np.abs(got - right)
+    value = np.where(near, right + difference, right).astype(np.asarray(wanted.value).dtype)
+    if not fits(replace(wanted, value=value, alternatives=None)):
+        return ""
+    return _said(f"actual - expected is one number: the difference is {difference:.6g}", near)
+
+
+def _said(words: str, near: Array) -> str:
+    count = int(np.count_nonzero(near))
+    return words if count == near.size else f"{words} ({count} of {near.size} elements)"
+
+
+def _real(values: Any) -> Array | None:
+    """In float64; None for complex numbers and truth values, and for integers that it cannot hold."""
+    array = np.asarray(values)
+    if array.dtype.kind in "cb":
+        return None
+    wide = widen(array) if array.dtype.kind not in "iu" else array.astype(np.float64)
+    return None if array.dtype.kind in "iu" and np.abs(wide).max(initial=0) >= 2.0**53 else wide
+
+
+def _step(kind: DType) -> float:
+    """The distance of 1 to the next number, 0 for integers."""
+    return 2.0 ** (1 - kind.precision) if kind.is_float else 0.0
+
+
+def _scaled(wanted: Expected, right: Array, near: Array, ratio: float) -> Expected:
+    """What is expected with the elements ``near`` it scaled, and their allowance with them."""
+    value = np.where(near, right * ratio, right)
+    factor = np.where(near, abs(ratio), 1.0)
+    if wanted.dtype.is_float:
+        return replace(wanted, value=value, terms=_terms_scaled(wanted.terms, factor), alternatives=None)
+    return replace(wanted, value=np.rint(value).astype(np.asarray(wanted.value).dtype), alternatives=None)
+
+
+def _terms_scaled(terms: Any, factor: Array) -> Any:
+    if isinstance(terms, Terms):
+        return terms._replace(absolute=terms.absolute * factor, squared=terms.squared * factor**2)
+    if isinstance(terms, ErrorBudget):
+        variance = None if terms.variance is None else terms.variance * factor**2
+        return terms._replace(worst=terms.worst * factor, variance=variance)
+    return terms
+
+
+def _names_of(ratio: float, case: TestCase, tolerance: float) -> Iterator[tuple[str, float]]:
+    """What the ratio may be, the plainest first; at last the number that it is."""
+    if not math.isfinite(ratio):
+        return
+    if abs(ratio) <= tolerance:
+        yield "0", 0.0
+        return
+    known = [*_of_attributes(case), *_of_sizes(case), *_CONSTANTS.items()]
+    named = [(name, value) for name, value in known if abs(ratio / value - 1) <= tolerance and value != 1]
+    plain = Fraction(ratio).limit_denominator(_PLAIN_DENOMINATOR)
+    if plain and plain != 1 and abs(ratio / float(plain) - 1) <= tolerance:
+        also = f" ({named[0][0]})" if named else ""
+        decimal = f" = {plain}" if plain.denominator > 1 else ""
+        yield f"{float(plain):.6g}{decimal}{also}", float(plain)
+        return
+    yield from named[:1]
+    yield f"{ratio:.6g}" if abs(ratio - 1) > 1e-3 else f"1 {ratio - 1:+.3g}", ratio
+
+
+def _of_sizes(case: TestCase) -> Iterator[tuple[str, float]]:
+    sizes = {f"{size}, a size of {each.name}": size for each in case.inputs for size in each.spec.shape if size > 1}
+    sizes |= {f"{each.spec.elements}, the elements of {each.name}": each.spec.elements for each in case.inputs}
+    for words, size in sizes.items():
+        number, _, what = words.partition(", ")
+        if size > 1:
+            yield f"{number}, {what}", float(size)
+            yield f"1/{number}, {what}", 1 / size
+            yield f"√{number}, {what}", math.sqrt(size)
+            yield f"1/√{number}, {what}", 1 / math.sqrt(size)
+            yield f"{number}/({number}-1), {what}", size / (size - 1)
+            yield f"({number}-1)/{number}, {what}", (size - 1) / size
+
+
+def _of_attributes(case: TestCase) -> Iterator[tuple[str, float]]:
+    for name, value in case.attributes.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value:
+            yield name, float(value)
+            yield f"1/{name}", 1 / value
+
+
+def held_by_a_narrower_dtype(output: Array, wanted: Expected) -> str:
+    """That every number of the output is one of a narrower dtype, though the right ones are not."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None:
+        return ""
+    both = np.isfinite(got) & np.isfinite(right)
+    got, right = got[both], right[both]
+    stored = widen(round_to(right, wanted.dtype)) if wanted.dtype.is_float else right
+    for name in narrower_dtypes(wanted.dtype.name):
+        narrow = dtype(name)
+        others = widen(round_to(stored, narrow)) != stored
+        if np.unique(right[others]).size < _LEAST_VALUES:
+            continue
+        near = np.abs(got - right) <= _MOST_STEPS * _step(narrow) * np.abs(right).max()
+        if bool(near.all()) and bool((widen(round_to(got, narrow)) == got).all()) and _uses_last_bit(got, narrow):
+            also = " (or of tf32)" if name == "float16" else ""
+            return f"every result is a number of {name}{also}: rounded to it, or accumulated in it, on the way"
+    return ""
+
+
+def _uses_last_bit(values: Array, kind: DType) -> bool:
+    """Whether the last bit of a significand is set as often as in rounded numbers: in half of them. Where it is not,
+    the numbers have fewer bits than the dtype, as differences of large numbers do."""
+    last = np.abs(values[values != 0])
+    return bool(np.mod(last / ulp(last, kind), 2).mean() > _LEAST_OF_LAST_BITS) if last.size else False
+
+
+def cut_off(output: Array, wanted: Expected) -> str:
+    """That every element is the right one without the digits that its dtype does not hold, not rounded."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None or not wanted.dtype.is_float:
+        return ""
+    both = np.isfinite(got) & np.isfinite(right)
+    got, right = got[both], right[both]
+    cut = (np.abs(got) <= np.abs(right)) & (np.abs(right - got) < ulp(got, wanted.dtype)) & (got * right >= 0)
+    wrong = widen(round_to(right, wanted.dtype)) != got
+    if not bool(cut.all()) or np.unique(right[wrong]).size < _LEAST_VALUES:
+        return ""
+    return "every result is the right one truncated toward zero, not rounded to the nearest"
+
+
+def errors_of_a_step(output: Array, wanted: Expected) -> str:
+    """That the relative errors of all elements are as large as the steps of a narrower dtype."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None or wanted.dtype.bits < 32:
+        return ""
+    both = np.isfinite(got) & np.isfinite(right) & (right != 0)
+    relative = np.abs(got - right)[both] / np.abs(right[both])
+    if relative.size < 2 * _LEAST_VALUES or not bool((np.isfinite(got) == np.isfinite(right)).all()):
+        return ""
+    largest, most = float(relative.max()), float(np.quantile(relative, 0.75))
+    if not errors_are_on_both_sides(output, wanted):
+        return ""  # another number in a formula, and no roundings
+    for name, half_step, words in _STEPS:
+        if dtype(name).bits < wanted.dtype.bits and half_step / 4 <= most and largest <= 4 * half_step:
+            return f"{words}: relative errors of {largest:.2g} at most"
+    if _APPROXIMATE[0] <= most and largest <= _APPROXIMATE[1] and wanted.dtype.bits >= 32:
+        return f"as if by an approximate function: relative errors of {largest:.2g} at most"
+    return ""
+
+
+def errors_are_on_both_sides(output: Array, wanted: Expected) -> bool:
+    """Whether errors lie above and below the right values, and nearer to and farther from zero, as roundings do."""
+    got, right = _real(output), _real(wanted.value)
+    if got is None or right is None:
+        return False
+    both = np.isfinite(got) & np.isfinite(right) & (right != 0)
+    error = (got - right)[both]
+    return _are_on_both_sides(error) and _are_on_both_sides(error / right[both])
+
+
+def _are_on_both_sides(errors: Array) -> bool:
+    above = float(np.mean(errors[errors != 0] > 0)) if errors.any() else 0.5
+    return _LEAST_ON_A_SIDE <= above <= 1 - _LEAST_ON_A_SIDE

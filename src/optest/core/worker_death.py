@@ -1,0 +1,147 @@
+"""What is said of a case whose worker was killed or died: whose fault that was, and what the end of stderr tells.
+
+A signal alone says little; a driver of ours names the memory in a line of its own, a sanitizer the place in the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optest.core.phases import Phase
+from optest.process import signal_name
+from optest.spec import Reason, Status, Verdict
+
+__all__ = ["StderrReport", "death", "death_at_load", "descriptors_spoilt", "overtime", "stderr_report"]
+
+_WHOSE = {
+    Phase.IDLE: "optest's worker",
+    Phase.GENERATE: "the generator",
+    Phase.REFERENCE: "the reference",
+    Phase.RUN: "the backend",
+    Phase.COMPARE: "the comparison",
+    Phase.BENCHMARK: "the backend, while it was timed,",
+    Phase.ANSWER: "optest's worker, while it handed over its answer,",
+}
+_BY_BACKEND = (Phase.RUN, Phase.BENCHMARK)
+_REASON_ELSEWHERE = {
+    Phase.IDLE: Reason.INTERNAL,
+    Phase.GENERATE: Reason.BAD_CASE,
+    Phase.REFERENCE: Reason.REFERENCE_FAILED,
+    Phase.COMPARE: Reason.INTERNAL,
+    Phase.ANSWER: Reason.INTERNAL,
+}
+
+
+_OURS = re.compile(r"^optest: (?:\[(?P<reason>[A-Z_]+)\] )?(?P<words>.*)$", re.MULTILINE)
+"""A line that a driver of ours wrote when the signal came."""
+
+_ADDRESS_SANITIZER = re.compile(r"^==\d+==\s*ERROR: (?P<kind>\w+Sanitizer: .*)$", re.MULTILINE)
+_UNDEFINED_BEHAVIOUR = re.compile(r"^(?P<kind>\S+:\d+(?::\d+)?: runtime error: .*)$", re.MULTILINE)
+_FRAME = re.compile(r"^\s*(?P<frame>#\d+ .*)$", re.MULTILINE)
+_FRAMES = 3
+_CALLER = re.compile(r"libffi|ffi_call|_ctypes|Py")
+"""From here on a stack tells how Python came to call the library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StderrReport:
+    """``reason`` None leaves the reason that the way of dying has."""
+
+    words: str
+    reason: Reason | None = None
+
+
+def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verdict:
+    """``why`` is said of a deadline that is not the stated one."""
+    details = {"phase": phase.name.lower(), "timeout_s": allowance_s, "stderr_tail": tail}
+    if phase in _BY_BACKEND:
+        return Verdict(
+            status=Status.TIMEOUT,
+            reason=Reason.DEADLINE,
+            message=f"{_WHOSE[phase]} did not answer within {allowance_s:g} s and was killed{why}",
+            details=details,
+        )
+    return Verdict(
+        status=Status.ERROR,
+        reason=_REASON_ELSEWHERE[phase],
+        message=f"{_WHOSE[phase]} took more than {allowance_s:g} s and was killed",
+        details=details,
+    )
+
+
+def death(
+    phase: Phase, returncode: int | None, signal: int | None, tail: str, told: StderrReport | None = None
+) -> Verdict:
+    """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
+    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    how += f": {told.words}" if told else ""
+    details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
+    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    if phase is Phase.ANSWER and not signal:
+        return descriptors_spoilt("it could not hand over its answer", details)
+    if phase not in _BY_BACKEND:
+        return Verdict(
+            status=Status.ERROR,
+            reason=_REASON_ELSEWHERE[phase],
+            message=f"{_WHOSE[phase]} {how}",
+            details=details,
+        )
+    reason = Reason.SIGNAL if signal else Reason.EXIT_CODE
+    return Verdict(
+        status=Status.CRASHED,
+        reason=(told and told.reason) or reason,
+        message=f"{_WHOSE[phase]} {how}",
+        details=details,
+    )
+
+
+def descriptors_spoilt(how: str, details: Mapping[str, Any]) -> Verdict:
+    """The worker runs, but its pipes are not what they were."""
+    return Verdict(
+        status=Status.FAILED,
+        reason=Reason.STATE,
+        message=f"the backend closed, or wrote to, file descriptors that were not its own, or forked the worker: {how}",
+        details=details,
+    )
+
+
+def death_at_load(driver: str, returncode: int, signal: int | None, tail: str, times: int) -> Verdict:
+    """A worker that dies before the first case, so often one after the other."""
+    how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
+    details: dict[str, Any] = {"stderr_tail": tail}
+    details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
+    return Verdict(
+        status=Status.CRASHED,
+        reason=Reason.SIGNAL if signal else Reason.EXIT_CODE,
+        message=f"the worker of backend {driver} {how} while it loaded the backend, {times} times one after the other",
+        details=details,
+    )
+
+
+def stderr_report(tail: str) -> StderrReport | None:
+    """What the end of a worker's output says; None if it says nothing of its own.
+
+    A sanitizer's report is preferred: it names the line.
+    """
+    reports = [*_ADDRESS_SANITIZER.finditer(tail), *_UNDEFINED_BEHAVIOUR.finditer(tail)]
+    if reports:
+        report = max(reports, key=lambda found: found.start())
+        return StderrReport(words=_with_frames(report["kind"], tail[report.end() :]), reason=Reason.SANITIZER)
+    ours = list(_OURS.finditer(tail))
+    if not ours:
+        return None
+    named = ours[-1]["reason"]
+    return StderrReport(words=ours[-1]["words"], reason=Reason(named) if named in Reason.__members__ else None)
+
+
+def _with_frames(kind: str, rest: str) -> str:
+    """The first line of a report and the first frames of the library's own code below it."""
+    frames: list[str] = []
+    for found in _FRAME.finditer(rest):
+        if _CALLER.search(found["frame"]) or len(frames) == _FRAMES:
+            break
+        frames.append(found["frame"])
+    return "\n  ".join([kind, *frames])

@@ -1,0 +1,165 @@
+"""What a guest brings to the faces and to a run: options, commands, and a part in every run.
+
+A guest is a package that stands beside the core: ``optest.torch``, ``optest.clib``. It declares itself in its module
+``guest``, which imports nothing heavy, as every command line reads it; what needs its framework is named by its import
+path and loaded when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from optest.errors import UsageError
+from optest.registry import load_object
+
+if TYPE_CHECKING:
+    from optest.spec import CaseResult, TestCase
+
+__all__ = ["Argument", "Command", "CommandContext", "Guest", "Option", "RunHooks", "guests", "run_hooks"]
+
+_GUESTS = ("optest.torch.guest:GUEST", "optest.clib.guest:GUEST")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of the command line, of plans and of the environment."""
+
+    name: str
+    flags: tuple[str, ...]
+    type: str = "str"
+    """str, int, float, bool, count or ``choice``."""
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    repeat: bool = False
+    """Every use is collected."""
+    bare: str = ""
+    """The value of a flag that stands without one."""
+    minimum: int | None = None
+    plan: str = ""
+    """Its key at the top of a plan."""
+    repro: bool = False
+    """It is the driver's, and belongs in the line that runs one case again."""
+    commands: tuple[str, ...] = ("run",)
+    """The commands that take it."""
+    in_trends: bool = False
+    """A trend compares runs that have the same value of it."""
+    group: str = "Selection"
+    metavar: str = ""
+    help: str = ""
+    required: bool = False
+    completes: str = ""
+    """``file`` or ``folder``, for what the name does not tell."""
+
+    @property
+    def env(self) -> str:
+        return f"OPTEST_{self.name.upper()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """A positional argument of a command: ``repeat`` takes one or more."""
+
+    name: str
+    metavar: str
+    repeat: bool = False
+    completes: str = "file"
+
+
+class CommandContext(Protocol):
+    """What the command line lends to a guest's command."""
+
+    def echo(self, line: str, *, err: bool = False) -> None:
+        """Print a line, ``err`` beside the output proper."""
+
+    def cases(self, **options: Any) -> tuple[Sequence[TestCase], Any]:
+        """The cases that ``optest run`` would run with these options, and the driver that they are for.
+
+        Raises:
+            OptestError: for whatever cannot be carried out as written.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command of a guest, ``capture``, or one in a group, ``ffi inspect``.
+
+    ``function`` is the import path of ``(context, **values) -> exit status``; ``text`` is the help, ``short`` its line
+    in the list of commands, ``group`` that of the group; ``after`` names the command that it stands behind there.
+    """
+
+    name: str
+    function: str
+    short: str
+    text: str
+    arguments: tuple[Argument, ...] = ()
+    options: tuple[Option, ...] = ()
+    group: str = ""
+    after: str = ""
+
+    def call(self, context: CommandContext, given: Mapping[str, Any]) -> int:
+        """Run it with what was given; an option that was not has its default.
+
+        Raises:
+            UsageError: for a number below the least that an option takes; else whatever the function raises.
+        """
+        values = dict(given)
+        for option in self.options:
+            if values[option.name] is None:
+                values[option.name] = option.default
+            elif option.minimum is not None and values[option.name] < option.minimum:
+                flag, least = option.flags[-1], option.minimum
+                raise UsageError(f"{flag} is {values[option.name]}, but should be {least} or more")
+        function: Callable[..., int] = load_object(self.function)
+        return function(context, **values)
+
+
+class Values(Protocol):
+    """The settings of a run, by the names of options."""
+
+    def __getitem__(self, name: str) -> Any: ...
+
+
+class RunHooks(Protocol):
+    """A guest's part in a run: what its options mean for all cases, and what it has to say at the end."""
+
+    def changed_cases(self, cases: Sequence[TestCase], settings: Values) -> list[TestCase]:
+        """The cases as the guest's options want them.
+
+        Raises:
+            UsageError: if an option is about none of them.
+        """
+
+    def describe_reference(self, case: TestCase) -> str:
+        """How the guest makes the expected outputs of ``case``, "" if it does not."""
+
+    def environment(self, settings: Values, folder: Path, stated: Mapping[str, str]) -> dict[str, str]:
+        """The user's environment ``stated`` with what a run in ``folder`` needs beside it."""
+
+    def closing_notes(self, settings: Values, results: Sequence[CaseResult]) -> Iterator[str]:
+        """Lines about the run as a whole, told below its report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """What a guest declares; ``hooks`` is the import path of its :class:`RunHooks`, "" if it takes no part in runs."""
+
+    options: tuple[Option, ...] = ()
+    commands: tuple[Command, ...] = ()
+    hooks: str = ""
+
+
+@cache
+def guests() -> tuple[Guest, ...]:
+    return tuple(load_object(path) for path in _GUESTS)
+
+
+def run_hooks() -> Iterator[RunHooks]:
+    """The guests' parts in a run, imported now."""
+    for guest in guests():
+        if guest.hooks:
+            make: Callable[[], RunHooks] = load_object(guest.hooks)
+            yield make()

@@ -1,0 +1,189 @@
+"""What attention computes, and what it may lose."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from optest.numerics import dtype_of
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet
+from optest.operators.budgets import growth_of_sum, half_subnormal, unit_roundoff
+from optest.spec import ErrorBudget
+
+_MOST_PRODUCTS = 1 << 22
+"""Of a query, a key and a value, which is some milliseconds."""
+
+
+class AttentionOperands(NamedTuple):
+    """Widened, with as many heads of key and value as query has; ``mask`` is what is added to the scores."""
+
+    query: Array
+    key: Array
+    value: Array
+    mask: Array | None
+    scale: float
+
+
+class Weights(NamedTuple):
+    """Scores with their mask, and what the rows of value are weighted with; a row without any key has zeros."""
+
+    scores: Array
+    shifted: Array
+    shares: Array
+    total: Array
+
+
+@quiet
+def scaled_dot_product_attention_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """softmax(scale · query · keyᵀ + mask) · value. As in torch, a query that sees no key gets zeros."""
+    operands = attention_operands(inputs, attributes)
+    return (np.asarray(attention_weights(operands).shares @ operands.value),)
+
+
+def attention_operands(inputs: Inputs, attributes: Attributes) -> AttentionOperands:
+    query, key, value = (as_float64(each) for each in inputs[:3])
+    given = inputs[3] if len(inputs) > 3 else None
+    if attributes.get("enable_gqa"):
+        # head h of query reads head h // (heads of query / heads of key)
+        key, value = (np.repeat(each, query.shape[-3] // each.shape[-3], axis=-3) for each in (key, value))
+    stated = attributes.get("scale")
+    scale = stated if stated is not None else 1.0 / math.sqrt(query.shape[-1] or 1)
+    return AttentionOperands(query, key, value, _mask(given, query, key, bool(attributes.get("is_causal"))), scale)
+
+
+def _mask(given: object, query: Array, key: Array, causal: bool) -> Array | None:
+    """−∞ where a key is not seen. The causal mask starts at the first query and the first key."""
+    if causal:
+        return np.where(np.tri(query.shape[-2], key.shape[-2], dtype=bool), 0.0, -np.inf)
+    if given is None:
+        return None
+    mask = np.asarray(given)
+    return np.where(mask, 0.0, -np.inf) if mask.dtype == np.bool_ else as_float64(mask)
+
+
+def attention_weights(operands: AttentionOperands) -> Weights:
+    scores = operands.scale * (operands.query @ np.swapaxes(operands.key, -1, -2))
+    if operands.mask is not None:
+        scores = scores + operands.mask
+    largest = scores.max(-1, keepdims=True, initial=-np.inf)
+    shifted = scores - np.where(largest == -np.inf, 0.0, largest)
+    shares = np.exp(shifted)
+    total = shares.sum(-1, keepdims=True)
+    total = np.where(total == 0.0, 1.0, total)
+    shares /= total
+    return Weights(scores, shifted, shares, total)
+
+
+@quiet
+def scaled_dot_product_attention_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the scores, of the softmax of perturbed scores and of the weighted sum, first order.
+
+    For one query with S keys of E elements: t are the terms scale·qᵢ·kᵢ of a score s (mask included), d = s − max,
+    p the weights and y = Σp·v. In units of u:
+
+    - a score is off by ``(4√E + 3)·Σ|t| + |s|``: its sum, scale (whole, or its root on both sides, before or after
+      the sum) and the mask; an error common to all scores of a query has no effect;
+    - exp(d) is off by ``2|d| + 6`` of itself, as in softmax;
+    - for 16-bit inputs a weight may be rounded to their type before it meets value: ``r = u₁₆/u`` of itself, in
+      float16 half a subnormal more. Units that multiply 16-bit matrices take no other operands, and no fused kernel
+      is without; scores are not operands of anything, so that rounding them to 16 bits is an error;
+    - whatever their size, weights are off by a few subnormals;
+    - with ε the sum of the relative ones, y is off by ``Σp·ε·|v − y|`` ≤ ``Σp·ε·|v| + |y|·Σp·ε``;
+    - the two sums over the keys add ``4√S·(Σp|v| + |y|)``, and weights below u/2 of the sum may vanish from it;
+    - dividing, and rescaling what an online softmax has summed so far, which multiplies both sums alike: ``8·|y|``.
+
+    Where the scores of a query repeat few values, S takes the place of 4√S. Variances are those of independent
+    roundings; |v − y|² is taken as 2v² + 2y².
+
+    Where a backend cuts float32 operands before it multiplies them, in units of the roundoff that they are cut to:
+    ``2Σ|t|`` for a score, as each product has two, ``2Σp|v|`` for the weighted sum, and |y| for weights that were added
+    up after they were cut.
+    """
+    first = np.asarray(inputs[0])
+    operands = attention_operands(inputs, attributes)
+    weights, value = attention_weights(operands), operands.value
+    p = weights.shares
+    y, size = p @ value, np.abs(value)
+    if not y.size:
+        return (ErrorBudget(y, y),)
+    count = float(p.shape[-1])
+
+    scores_worst, scores_variance = _errors_of_scores(operands, weights.scores)
+    own = 2.0 * np.minimum(np.abs(weights.shifted), 1000.0) + 6.0  # beyond, exp(d) is 0 without any error
+    narrowed = dtype_of(first.dtype).unit_roundoff / unit_roundoff(first) if first.dtype.itemsize == 2 else 0.0
+    error = _times(p, scores_worst + own + narrowed)
+    square = _times(p * p, scores_variance + (own * own + narrowed * narrowed) / 3.0)
+
+    growth, growth_variance = growth_of_sum(weights.scores, count, (p.ndim - 1,))
+    least = unit_roundoff(first)
+    lost = 0.0 if is_double(first) else np.where(p < 0.5 * least, p, 0.0).sum(-1, keepdims=True) / least
+    tiny = 8.0 * half_subnormal(double=is_double(first)) + (0.5 if first.dtype == np.float16 else 0.0)
+
+    worst = error @ size + np.abs(y) * error.sum(-1, keepdims=True)
+    worst += growth * (p @ size) + np.abs(y) * (growth + lost + 8.0) + tiny * size.sum(-2, keepdims=True)
+    squares, values = value * value, y * y
+    variance = 2.0 * (square @ squares + values * square.sum(-1, keepdims=True))
+    variance += growth_variance * (values / 3.0 + (p * p) @ squares / 2.0)
+    variance += values * (
+        growth_variance * (1.0 / 3.0 + (p * p).sum(-1, keepdims=True) / 2.0) + 4.0 * lost * lost + 4.0
+    )
+    variance += tiny * tiny / 3.0 * squares.sum(-2, keepdims=True)
+    may_be_cut = any(np.asarray(each).dtype == np.float32 for each in inputs[:3])
+    return (ErrorBudget(worst, variance, _of_cut_operands(operands, weights.scores, p, y) if may_be_cut else None),)
+
+
+def _of_cut_operands(operands: AttentionOperands, scores: Array, p: Array, y: Array) -> tuple[Array, Array]:
+    """What y loses if the operands of both products are cut: at worst, and its variance."""
+    terms, squares = (np.where(scores != -np.inf, each, 0.0) for each in _terms_of_scores(operands))
+    size, magnitude = np.abs(_finite(operands.value)), np.abs(y)
+    error = _times(p, 2.0 * terms)
+    worst = error @ size + magnitude * (error.sum(-1, keepdims=True) + 1.0) + 2.0 * (p @ size)
+    of_keys = _times(p * p, squares)
+    variance = 3.0 * ((p * p) @ (size * size)) + 2.0 * y * y * (p * p).sum(-1, keepdims=True)
+    variance += 2.0 * (of_keys @ (size * size) + y * y * of_keys.sum(-1, keepdims=True))
+    return np.asarray(worst), np.asarray(variance + _of_cut_queries(operands, squares, p, y))
+
+
+def _of_cut_queries(operands: AttentionOperands, squares: Array, p: Array, y: Array) -> Array:
+    """The variance of y by roundings of the query, which meet every key: Σᵢ scale²·qᵢ²·(Σⱼ pⱼ·kᵢⱼ·(vⱼ − y))².
+
+    Of a large one its bound by Cauchy and Schwarz is returned: ``Σⱼ pⱼ·Σᵢtᵢⱼ² · Σⱼ pⱼ·(vⱼ − y)²``.
+    """
+    query, key, value = (_finite(each) for each in (operands.query, operands.key, operands.value))
+    if y.size * key.shape[-2] * key.shape[-1] > _MOST_PRODUCTS:
+        return np.asarray(_times(p, squares).sum(-1, keepdims=True) * np.maximum(p @ (value * value) - y * y, 0.0))
+    shared = np.einsum("...ls,...si,...se->...lie", p, key, value, optimize=True)
+    shared = shared - (p @ key)[..., :, None] * y[..., None, :]
+    return np.asarray(operands.scale**2 * np.einsum("...li,...lie->...le", query * query, shared * shared))
+
+
+def _finite(array: Array) -> Array:
+    """Without what meets no weight, or makes a result that is not finite either."""
+    return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _errors_of_scores(operands: AttentionOperands, scores: Array) -> tuple[Array, Array]:
+    """The worst error of each score and its variance; 0 where a score is −∞, which no error reaches."""
+    query, key = operands.query, np.swapaxes(operands.key, -1, -2)
+    elements = float(query.shape[-1])
+    terms, squares = _terms_of_scores(operands)
+    with_mask = np.abs(scores)
+    worst = (4.0 * np.sqrt(elements) + 3.0) * terms + with_mask
+    plain = operands.scale * (query @ key)
+    variance = elements * (plain * plain / 3.0 + squares / 2.0) + squares + with_mask * with_mask / 3.0
+    seen = scores != -np.inf
+    return np.where(seen, worst, 0.0), np.where(seen, variance, 0.0)
+
+
+def _terms_of_scores(operands: AttentionOperands) -> tuple[Array, Array]:
+    """Σ|t| and Σt² of each score."""
+    query, key = operands.query, np.swapaxes(operands.key, -1, -2)
+    squares = operands.scale**2 * ((query * query) @ (key * key))
+    return np.asarray(abs(operands.scale) * (np.abs(query) @ np.abs(key))), np.asarray(squares)
+
+
+def _times(weights: Array, errors: Array) -> Array:
+    """The product, 0 for a weight of 0 whatever its error."""
+    return np.asarray(np.where(weights == 0.0, 0.0, weights * errors))

@@ -1,0 +1,224 @@
+"""rope, the rotary embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    call,
+    in_every_layout,
+    integer_exact,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.variants import FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+
+_NAMES = tuple(variant[0] for variant in FLOATS)
+_INDICES = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
+_POSITIONS = tuple((name, name, name, index) for name in _NAMES for index in _INDICES)
+_WIDE_TABLES = tuple(
+    (half, "float32", "float32", *index)
+    for half in ("float16", "bfloat16")
+    for index in ((), *((name,) for name in _INDICES))
+)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="rope",
+        signature="input, cos, sin, position_ids? -> out",
+        aliases=("RotaryEmbedding",),
+        attributes=(
+            attribute(
+                "interleaved",
+                "bool",
+                "Pairs are neighbours (2i, 2i + 1), as in GPT-J; else those of the halves (i, i + n/2), as "
+                "in GPT-NeoX and Llama.",
+                default=False,
+            ),
+            attribute(
+                "rotary_embedding_dim",
+                "int",
+                "How many elements of each vector are rotated, the first ones; 0 means all.",
+                default=0,
+            ),
+        ),
+        dtype_variants=(*FLOATS, *_POSITIONS, *_WIDE_TABLES),
+        sum_length="rope_length",
+        domain="positions_domain",
+        case_sets=(*SETS, "attributes", "positions", "integer-exact", "refused"),
+        rule=accumulate("terms are the two products"),
+        description="Rotates pairs of each vector: (x₁·cos − x₂·sin, x₂·cos + x₁·sin). input is (…, S, D); cos and sin "
+        "have half the rotated size, and a row for each place of the sequence (S, or batch × S), or are tables that "
+        "position_ids (S, or batch × S) index. They are inputs, as in every kernel library: the angles of large "
+        "positions cannot be told in float32. 16-bit results are computed in float32 and rounded once.",
+    ),
+)
+
+
+def infer_rope(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, cos, sin = (given(specs, index, name) for index, name in enumerate(("input", "cos", "sin")))
+    positions = specs[3] if len(specs) > 3 else None
+    if spec.rank < 2:
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    half = rotated_size(spec, attributes) // 2
+    for name, table in (("cos", cos), ("sin", sin)):
+        if table.dtype != spec.dtype and not (spec.dtype.bits == 16 and table.dtype.name == "float32"):
+            wide = " or float32" if spec.dtype.bits == 16 else ""
+            raise UnfitArguments(f"{name} is {table.dtype}, but should be {spec.dtype}{wide}, as input")
+    if sin.shape != cos.shape:
+        raise UnfitArguments(f"sin is {format_shape(sin.shape)}, but should be {format_shape(cos.shape)}, as cos")
+    if not cos.rank or cos.shape[-1] != half:
+        raise UnfitArguments(
+            f"cos is {format_shape(cos.shape)}, but should have rows of {half}, half of what is rotated"
+        )
+    if positions is None:
+        _require_rows("cos", cos.shape[:-1], spec)
+        return (dense(spec.dtype, spec.shape),)
+    if cos.rank != 2 or not cos.shape[0]:
+        raise UnfitArguments(f"cos is {format_shape(cos.shape)}, but should be a table, as position_ids are given")
+    _require_rows("position_ids", positions.shape, spec)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def rotated_size(spec: TensorSpec, attributes: Attributes) -> int:
+    """How many elements of each vector are rotated; all if the attribute is 0."""
+    size = attributes.get("rotary_embedding_dim", 0) or spec.shape[-1]
+    if size % 2 or not 0 < size <= spec.shape[-1]:
+        raise UnfitArguments(f"{size} elements are rotated, but should be an even number up to {spec.shape[-1]}")
+    return size
+
+
+def _require_rows(name: str, shape: Shape, spec: TensorSpec) -> None:
+    """A row for each place of the sequence, the same for all or one set for each batch."""
+    length = spec.shape[-2]
+    allowed = [(length,), *([(spec.shape[0], length)] if spec.rank > 2 else [])]
+    if shape not in allowed:
+        listed = " or ".join(format_shape(each) for each in allowed)
+        raise UnfitArguments(f"{name} has {format_shape(shape)} rows, but should have {listed}, as input")
+
+
+def rope_length(_specs: Specs, _attributes: Attributes) -> int:
+    return 2
+
+
+def positions_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Positions are rows of the tables."""
+    cos = specs[1] if len(specs) > 1 else None
+    rows = cos.shape[0] if cos is not None and cos.rank else 1
+    return {"position_ids": Interval(low=0, high=max(0, rows - 1))}
+
+
+@with_further_layouts
+def rope_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(1, 2, 5, 8), cos=(5, 4), sin=(5, 4)),
+        call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)),
+        call(input=(2, 3, 7, 64), cos=(2, 7, 32), sin=(2, 7, 32)),
+    ]
+    yield from standard(
+        calls, FLOATS, sized=_rope_of_size, sizes=(1, 2, 3, 8, 15, 16, 17, 32, 33, 64, 65, 128, 129, 320)
+    )
+    yield from variations("sizes", (_rope_of_length(n) for n in (0, 1, 15, 17, 65, 1025)), dtypes=("float32",))
+    large = [call(input=(2, 4, 129, 66), cos=(129, 33), sin=(129, 33)), _rope_of_length(65_537)]
+    large.append(call(input=(1, 9, 17, 8), cos=(17, 4), sin=(17, 4)))
+    large.append(call(input=(65_537, 1, 2), cos=(1, 1), sin=(1, 1)))
+    large.append(call(input=(5, 5, 8), cos=(5, 4), sin=(5, 4)))  # as many heads as places
+    yield from variations("sizes", large, dtypes=("float32",))
+    yield from variations("attributes", _rope_attributes(), dtypes=MAIN_FLOATS)
+    yield from variations("positions", _rope_positions())
+    placed = [each for each in _rope_positions() if each["shapes"]["position_ids"] == [2, 5]]
+    yield from variations("ordinary", [*placed[:2], *_rope_positions()][:3])
+    yield from in_every_layout(placed[:1])
+    yield from variations("positions", _far_positions())
+    yield from variations("positions", _placed_forms(), dtypes=("float32",))
+    for half in ("float16", "bfloat16"):
+        wide = [call({"interleaved": True}, input=(2, 3, 7, 16), cos=(7, 8), sin=(7, 8)), calls[2]]
+        yield from variations("dtypes", ({**each, "dtypes": [half, "float32", "float32"]} for each in wide))
+    yield from integer_exact(calls)
+    yield from refused(
+        call(input=(1, 2, 5, 7), cos=(5, 3), sin=(5, 3)),
+        call(input=(1, 2, 5, 8), cos=(5, 8), sin=(5, 8)),
+        call(input=(1, 2, 5, 8), cos=(6, 4), sin=(6, 4)),
+        call(input=(1, 2, 5, 8), cos=(5, 4), sin=(4, 4)),
+        call({"rotary_embedding_dim": 10}, input=(1, 2, 5, 8), cos=(5, 5), sin=(5, 5)),
+        call(input=(1, 2, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(6,), dtypes=_PLACED),
+        call(input=(2, 3, 5, 8), cos=(9, 4), sin=(9, 4), position_ids=(3, 5), dtypes=_PLACED),
+    )
+
+
+def _rope_of_size(half: int) -> dict[str, Any]:
+    return call({"interleaved": half % 2 == 0}, input=(1, 2, 3, 2 * half), cos=(3, half), sin=(3, half))
+
+
+def _rope_of_length(length: int) -> dict[str, Any]:
+    return call(input=(1, 2, length, 8), cos=(length, 4), sin=(length, 4))
+
+
+def _rope_attributes() -> Iterator[dict[str, Any]]:
+    for interleaved in (False, True):
+        for size in (0, 2, 6, 8):
+            half = (size or 8) // 2
+            attributes = {"interleaved": interleaved, "rotary_embedding_dim": size}
+            yield call(attributes, input=(2, 3, 5, 8), cos=(5, half), sin=(5, half))
+        yield call({"interleaved": interleaved}, input=(5, 8), cos=(5, 4), sin=(5, 4))
+        yield call({"interleaved": interleaved}, input=(3, 5, 8), cos=(3, 5, 4), sin=(3, 5, 4))
+
+
+_PLACED = ("float32", "float32", "float32", "int64")
+
+
+def _far_positions() -> Iterator[dict[str, Any]]:
+    """Rows of the tables that need every bit of the index, or more than 16: a narrower or a signed one reads others."""
+    rows = {"int8": 1 << 7, "uint8": 1 << 8, "int16": 1 << 15, "uint16": 1 << 16}
+    for index in ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64"):
+        size = rows.get(index, LARGE_SIZE)
+        places = [size - 1, size // 2, 0, size // 2 - 1, size - 2]
+        yield call(
+            dtypes=["float32", "float32", "float32", index],
+            generator={"position_ids": {"fill": "data", "values": places}},
+            input=(1, 2, 5, 4),
+            cos=(size, 2),
+            sin=(size, 2),
+            position_ids=(5,),
+        )
+
+
+def _placed_forms() -> Iterator[dict[str, Any]]:
+    """With positions, what is asked without: vectors of which a part turns, no heads, long sequences."""
+    for interleaved in (False, True):
+        part = {"interleaved": interleaved, "rotary_embedding_dim": 6}
+        yield call(part, input=(2, 3, 5, 8), cos=(33, 3), sin=(33, 3), position_ids=(2, 5), dtypes=_PLACED)
+    yield call(input=(5, 8), cos=(33, 4), sin=(33, 4), position_ids=(5,), dtypes=_PLACED)
+    yield call(input=(3, 5, 8), cos=(33, 4), sin=(33, 4), position_ids=(3, 5), dtypes=_PLACED)
+    yield call(input=(2, 3, 129, 66), cos=(257, 33), sin=(257, 33), position_ids=(2, 129), dtypes=_PLACED)
+
+
+def _rope_positions() -> Iterator[dict[str, Any]]:
+    for dtype, tables, index in (
+        ("float32", "float32", "int64"),
+        ("float32", "float32", "int32"),
+        ("float16", "float16", "int64"),
+        ("bfloat16", "float32", "int64"),
+        *(("float32", "float32", index) for index in ("int16", "int8", "uint8", "uint16", "uint32", "uint64")),
+        ("bfloat16", "bfloat16", "uint8"),
+        ("float64", "float64", "int32"),
+    ):
+        for interleaved in (False, True):
+            for rows in ((5,), (2, 5)):
+                yield call(
+                    {"interleaved": interleaved},
+                    dtypes=[dtype, tables, tables, index],
+                    input=(2, 3, 5, 8),
+                    cos=(33, 4),
+                    sin=(33, 4),
+                    position_ids=rows,
+                )

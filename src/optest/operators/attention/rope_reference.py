@@ -1,0 +1,57 @@
+"""What rope computes, and its terms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of
+from optest.operators.attention.rope import rotated_size
+from optest.operators.budgets import terms_of_products
+from optest.spec import Terms
+
+
+@quiet
+def rope_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """(x₁·cos − x₂·sin, x₂·cos + x₁·sin) for each pair; what is beyond the rotated part stays."""
+    first, second, cos, sin = rope_parts(inputs, attributes)
+    x = as_float64(inputs[0])
+    return (rotated(x, first * cos - second * sin, second * cos + first * sin, attributes),)
+
+
+def rope_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array, Array]:
+    """The first and the second elements of the pairs, and cos and sin broadcast to them."""
+    x, cos, sin = (as_float64(each) for each in inputs[:3])
+    size = rotated_size(spec_of(np.asarray(inputs[0])), attributes)
+    if len(inputs) > 3 and inputs[3] is not None:
+        positions = np.asarray(inputs[3]).astype(np.int64)
+        cos, sin = cos[positions], sin[positions]
+    if cos.ndim > 2:  # one set for each batch: the heads lie between
+        between = (cos.shape[0], *(1,) * (x.ndim - 3), *cos.shape[1:])
+        cos, sin = cos.reshape(between), sin.reshape(between)
+    part = x[..., :size]
+    if attributes.get("interleaved"):
+        return part[..., 0::2], part[..., 1::2], cos, sin
+    return part[..., : size // 2], part[..., size // 2 :], cos, sin
+
+
+def rotated(x: Array, first: Array, second: Array, attributes: Attributes) -> Array:
+    """``x`` with its pairs replaced."""
+    out: Array = x.copy()
+    half = first.shape[-1]
+    if attributes.get("interleaved"):
+        out[..., 0 : 2 * half : 2], out[..., 1 : 2 * half : 2] = first, second
+    else:
+        out[..., :half], out[..., half : 2 * half] = first, second
+    return out
+
+
+@quiet
+def rope_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the two products of each element; what is not rotated has none and stays as it is."""
+    first, second, cos, sin = (np.abs(each) for each in rope_parts(inputs, attributes))
+    nothing = np.zeros(np.shape(inputs[0]))
+    squares = [each * each for each in (first, second, cos, sin)]
+    absolute = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
+    first, second, cos, sin = squares
+    squared = rotated(nothing, first * cos + second * sin, second * cos + first * sin, attributes)
+    return (terms_of_products(absolute, squared, 2, np.asarray(inputs[0])),)

@@ -1,0 +1,465 @@
+"""Products of matrices: matmul, bmm, gemm and linear."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.contraction.helpers import (
+    OUT_DTYPE,
+    accumulating,
+    accumulator,
+    beyond_16_bits,
+    operations_of,
+    require_dtype,
+    result_dtype,
+    special_operands,
+    zeros_times_special,
+)
+from optest.operators.describe import SETS, accumulate, attribute, in_module
+from optest.operators.samples import (
+    Call,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    integer_exact,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    zero_mean,
+)
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    broadcast_shapes,
+    broadcasts_to,
+    dense,
+    given,
+    require_same_dtype,
+    require_scalar,
+)
+from optest.operators.variants import FLOAT8, FLOATS, INTEGERS, NUMBERS
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+_PRODUCTS = accumulate("terms are the products")
+_WITH_BIAS = accumulate("terms are the products; + 1 for the bias")
+_SETS = (*SETS, "accumulator", "integer-exact", "zero-mean", "refused")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="matmul",
+        signature="input, other -> out",
+        aliases=("MatMul",),
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*NUMBERS, *FLOAT8),
+        sum_length="last_size",
+        operations="matmul_operations",
+        case_sets=(*_SETS, "broadcast", "long"),
+        rule=_PRODUCTS,
+        description="Matrix product with torch.matmul's vectors and batches; integers keep their dtype and wrap.",
+    ),
+    OperatorDescriptor(
+        name="bmm",
+        signature="input, mat2 -> out",
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*NUMBERS, *FLOAT8),
+        sum_length="last_size",
+        operations="bmm_operations",
+        case_sets=_SETS,
+        rule=_PRODUCTS,
+        description="Products of the matrices of two batches of one size; nothing broadcasts.",
+    ),
+    OperatorDescriptor(
+        name="gemm",
+        signature="a, b, c? -> out",
+        aliases=("Gemm",),
+        attributes=(
+            attribute("alpha", "float", "Factor of the product.", default=1.0),
+            attribute("beta", "float", "Factor of c; with 0, c is not read.", default=1.0),
+            attribute("trans_a", "bool", "Transpose a.", default=False, aliases=("transA",)),
+            attribute("trans_b", "bool", "Transpose b.", default=False, aliases=("transB",)),
+            OUT_DTYPE,
+        ),
+        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+        sum_length="gemm_length",
+        operations="gemm_operations",
+        case_sets=(*_SETS, "attributes", "batched", "beta", "broadcast", "long"),
+        rule=accumulate("terms are alpha·products and beta·c; K + 1 for alpha ≠ 1, + 1 for c, + 1 for beta ≠ 1"),
+        description="alpha · a @ b + beta · c for matrices, or for as many pairs of matrices as the first of three "
+        "dimensions says; c broadcasts.",
+    ),
+    OperatorDescriptor(
+        name="linear",
+        signature="input, weight, bias? -> out",
+        attributes=(OUT_DTYPE,),
+        dtype_variants=(*FLOATS, *INTEGERS, *FLOAT8, *accumulating(2)),
+        sum_length="last_size",
+        operations="linear_operations",
+        case_sets=(*_SETS, "attributes"),
+        rule=_WITH_BIAS,
+        description="input @ weightᵀ + bias over the last dimension; weight has a row for each output feature.",
+    ),
+)
+
+
+def infer_matmul(specs: Specs, attributes: Attributes) -> Outputs:
+    """torch.matmul: vectors are rows on the left and columns on the right, leading dimensions broadcast."""
+    left, right = given(specs, 0, "input"), given(specs, 1, "other")
+    require_same_dtype(left, right, "other")
+    if not (left.shape and right.shape):
+        name = "other" if left.shape else "input"
+        raise UnfitArguments(f"{name} is a scalar, but should have 1 dimension or more")
+    is_row, is_column = len(left.shape) == 1, len(right.shape) == 1
+    a = (1, *left.shape) if is_row else left.shape
+    b = (*right.shape, 1) if is_column else right.shape
+    if a[-1] != b[-2]:
+        raise UnfitArguments(
+            f"other is {format_shape(right.shape)}, but should have {a[-1]} rows, "
+            f"as input {format_shape(left.shape)} has {a[-1]} columns"
+        )
+    batch = broadcast_shapes(a[:-2], b[:-2])
+    rows = () if is_row else a[-2:-1]
+    columns = () if is_column else b[-1:]
+    return (dense(result_dtype(left.dtype, attributes), (*batch, *rows, *columns)),)
+
+
+def infer_bmm(specs: Specs, attributes: Attributes) -> Outputs:
+    left, right = given(specs, 0, "input"), given(specs, 1, "mat2")
+    require_same_dtype(left, right, "mat2")
+    for name, spec in (("input", left), ("mat2", right)):
+        if spec.rank != 3:
+            raise UnfitArguments(f"{name} is {format_shape(spec.shape)}, but should have 3 dimensions")
+    if right.shape[:2] != (left.shape[0], left.shape[2]):
+        raise UnfitArguments(
+            f"mat2 is {format_shape(right.shape)}, but should have {left.shape[0]} matrices of {left.shape[2]} rows, "
+            f"as input is {format_shape(left.shape)}"
+        )
+    return (dense(result_dtype(left.dtype, attributes), (*left.shape[:2], right.shape[2])),)
+
+
+def infer_gemm(specs: Specs, attributes: Attributes) -> Outputs:
+    a, b = given(specs, 0, "a"), given(specs, 1, "b")
+    c = specs[2] if len(specs) > 2 else None
+    require_same_dtype(a, b, "b")
+    for name, spec in (("a", a), ("b", b)):
+        if spec.rank not in (2, 3):
+            raise UnfitArguments(
+                f"{name} is {format_shape(spec.shape)}, but should have 2 dimensions, or 3 with a batch"
+            )
+    if a.shape[:-2] != b.shape[:-2]:
+        raise UnfitArguments(f"b is {format_shape(b.shape)}, but should have the batch of a, {format_shape(a.shape)}")
+    rows, depth = reversed(a.shape[-2:]) if attributes.get("trans_a") else a.shape[-2:]
+    other_depth, columns = reversed(b.shape[-2:]) if attributes.get("trans_b") else b.shape[-2:]
+    if depth != other_depth:
+        raise UnfitArguments(
+            f"b is {format_shape(b.shape)} with a depth of {other_depth}, but should have {depth}, "
+            f"as a is {format_shape(a.shape)}"
+        )
+    result, shape = result_dtype(a.dtype, attributes), (*a.shape[:-2], rows, columns)
+    if c is not None:
+        require_dtype(c, result, "c")
+        if not broadcasts_to(c.shape, shape):
+            raise UnfitArguments(f"c is {format_shape(c.shape)}, but should broadcast to {format_shape(shape)}")
+    for name in ("alpha", "beta"):
+        require_scalar(name, attributes.get(name, 1.0), result)
+    return (dense(result, shape),)
+
+
+def infer_linear(specs: Specs, attributes: Attributes) -> Outputs:
+    """A weight of one dimension is one row, and leaves no dimension behind."""
+    spec, weight = given(specs, 0, "input"), given(specs, 1, "weight")
+    bias = specs[2] if len(specs) > 2 else None
+    require_same_dtype(spec, weight, "weight")
+    if spec.rank == 0:
+        raise UnfitArguments("input is a scalar, but should have 1 dimension or more")
+    if weight.rank not in (1, 2):
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 1 or 2 dimensions")
+    if weight.shape[-1] != spec.shape[-1]:
+        raise UnfitArguments(
+            f"weight is {format_shape(weight.shape)}, but should have {spec.shape[-1]} columns, "
+            f"as input {format_shape(spec.shape)} has"
+        )
+    features = weight.shape[:-1]
+    result = result_dtype(spec.dtype, attributes)
+    if bias is not None:
+        require_dtype(bias, result, "bias")
+        if bias.shape != features:
+            raise UnfitArguments(f"bias is {format_shape(bias.shape)}, but should be {format_shape(features)}")
+    return (dense(result, (*spec.shape[:-1], *features)),)
+
+
+def last_size(specs: Specs, _attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.shape[-1] if spec.rank else 1
+
+
+def gemm_length(specs: Specs, attributes: Attributes) -> int:
+    spec = given(specs, 0, "a")
+    return spec.shape[-2 if attributes.get("trans_a") else -1] if spec.rank > 1 else 1
+
+
+matmul_operations = operations_of(infer_matmul, last_size)
+bmm_operations = operations_of(infer_bmm, last_size)
+gemm_operations = operations_of(infer_gemm, gemm_length)
+linear_operations = operations_of(infer_linear, last_size)
+
+_DTYPES = (*NUMBERS, *FLOAT8)
+_DEPTHS = (0, 1, 7, 15, 16, 17, 31, 33, 63, 65, 127, 129, 1023, 1025)
+_NAN = {"fill": "full", "value": "nan"}
+
+
+def small_floats(stated: Call) -> Iterator[Sample]:
+    """Products of 8-bit floats into wider results, as every unit has them that multiplies such."""
+    for narrow, wide in (("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e4m3fn", "bfloat16")):
+        attributes = {**stated.get("attributes", {}), "out_dtype": wide}
+        case = {**stated, "attributes": attributes, "dtypes": [narrow] * len(stated["shapes"])}
+        yield Sample(case_set="accumulator", case=case)
+
+
+@with_further_layouts
+def matmul_samples() -> Iterator[Sample]:
+    calls = [call(input=(5, 7), other=(7, 3)), call(input=(33, 65), other=(65, 17)), call(input=(1, 9), other=(9, 64))]
+    yield from standard(calls, _DTYPES, sized=lambda n: call(input=(3, n), other=(n, 5)), sizes=_DEPTHS, special=False)
+    yield from special_operands(calls[:2], "input", "other")
+    yield from zeros_times_special(calls[0], "input", "other")
+    yield from small_floats(call(input=(5, 65), other=(65, 3)))
+    yield from variations("sizes", (call(input=(n, 9), other=(9, 4)) for n in (0, 15, 17, 65)), dtypes=("float32",))
+    yield from variations("sizes", (call(input=(4, 9), other=(9, n)) for n in (0, 1, 15, 17, 65)), dtypes=("float32",))
+    yield from in_layouts_at_once([call(input=(6, 6), other=(6, 6))])
+    # A vector on either side of a square: neither order nor a transposition shows in the shape.
+    square = [call(input=(6,), other=(6, 6)), call(input=(6, 6), other=(6,)), call(input=(6,), other=(2, 6, 6))]
+    yield from variations("broadcast", square, dtypes=("float32", "float16"))
+    batched = call(input=(2, 5, 7), other=(2, 7, 3))
+    yield from in_every_layout([batched])
+    yield from in_layouts_at_once([batched, call(input=(2, 3, 5, 7), other=(2, 3, 7, 4))], dtype="float16")
+    yield from variations("sizes", [call(input=(17, 3, 4), other=(17, 4, 2))], dtypes=("float32", "float16"))
+    yield from variations("sizes", [call(input=(3, 9), other=(9, 1025))], dtypes=("float32", "float16"))
+    yield from beyond_16_bits(call(input=(257, 9), other=(9, 257)), call(input=(65_537, 2), other=(2, 1)))
+    shapes = [
+        ((7,), (7,)),
+        ((7,), (7, 3)),
+        ((5, 7), (7,)),
+        ((7,), (2, 7, 3)),
+        ((2, 5, 7), (7,)),
+        ((2, 5, 7), (7, 3)),
+        ((5, 7), (2, 7, 3)),
+        ((2, 1, 5, 7), (3, 7, 4)),
+        ((2, 1, 5, 7), (1, 3, 7, 4)),
+        ((2, 3, 5, 7), (2, 3, 7, 4)),
+        ((3, 1, 2, 5, 7), (1, 4, 2, 7, 3)),
+        ((3, 2, 5, 7), (3, 1, 7, 4)),
+        ((3, 1, 5, 7), (3, 2, 7, 4)),
+        ((2, 3, 1, 5, 7), (3, 4, 7, 2)),
+        ((1, 3, 2, 5, 7), (2, 1, 1, 7, 3)),
+        ((3, 1, 2, 7), (4, 7, 2)),
+        ((0, 5, 7), (7, 3)),
+    ]
+    yield from variations(
+        "broadcast", (call(input=a, other=b) for a, b in shapes), dtypes=("float32", "bfloat16", "int32")
+    )
+    yield from accumulator([call(input=(5, 65), other=(65, 3))])
+    yield from integer_exact([*calls, call(input=(17, 1025), other=(1025, 9)), call(input=(2, 3, 33), other=(33, 16))])
+    yield from zero_mean(
+        [call(input=(16, 1025), other=(1025, 17))], dtypes=("float32", "float16", "bfloat16", "float64")
+    )
+    yield from refused(
+        call(input=(3, 4), other=(5, 6)), call(input=(2, 3, 4), other=(3, 4, 5)), call(input=(), other=(3, 4))
+    )
+    yield from variations("long", [call(input=(4, 65536), other=(65536, 4))], dtypes=("float32", "float16"))
+    yield from of_one_element(call(input=(1, 1), other=(1, 1)), call(input=(1,), other=(1,)))
+    yield from beyond_16_bits(call(input=(65_537, 1, 2), other=(65_537, 2, 1)))
+    yield from variations(
+        "long", [call(input=(256, 4096), other=(4096, 256))], dtypes=("float32", "bfloat16"), tier=Tier.FULL
+    )
+
+
+@with_further_layouts
+def bmm_samples() -> Iterator[Sample]:
+    calls = [call(input=(2, 5, 7), mat2=(2, 7, 3)), call(input=(3, 17, 33), mat2=(3, 33, 16))]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(input=(2, 3, n), mat2=(2, n, 5)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "input", "mat2")
+    yield from zeros_times_special(calls[0], "input", "mat2")
+    yield from small_floats(call(input=(2, 5, 65), mat2=(2, 65, 3)))
+    wide = [call(input=(2, 1025, 3), mat2=(2, 3, 4)), call(input=(2, 4, 3), mat2=(2, 3, 1025))]
+    yield from variations("sizes", wide, dtypes=("float32", "float16"))
+    yield from beyond_16_bits(
+        call(input=(70, 31, 5), mat2=(70, 5, 33)), call(input=(65_537, 1, 2), mat2=(65_537, 2, 1))
+    )
+    edges = [((0, 3, 4), (0, 4, 5)), ((1, 1, 4), (1, 4, 1)), ((17, 2, 3), (17, 3, 2)), ((2, 0, 4), (2, 4, 5))]
+    yield from variations("sizes", (call(input=a, mat2=b) for a, b in edges), dtypes=("float32", "int32"))
+    yield from accumulator([call(input=(2, 5, 65), mat2=(2, 65, 3))])
+    yield from integer_exact([*calls, call(input=(2, 3, 1025), mat2=(2, 1025, 9))])
+    yield from zero_mean([call(input=(2, 16, 1025), mat2=(2, 1025, 17))])
+    yield from of_one_element(call(input=(1, 1, 1), mat2=(1, 1, 1)))
+    yield from refused(
+        call(input=(2, 3, 4), mat2=(1, 4, 5)),
+        call(input=(2, 3, 4), mat2=(2, 5, 4)),
+        call(input=(3, 4), mat2=(4, 5)),
+    )
+
+
+@with_further_layouts
+def gemm_samples() -> Iterator[Sample]:
+    scaled = {"alpha": 0.5, "beta": -1.5}
+    calls = [
+        call(a=(5, 7), b=(7, 3), c=(5, 3)),
+        call(scaled, a=(33, 65), b=(65, 17), c=(33, 17)),
+        call({"alpha": 0.7}, a=(5, 17), b=(17, 3)),
+    ]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(scaled, a=(3, n), b=(n, 5), c=(3, 5)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "a", "b", "c")
+    yield from zeros_times_special(call(a=(5, 7), b=(7, 3)), "a", "b")
+    yield from small_floats(call(a=(5, 65), b=(65, 3)))
+    yield from variations("sizes", [call(scaled, a=(1025, 3), b=(3, 4), c=(1025, 4))], dtypes=("float32", "float16"))
+    yield from beyond_16_bits(
+        call(scaled, a=(257, 9), b=(9, 257), c=(257, 257)), call({"trans_b": True}, a=(2, 3), b=(65_537, 3), c=(2, 1))
+    )
+    yield from variations("attributes", _gemm_attributes(), dtypes=("float32", "float16"))
+    batched = [
+        call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=(3, 5, 4)),
+        call({"trans_a": True, "trans_b": True}, a=(2, 7, 5), b=(2, 4, 7), c=(4,)),
+        call({"alpha": 0.7}, a=(4, 3, 33), b=(4, 33, 2)),
+    ]
+    yield from variations("batched", batched, dtypes=("float32", "float16", "float64"))
+    yield from variations("batched", _batches(scaled), dtypes=("float32",))
+    yield from variations("batched", batched[:1], dtypes=("bfloat16",))
+    whole_batch = call({"alpha": 2.0, "beta": 3.0, "trans_b": True}, a=(3, 5, 7), b=(3, 4, 7), c=(3, 5, 4))
+    yield from variations("batched", [whole_batch], dtypes=[name for (name,) in INTEGERS])
+    yield from variations("batched", [call(a=(3, 5, 7), b=(3, 7, 4))], dtypes=[name for (name,) in FLOAT8])
+    yield from in_every_layout([call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=(3, 5, 4))])
+    yield from in_layouts_at_once([call(a=(3, 6, 6), b=(3, 6, 6), c=(3, 6, 6))])
+    yield from integer_exact([call(a=(3, 17, 129), b=(3, 129, 33), c=(3, 17, 33))])
+    yield from zero_mean([call(a=(2, 16, 1025), b=(2, 1025, 17))])
+    tenths = call({"alpha": 0.1, "beta": -0.3}, a=(5, 7), b=(7, 3), c=(5, 3))
+    yield from variations("attributes", [tenths], dtypes=("float64", "bfloat16"))
+    whole = {"alpha": 2.0, "beta": -3.0, "trans_a": True, "trans_b": True}
+    yield from variations(
+        "attributes", [call(whole, a=(7, 5), b=(3, 7), c=(3,))], dtypes=("int32", "int8", "uint8")[:2]
+    )
+    unread = call({"beta": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={"c": _NAN})
+    yield from variations(
+        "beta",
+        [
+            unread,
+            {
+                **unread,
+                "attributes": {"beta": 0.0, "alpha": 0.5, "trans_b": True},
+                "shapes": {"a": [5, 7], "b": [3, 7], "c": [3]},
+            },
+            {**unread, "shapes": {"a": [2, 5, 7], "b": [2, 7, 3], "c": [2, 5, 3]}},
+        ],
+        dtypes=("float32", "float16", "bfloat16"),
+    )
+    for name in ("a", "b"):
+        product = call({"alpha": 0.0}, a=(5, 7), b=(7, 3), c=(5, 3), generator={name: _NAN})
+        yield from variations("beta", [product], dtypes=("float32",), tier=Tier.FULL)  # as BLAS; torch leaves it open
+    yield from variations(
+        "broadcast",
+        (call(scaled, a=(5, 7), b=(7, 3), c=c) for c in ((), (1,), (3,), (1, 3), (5, 1), (1, 1))),
+        dtypes=("float32", "bfloat16"),
+    )
+    # A depth of 1 with all of c added, and one column: libraries have kernels of their own for both.
+    single = [call({"alpha": 0.7}, a=(5, 1), b=(1, 3), c=(5, 3)), call(scaled, a=(5, 7), b=(7, 1), c=(5, 1))]
+    yield from variations("attributes", single, dtypes=("float32", "float16"))
+    yield from accumulator(
+        [
+            call({"trans_b": True}, a=(5, 65), b=(3, 65), c=(5, 3)),
+            call(a=(5, 65), b=(65, 3)),
+            call(a=(2, 5, 65), b=(2, 65, 3)),
+        ]
+    )
+    yield from integer_exact(
+        [calls[0], call({"trans_a": True}, a=(1025, 5), b=(1025, 3), c=(3,)), call(a=(16, 33), b=(33, 17))]
+    )
+    yield from zero_mean([call(a=(16, 1025), b=(1025, 17), c=(16, 17))])
+    yield from of_one_element(call(scaled, a=(1, 1), b=(1, 1), c=(1, 1)), call(a=(1, 1), b=(1, 1)))
+    yield from refused(
+        call(a=(3, 4), b=(5, 6)),
+        call({"trans_b": True}, a=(3, 4), b=(4, 6)),
+        call(a=(3, 4), b=(4, 6), c=(3,)),
+        call(a=(2, 3, 4), b=(4, 5)),
+        call(a=(2, 3, 4), b=(1, 4, 5)),
+        call(a=(2, 3, 4), b=(2, 4, 5), c=(1, 2, 3, 5)),
+    )
+    yield from variations("long", [call(scaled, a=(4, 65536), b=(65536, 4), c=(4,))], dtypes=("float32", "float16"))
+
+
+def _batches(scaled: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """What single products are asked: every form of c, each transposition, nothing, beyond a tile and 16 bits."""
+    yield from (call(scaled, a=(3, 5, 7), b=(3, 7, 4), c=c) for c in ((3, 1, 4), (5, 1), (1, 5, 4)))
+    for trans_a, trans_b in ((True, False), (False, True), (True, True)):
+        yield call({"trans_a": trans_a, "trans_b": trans_b}, a=(3, 6, 6), b=(3, 6, 6), c=(3, 6, 6))
+    yield call(a=(0, 5, 7), b=(0, 7, 4))
+    yield call(a=(1, 5, 0), b=(1, 0, 4))
+    yield call(a=(65, 2, 3), b=(65, 3, 2), c=(65, 2, 2))
+    yield call(scaled, a=(2, 65, 33), b=(2, 33, 67), c=(67,))
+    yield call(a=(65_537, 1, 2), b=(65_537, 2, 1))
+
+
+def _gemm_attributes() -> Iterator[dict[str, Any]]:
+    for trans_a in (False, True):
+        for trans_b in (False, True):
+            for alpha, beta in ((1.0, 1.0), (-0.3, 2.5)):
+                attributes = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+                a, b = ((7, 5) if trans_a else (5, 7)), ((3, 7) if trans_b else (7, 3))
+                yield call(attributes, a=a, b=b, c=(5, 3))
+    square: dict[str, Any] = {
+        "a": (6, 6),
+        "b": (6, 6),
+        "c": (6, 6),
+    }  # a forgotten transposition shows in the values alone
+    yield from (call({"trans_a": a, "trans_b": b}, **square) for a, b in ((True, False), (False, True), (True, True)))
+    for trans_a, trans_b in ((True, False), (False, True)):
+        a, b = ((9, 5) if trans_a else (5, 9)), ((11, 9) if trans_b else (9, 11))
+        yield call({"trans_a": trans_a, "trans_b": trans_b}, a=a, b=b)
+    yield call(a=(6, 6), b=(6, 6), c=(6, 1))  # nor does a column that is taken for a row
+    yield from (call({"alpha": alpha, "beta": beta}, **square) for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.0, 2.0)))
+
+
+@with_further_layouts
+def linear_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(5, 7), weight=(3, 7), bias=(3,)),
+        call(input=(2, 17, 33), weight=(16, 33)),
+        call(input=(65, 129), weight=(31, 129), bias=(31,)),
+    ]
+    yield from standard(
+        calls, _DTYPES, sized=lambda n: call(input=(3, n), weight=(5, n), bias=(5,)), sizes=_DEPTHS, special=False
+    )
+    yield from special_operands(calls[:1], "input", "weight", "bias")
+    yield from zeros_times_special(call(input=(5, 7), weight=(3, 7)), "input", "weight")
+    yield from small_floats(call(input=(5, 65), weight=(3, 65)))
+    wide = call(input=(3, 9), weight=(1025, 9), bias=(1025,))
+    yield from variations("sizes", [wide], dtypes=("float32", "float16"))
+    yield from beyond_16_bits(
+        call(input=(2, 129, 9), weight=(257, 9), bias=(257,)), call(input=(65_537, 3), weight=(2, 3), bias=(2,))
+    )
+    forms = [
+        call(input=(7,), weight=(3, 7), bias=(3,)),
+        call(input=(7,), weight=(7,)),
+        call(input=(5, 7), weight=(7,)),
+        call(input=(2, 3, 5, 7), weight=(4, 7), bias=(4,)),
+        call(
+            input=(7, 7), weight=(7, 7), bias=(7,)
+        ),  # neither a transposed weight nor a bias by row shows in the shape
+        call(input=(0, 7), weight=(3, 7), bias=(3,)),
+        call(input=(5, 7), weight=(0, 7)),
+    ]
+    yield from variations("attributes", forms, dtypes=("float32", "bfloat16"))
+    yield from accumulator([call(input=(5, 65), weight=(3, 65), bias=(3,)), call(input=(5, 65), weight=(3, 65))])
+    yield from integer_exact([*calls, call(input=(3, 1025), weight=(9, 1025), bias=(9,))])
+    yield from zero_mean([call(input=(16, 1025), weight=(17, 1025), bias=(17,))])
+    yield from of_one_element(call(input=(1, 1), weight=(1, 1), bias=(1,)), call(input=(1,), weight=(1, 1)))
+    yield from refused(
+        call(input=(3, 4), weight=(4, 5)),
+        call(input=(3, 4), weight=(5, 4), bias=(4,)),
+        call(input=(3, 4), weight=(2, 5, 4)),
+    )

@@ -1,0 +1,95 @@
+"""The words in which operator modules describe their operators; hooks are short names that become import paths.
+
+An operator module (``operators/FAMILY/NAME.py``) holds what needs no NumPy: descriptors, inference, samples. Its twin
+(``NAME_reference.py``) holds what does: references, error terms, alternatives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from optest.operators.variants import SUMS
+from optest.spec import REQUIRED, Attribute, OperatorDescriptor, Rule, RuleClass, Signature
+
+__all__ = ["SETS", "accumulate", "attribute", "composed", "exact", "in_module", "movement", "ulp"]
+
+SETS = ("ordinary", "dtypes", "layouts", "sizes", "special")
+"""The case sets that nearly every operator has."""
+
+_WITHOUT_NUMPY = ("infer", "samples", "sum_length", "operations", "domain")
+_WITH_TERMS = (RuleClass.ACCUMULATE, RuleClass.COMPOSED)
+_WITH_NUMPY = ("reference", "terms", "alternatives", "may_refuse")
+
+
+def in_module(module: str, *descriptors: OperatorDescriptor, twin: str = "") -> tuple[OperatorDescriptor, ...]:
+    """The descriptors of the operator module of this name, with what follows from name and place filled in.
+
+    The category is the folder's name, the signature ``input -> out``. Hooks are functions of the module or, if they
+    need NumPy, of its ``twin``, which several small modules may share. Those left out are ``infer_NAME``,
+    ``NAME_samples``, ``NAME_reference`` and, where the rule has terms, ``NAME_terms``; ``"helpers:infer_mean"`` is of a
+    module beside it, ``"..shapes:infer_same"`` of one above. A composed rule has its source on the operator's page.
+    """
+    package, _, own = module.rpartition(".")
+    return tuple(_placed(package, own, twin or f"{own}_reference", each) for each in descriptors)
+
+
+def _placed(package: str, module: str, twin: str, stated: OperatorDescriptor) -> OperatorDescriptor:
+    family = package.rpartition(".")[2]
+    hooks = {
+        "infer": f"infer_{stated.name}",
+        "samples": f"{stated.name}_samples",
+        "reference": f"{stated.name}_reference",
+        **({"terms": f"{stated.name}_terms"} if stated.rule and stated.rule.kind in _WITH_TERMS else {}),
+        **{name: hook for name in (*_WITHOUT_NUMPY, *_WITH_NUMPY) if isinstance(hook := getattr(stated, name), str)},
+    }
+    changes: dict[str, Any] = {
+        name: _path(hook, package, twin if name in _WITH_NUMPY else module) for name, hook in hooks.items()
+    }
+    if stated.category == "custom":
+        changes["category"] = family
+    if stated.signature == Signature.parse("input0 -> out"):
+        changes["signature"] = "input -> out"
+    if stated.rule is not None and not stated.rule.source:
+        changes["rule"] = replace(stated.rule, source=f"docs/operators/{family}.md#{stated.name}")
+    return replace(stated, **changes)
+
+
+def _path(hook: str, package: str, module: str) -> str:
+    """Relative to the folder of the module, as in an import statement."""
+    if hook.startswith(".."):
+        return f"{package.rpartition('.')[0]}.{hook.removeprefix('..')}"
+    return f"{package}.{hook}" if ":" in hook else f"{package}.{module}:{hook}"
+
+
+def attribute(
+    name: str,
+    type: str,  # noqa: A002
+    description: str,
+    *,
+    default: Any = REQUIRED,
+    choices: tuple[Any, ...] = (),
+    aliases: tuple[str, ...] = (),
+) -> Attribute:
+    """An :class:`Attribute` in one line."""
+    return Attribute(name=name, type=type, default=default, choices=choices, aliases=aliases, description=description)
+
+
+def exact(source: str, formula: str = "") -> Rule:
+    return Rule(kind=RuleClass.EXACT, source=source, formula=formula)
+
+
+def movement(source: str, formula: str = "") -> Rule:
+    return Rule(kind=RuleClass.MOVEMENT, source=source, formula=formula)
+
+
+def ulp(ceiling: float, source: str, formula: str = "", *, cpu: float | None = None) -> Rule:
+    return Rule(kind=RuleClass.ULP, ulp=ceiling, cpu_ulp=cpu, source=source, formula=formula)
+
+
+def accumulate(formula: str) -> Rule:
+    return Rule(kind=RuleClass.ACCUMULATE, source=SUMS, formula=formula)
+
+
+def composed(formula: str) -> Rule:
+    return Rule(kind=RuleClass.COMPOSED, formula=formula)

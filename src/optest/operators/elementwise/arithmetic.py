@@ -1,0 +1,227 @@
+"""Sums, products and powers: add, sub, mul and pow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.describe import attribute, in_module, ulp
+from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, is_integer, pair, refuse_bool
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    MILLION,
+    call,
+    in_layouts_at_once,
+    of_a_million,
+    refused,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, given, require_scalar
+from optest.operators.variants import EVERYTHING, INTEGERS, NUMBERS_AND_MIXED, OPENCL, UNSIGNED
+from optest.spec import Interval, OperatorDescriptor, Sample, dtype
+
+_CORRECT = f"correctly rounded: IEEE 754-2019 §5.4.1, {OPENCL}"
+_ALPHA = attribute("alpha", "float", "Factor of other.", default=1.0)
+_SCALED = ulp(0.5, _CORRECT, "alpha ≠ 1: 2·|alpha·other| more")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="add",
+        signature="input, other -> out",
+        aliases=("elementwise_add", "Add"),
+        attributes=(_ALPHA,),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
+        terms="add_terms",
+        rule=_SCALED,
+        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: -0 + -0 = -0, x - x = +0
+        description="input + alpha * other, with broadcasting; bool adds as logical or, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="sub",
+        signature="input, other -> out",
+        aliases=("subtract", "elementwise_sub", "Sub"),
+        attributes=(_ALPHA,),
+        dtype_variants=(*NUMBERS_AND_MIXED, *UNSIGNED),
+        terms="sub_terms",
+        rule=_SCALED,
+        case_sets=(*BINARY_SETS, "attributes", "cancellation", "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
+        description="input - alpha * other, with broadcasting; integers wrap, bool is refused.",
+    ),
+    OperatorDescriptor(
+        name="mul",
+        signature="input, other -> out",
+        aliases=("multiply", "elementwise_mul", "Mul"),
+        dtype_variants=(*EVERYTHING, *UNSIGNED),
+        infer="helpers:infer_binary",
+        terms="mul_terms",
+        rule=ulp(0.5, _CORRECT, "complex: √5·u·|input·other|"),
+        case_sets=(*BINARY_SETS, "ties", "wraps"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3: the exclusive or of both signs
+        description="input * other, with broadcasting; bool multiplies as logical and, integers wrap.",
+    ),
+    OperatorDescriptor(
+        name="pow",
+        signature="input, exponent -> out",
+        aliases=("elementwise_pow",),
+        dtype_variants=NUMBERS_AND_MIXED,
+        infer="helpers:infer_number",
+        rule=ulp(16.0, OPENCL, cpu=2.0),
+        domain="pow_domain",
+        case_sets=(*BINARY_SETS, "negative bases", "special powers", "integer powers"),
+        signed_zeros=True,  # C Annex F.10.4.4
+        description="Power with broadcasting; integers wrap, and to a negative power give 0 but for 1 and -1.",
+    ),
+    twin="arithmetic_reference",
+)
+
+
+def infer_add(specs: Specs, attributes: Attributes) -> Outputs:
+    result, inferred = both(specs)
+    require_scalar("alpha", attributes.get("alpha", 1.0), result)
+    return inferred
+
+
+def infer_sub(specs: Specs, attributes: Attributes) -> Outputs:
+    """As torch, no bool on either side: what would true - true be?"""
+    for index, name in enumerate(("input", "other")):
+        refuse_bool(given(specs, index, name).dtype, name)
+    return infer_add(specs, attributes)
+
+
+def pow_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Floats: bases above 0, whose powers float16 holds. Integers: any base, exponents from -2 to 66."""
+    base, exponent = (specs[index] if index < len(specs) else None for index in range(2))
+    if is_integer(base) and is_integer(exponent):
+        return {"exponent": Interval(low=-2, high=66)}
+    return {"input": Interval(low=0.0625, high=8.0), "exponent": Interval(low=-4.0, high=4.0)}
+
+
+_TERMS_OF_TIES = {"float16": (1025, 2047), "bfloat16": (129, 255), "float32": (2**23 + 1, 2**24 - 1)}
+"""Whole numbers that the dtype holds, every one, and every second of their sums: the others are ties."""
+_FACTORS_OF_TIES = {"float16": (46, 63), "bfloat16": (17, 22), "float32": (4097, 5792)}
+"""The same for products."""
+_EXACT = {"tolerance": {"rtol": 0.0, "atol": 0.0}}
+_FORMATS = {
+    "float16": (11, -14, 15),
+    "bfloat16": (8, -126, 127),
+    "float32": (24, -126, 127),
+    "float64": (53, -1022, 1023),
+}
+"""Bits of a significand, and the exponents of the smallest and the largest normal number."""
+
+
+def _ties(numbers: Mapping[str, tuple[int, int]], *, sign: int = 1) -> Iterator[Sample]:
+    """Results that lie in the middle between two numbers: half an ulp off on either side, but one of them is right.
+
+    Nothing but the final rounding rounds, since wider arithmetic is exact here.
+    """
+    for name, (low, high) in numbers.items():
+        for side in (1, -1):
+            fills = {
+                "input": _between(side * low, side * high),
+                "other": _between(side * sign * low, side * sign * high),
+            }
+            yield from variations("ties", [{**pair(generator=fills), **_EXACT}], dtypes=[name])
+
+
+def _between(one: int, other: int) -> dict[str, Any]:
+    return {"fill": "randint", "low": min(one, other), "high": max(one, other)}
+
+
+def _ends_of_range() -> Iterator[Sample]:
+    """Subnormals with one another, and results around half an ulp beyond the largest number: drawn ones never meet."""
+    for name, (precision, lowest, highest) in _FORMATS.items():
+        step = 2.0 ** (lowest + 1 - precision)
+        smallest, half_an_ulp = 2.0**lowest, 2.0 ** (highest - precision)
+        largest = 2.0**highest * (2.0 - 2.0 ** (1 - precision))
+        values = [step, 3 * step, smallest - step, smallest, half_an_ulp, half_an_ulp / 2, largest, 0.5]
+        signed = [*values, *(-value for value in values)]
+        yield from variations("special", [{**grid(signed, signed), **_EXACT}], dtypes=[name])
+
+
+@with_further_layouts
+def add_samples() -> Iterator[Sample]:
+    yield from binary((*EVERYTHING, *UNSIGNED))
+    yield from _scaled()
+    yield from _unsigned()
+    yield from _wrapping()
+    yield from _ties(_TERMS_OF_TIES)
+    yield from _ends_of_range()
+    yield from variations("attributes", [pair({"alpha": 3.0})], dtypes=("bool",))
+    yield from variations("sizes", [call(input=(LARGE_SIZE, 1), other=(2,))], dtypes=("float32",))
+    yield from of_a_million(call(input=MILLION, other=MILLION), call(input=MILLION, other=(17,)), dtype="float32")
+
+
+@with_further_layouts
+def sub_samples() -> Iterator[Sample]:
+    yield from binary((*NUMBERS_AND_MIXED, *UNSIGNED))
+    yield from _scaled()
+    yield from _unsigned()
+    yield from _wrapping()
+    yield from _ties(_TERMS_OF_TIES, sign=-1)
+    yield from _ends_of_range()
+    yield from refused(pair(dtypes=["bool"]))
+
+
+def _scaled() -> Iterator[Sample]:
+    factors = [{"alpha": alpha} for alpha in (2.0, -1.5, 0.0, 0.3, 1000.0)]
+    yield from variations("attributes", [pair(each) for each in factors], dtypes=(*MAIN_FLOATS, "float64"))
+    whole = [{"alpha": alpha} for alpha in (2.0, -3.0, 0.0)]
+    yield from variations("attributes", [pair(each) for each in whole], dtypes=("int32", "int64", "int8", "int16"))
+    natural = [pair({"alpha": alpha}) for alpha in (3.0, 0.0)]
+    yield from variations("attributes", natural, dtypes=("uint8", "uint16", "uint32", "uint64"))
+    yield from variations("attributes", [call({"alpha": -2.0}, input=(4, 1), other=(37,))], dtypes=MAIN_FLOATS)
+    scalars = [call({"alpha": -2.0}, input=left, other=right) for left, right in (((4, 37), ()), ((), (4, 37)))]
+    yield from variations("attributes", scalars, dtypes=("float32",))
+    close = grid([1.0, 1.0009765625, 1024.5, -3.0078125], [1.0, -1.0, 1.0078125, -1024.0, 3.0])
+    yield from variations("cancellation", [close], dtypes=(*MAIN_FLOATS, "float64"))
+    yield from refused(pair({"alpha": 0.5}, dtypes=["int32"]))
+
+
+@with_further_layouts
+def mul_samples() -> Iterator[Sample]:
+    yield from binary((*EVERYTHING, *UNSIGNED))
+    yield from _unsigned()
+    yield from _wrapping()
+    yield from _ties(_FACTORS_OF_TIES)
+    yield from _ends_of_range()
+
+
+def _unsigned() -> Iterator[Sample]:
+    """Kernels of their own in many libraries: with a tail, broadcast and not dense, as those of int32 are asked."""
+    names = [name for (name,) in UNSIGNED]
+    calls = [call(input=(3, 5, 7), other=(3, 5, 7)), call(input=(4, 1), other=(37,)), call(input=(), other=(4, 37))]
+    yield from variations("broadcast", calls, dtypes=names)
+    for name in names:
+        yield from in_layouts_at_once([pair()], dtype=name)
+
+
+def _wrapping() -> Iterator[Sample]:
+    """The ends of each range with one another: random integers are small, and whoever saturates is as right there."""
+    for (name,) in (*INTEGERS, *UNSIGNED):
+        ends = [dtype(name).min_int, dtype(name).min_int + 1, dtype(name).max_int - 1, dtype(name).max_int]
+        values = [*ends, dtype(name).max_int // 2 + 1, 2, 1, *([0] if dtype(name).min_int == 0 else [0, -1])]
+        yield from variations("wraps", [grid(values, values)], dtypes=[name])
+
+
+@with_further_layouts
+def pow_samples() -> Iterator[Sample]:
+    yield from binary(NUMBERS_AND_MIXED, second="exponent")
+    whole = [float(k) for k in range(-4, 6)]
+    bases = [-3.0, -2.5, -1.5, -1.0, -0.75, -0.5, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0]
+    floats = (*MAIN_FLOATS, "float64")
+    yield from variations("negative bases", [grid(bases, whole, second="exponent")], dtypes=floats)
+    specials = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0, "inf", "-inf", "nan"]
+    exponents = [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, "inf", "-inf", "nan"]
+    yield from variations("special powers", [grid(specials, exponents, second="exponent")], dtypes=floats)
+    near_one = grid([0.99609375, 1.0, 1.00390625, 1.5], [-100.0, -17.5, 17.5, 100.0], second="exponent")
+    yield from variations("negative bases", [near_one], dtypes=floats)
+    integers = grid(WHOLE, [-3, -2, -1, 0, 1, 2, 3, 7, 8, 31, 32, 63], second="exponent")
+    yield from variations("integer powers", [integers], dtypes=("int32", "int64", "int8", "int16"))
+    unsigned = grid([0, 1, 2, 3, 7, 16, 255], [0, 1, 2, 3, 7, 8, 31, 255], second="exponent")
+    yield from variations("integer powers", [unsigned], dtypes=("uint8",))

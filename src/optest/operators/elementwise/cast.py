@@ -1,0 +1,222 @@
+"""Conversion to another dtype: cast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from optest.operators.describe import attribute, exact, in_module
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    SIZES,
+    call,
+    in_every_layout,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.variants import EVERY, REAL
+from optest.spec import DType, Interval, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="cast",
+        category="conversion",
+        attributes=(
+            attribute("dtype", "dtype", "Dtype of the result.", aliases=("to",)),
+            attribute(
+                "saturate",
+                "bool",
+                "float8 results stop at the largest finite value in place of infinity or NaN.",
+                default=False,
+            ),
+        ),
+        dtype_variants=EVERY,
+        rule=exact("conversion: rounded once, ties to even; to integers towards zero"),
+        # Inside int8 and float8; beyond the range of an integer dtype, conversion is undefined in C and torch.
+        domain={"input": Interval(low=-100.0, high=100.0)},
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "pairs", "special", "ties", "truth", "attributes"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3
+        description="Conversion to another dtype; integers wrap, floats lose their fraction, non-zero is true.",
+    ),
+)
+
+
+def infer_cast(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, target = given(specs, 0, "input"), dtype(attributes["dtype"])
+    if spec.dtype.is_complex and not target.is_complex and target.kind is not Kind.BOOL:
+        raise UnfitArguments(f"dtype is {target} for a {spec.dtype} input, but should be complex or bool")
+    return (dense(target, spec.shape),)
+
+
+_EVERY = ("float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool")
+_FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_RARE = ("uint16", "uint32", "uint64", "int4", "uint4")
+_SELDOM = [
+    *({rare, other} for rare in _RARE for other in ("float32", "bfloat16", "int64", "uint8")),
+    *({small, other} for small in _FLOAT8 for other in ("float64", "int32", "int64", "uint8")),
+]
+"""Either way; what other sets ask little or not at all."""
+_BELOW_THE_OVERFLOW = (
+    ("float32", "float16", (65504.0, 65505.0, 65519.0, 65519.99)),
+    ("float32", "bfloat16", (3.39e38, 3.395e38)),
+    ("float64", "float32", (3.4028234e38, 3.4028235e38, 3.40282356e38)),
+    ("float32", "float8_e4m3fn", (448.0, 449.0, 463.0)),
+    ("float32", "float8_e5m2", (57344.0, 57345.0, 61439.0)),
+)
+"""Beyond the largest value by less than half a gap: they are rounded to it."""
+
+
+@with_further_layouts
+def cast_samples() -> Iterator[Sample]:
+    plain = call({"dtype": "float16"}, input=(4, 37))
+    yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
+    for shape in ((4, 37), (3, 5, 7), (), (2, 1, 3, 2, 2, 3), (37, 1)):
+        yield from (_cast("ordinary", "float32", to, input=shape) for to in ("float16", "bfloat16", "int32"))
+    for source in _EVERY:
+        yield from (_cast("dtypes", source, to, input=(4, 37)) for to in _EVERY if to != source)
+    for small in _FLOAT8:
+        yield from (_cast("dtypes", source, small, input=(4, 37)) for source in ("float32", *MAIN_FLOATS[1:]))
+        yield from (_cast("dtypes", small, to, input=(4, 37)) for to in MAIN_FLOATS)
+    for parts in (
+        ("complex64", "complex128"),
+        ("complex128", "complex64"),
+        ("float32", "complex64"),
+        ("complex64", "bool"),
+    ):
+        yield _cast("dtypes", *parts, input=(4, 37))
+    yield from _pairs()
+    yield from in_every_layout([plain, call({"dtype": "float32"}, input=(4, 37), dtypes=["bfloat16"])])
+    yield from (_cast("sizes", "float32", to, input=(n,)) for n in (*SIZES, LARGE_SIZE) for to in ("float16", "int8"))
+    yield from _special()
+    yield from _ties()
+
+
+def _cast(name: str, source: str, target: str, **stated: Any) -> Sample:
+    return Sample(case_set=name, case=call({"dtype": target}, dtypes=[source], **stated))
+
+
+def _pairs() -> Iterator[Sample]:
+    """Every type into every other: integers at the ends of their range, floats that every target holds.
+
+    Random values are small, so that a conversion of one type by way of another, or without its sign, is right there.
+    """
+    for (source,) in REAL:
+        for (target,) in REAL:
+            if source != target:
+                values = _numbers(dtype(source), dtype(target)) if dtype(source).is_float else _whole(dtype(source))
+                pair = _table("pairs", source, target, values)
+                yield pair if {source, target} in _SELDOM else replace(pair, tier=Tier.FULL)
+
+
+def _whole(source: DType) -> list[Any]:
+    if source.name == "bool":
+        return [True, False, True]
+    ends = [source.min_int, source.max_int, source.max_int // 2, source.max_int // 2 + 1, 0, 1, 2, 7]
+    return [*ends, *((-1, -2, -8) if source.min_int < 0 else ())]
+
+
+def _numbers(source: DType, target: DType) -> list[Any]:
+    """With fractions, negative ones where the target has a sign, and one that needs the target's highest bit."""
+    values: list[Any] = [0.0, 0.5, 1.0, 1.5, 2.75, 7.0]
+    if target.name == "bool" or target.is_float:
+        return [*values, -0.0, -1.5, -7.0, 96.0, "inf", "-inf", "nan"]
+    top = 2.0 ** ((target.max_int + 1).bit_length() - 2)  # half of what is beyond the range
+    highest = {"float8_e4m3fn": 256.0, "float8_e5m2": 2.0**15, "float16": 2.0**15}.get(source.name, top)
+    return [*values, min(top, highest), *((-0.75, -2.0, -7.5) if target.min_int < 0 else ())]
+
+
+def _special() -> Iterator[Sample]:
+    odd_nans = {"generator": "optest.operators.every_value:OddNans"}
+    for source, target in (
+        ("float32", "bfloat16"),
+        ("float32", "float16"),
+        ("float64", "float32"),
+        ("float32", "bool"),
+    ):
+        yield _cast("special", source, target, input=(16,), **odd_nans)
+    for source in ("float32", "float16", "bfloat16", "float64"):
+        for target in ("float32", "float16", "bfloat16", "float64", "bool", *_FLOAT8):
+            if target != source and not (source == "float64" and target in _FLOAT8):
+                yield _cast("special", source, target, input=(4, 37), generator="special")
+    for saturate in (True, False):
+        for target in _FLOAT8:
+            attributes = {"dtype": target, "saturate": saturate}
+            far = call(attributes, input=(4, 37), generator={"fill": "arange", "start": -60000.0, "step": 811.0})
+            yield from variations("attributes", [far], dtypes=("float32", "int32"))
+            beyond = [1e6, -1e6, 465.0, -465.0, 65000.0, 1.5, *(["inf", "-inf", "nan"] if saturate else [])]
+            stated = call(attributes, input=(len(beyond),), generator={"input": {"fill": "data", "values": beyond}})
+            yield from variations("attributes", [stated], dtypes=("float32",))
+    for source, target, values in _BELOW_THE_OVERFLOW:
+        yield _table("special", source, target, [sign * value for value in values for sign in (1, -1)])
+    for source in ("int64", "int32", "int16"):
+        yield from (
+            _cast("special", source, to, input=(4, 37), generator="special") for to in ("int8", "uint8", "int32")
+        )
+
+
+def _ties() -> Iterator[Sample]:
+    """Halves between neighbours, fractions towards zero, whatever is not 0 as true."""
+    for target, bits in (("float16", 10), ("bfloat16", 7)):
+        steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
+        beside = [value + 2.0**-22 for value in steps] + [value - 2.0**-22 for value in steps]
+        yield _table("ties", "float32", target, [sign * value for value in (*steps, *beside) for sign in (1, -1)])
+    for target, bits in (("float8_e4m3fn", 3), ("float8_e5m2", 2)):
+        steps = [1.0 + k * 2.0 ** -(bits + 1) for k in range(16)]
+        yield _table("ties", "float32", target, [sign * value for value in steps for sign in (1, -1)])
+    parts = [
+        sign * (whole + part) for whole in (0, 1, 2, 99) for part in (0.0, 0.25, 0.5, 0.75, 0.999) for sign in (1, -1)
+    ]
+    for source in ("float32", "float16", "bfloat16", "float64"):
+        yield from (_table("ties", source, target, parts) for target in ("int8", "int32", "int64"))
+        yield _table("truth", source, "bool", [0.0, -0.0, 0.25, -0.25, 2.0**-14, 256.0, "inf", "nan"])
+    yield _table("ties", "int32", "float32", [2**24 + k for k in range(8)] + [-(2**24) - k for k in range(8)])
+    yield _table("ties", "int64", "float64", [2**53 + k for k in range(8)] + [-(2**53) - k for k in range(8)])
+    yield from _wrapped()
+    yield from _rounded_once()
+    yield _table("truth", "int64", "bool", [0, 1, 256, 65536, 2**32, 2**40, -1])
+    yield _table("truth", "int32", "bool", [0, 1, 256, 65536, -(2**31), -1])
+    yield _table("truth", "int16", "bool", [0, 1, 256, -(2**15), -1])
+
+
+def _wrapped() -> Iterator[Sample]:
+    """Integers beyond the range of the result, which the domain keeps random ones from, and those with a top bit."""
+    beyond = [127, 128, 129, 200, 255, 256, 32767]
+    beyond = [*beyond, *(-value for value in beyond)]
+    wide = [*beyond, 32768, 65535, 65536, -32769, 2**31 - 1, -(2**31)]
+    for target in ("int8", "uint8"):
+        yield _table("dtypes", "int16", target, beyond)
+    for source, values in (("int32", wide), ("int64", [*wide, 2**31, 2**40 + 1, -(2**40) - 1])):
+        yield from (_table("dtypes", source, to, values) for to in ("int8", "uint8", "int16", "float32", "float64"))
+    yield _table("dtypes", "int64", "int32", [*wide, 2**31, 2**32 + 7, -(2**40) - 1])
+    for target in ("float32", "float16", "int8", "int16", "int32", "int64"):
+        yield _table("dtypes", "uint8", target, [0, 1, 127, 128, 200, 255])
+    for target in ("float32", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"):
+        yield _table("dtypes", "int8", target, [-128, -127, -1, 0, 127])
+    exact = [2.0**24 + 1, -(2.0**24) - 1.5, 2.0**30 + 0.75]
+    yield _table("ties", "float64", "int32", exact)
+    yield _table("ties", "float64", "int64", [*exact, 2.0**40 + 1, -(2.0**52) - 1])
+    yield _table("ties", "float32", "int64", [2.0**31, 2.0**40, -(2.0**62)])
+
+
+def _rounded_once() -> Iterator[Sample]:
+    """Beside a tie by less than float32 sees: on the way through it, the tie is all that is left."""
+    for target, bits in (("float16", 10), ("bfloat16", 7)):
+        ties = [1.0 + k * 2.0**-bits + 2.0 ** -(bits + 1) for k in range(4)]
+        beside = [sign * (tie + epsilon) for tie in ties for epsilon in (2.0**-40, -(2.0**-40)) for sign in (1, -1)]
+        yield _table("ties", "float64", target, beside)
+    ties = [2**30 + k * 2**23 + 2**22 for k in range(4)]
+    beside = [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
+    yield _table("ties", "int32", "bfloat16", beside)
+    ties = [2**60 + k * 2**37 + 2**36 for k in range(4)]  # float64 holds the ties alone
+    yield _table(
+        "ties", "int64", "float32", [sign * (tie + one) for tie in ties for one in (1, -1) for sign in (1, -1)]
+    )
+
+
+def _table(name: str, source: str, target: str, values: list[Any]) -> Sample:
+    fill = {"input": {"fill": "data", "values": values}}
+    return _cast(name, source, target, input=(len(values),), generator=fill)

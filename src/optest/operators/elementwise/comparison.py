@@ -1,0 +1,107 @@
+"""Comparisons: eq, ne, lt, le, gt and ge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optest.operators.describe import exact, in_module
+from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, grid
+from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
+from optest.operators.variants import EVERYTHING
+from optest.spec import OperatorDescriptor, Sample
+
+
+def _comparison(name: str, aliases: tuple[str, ...], description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        category="comparison",
+        signature="input, other -> out",
+        aliases=aliases,
+        dtype_variants=EVERYTHING,
+        infer="helpers:infer_comparison",
+        rule=exact("comparison: IEEE 754-2019 §5.11"),
+        samples="equality_samples" if name in ("eq", "ne") else "order_samples",
+        case_sets=(*COMPARISON_SETS, "special", "ties", "neighbours"),
+        description=f"Whether input is {description} other, in their common dtype; NaN is unequal to everything and "
+        "in no order.",
+    )
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    _comparison("eq", ("Equal",), "equal to"),
+    _comparison("ne", ("not_equal",), "unequal to"),
+    _comparison("lt", ("less", "Less"), "less than"),
+    _comparison("le", ("less_equal", "LessOrEqual"), "at most"),
+    _comparison("gt", ("greater", "Greater"), "greater than"),
+    _comparison("ge", ("greater_equal", "GreaterOrEqual"), "at least"),
+    twin="comparison_reference",
+)
+
+
+@with_further_layouts
+def equality_samples() -> Iterator[Sample]:
+    yield from binary(EVERYTHING, generator=FEW)
+    yield from _ties()
+    yield from _neighbours()
+
+
+@with_further_layouts
+def order_samples() -> Iterator[Sample]:
+    yield from binary(EVERYTHING)
+    yield from _ties()
+    yield from _neighbours()
+
+
+def _ties() -> Iterator[Sample]:
+    few = call(input=(16, 37), other=(16, 37), generator=FEW)
+    yield from variations("ties", [few], dtypes=(*EVERY_FLOAT, "int8", "int32", "int64", "uint8"))
+    table = [0.0, -0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
+    alike = {
+        "input": {"fill": "data", "values": [*table, 2.0, 3.0]},
+        "other": {"fill": "data", "values": [-0.0, 0.0, *table[2:], 3.0, 2.0]},
+    }
+    yield from variations(
+        "ties", [call(input=(9,), other=(9,), generator=alike)], dtypes=EVERY_FLOAT
+    )  # nothing broadcasts
+
+
+def _neighbours() -> Iterator[Sample]:
+    """Numbers one unit apart: what tolerance, subtraction, float32 or a lost sign take for equal."""
+    for name, bits in (("float32", 23), ("float16", 10), ("bfloat16", 7), ("float64", 52)):
+        close = [
+            1.0,
+            1.0 + 2.0**-bits,
+            1.0 - 2.0 ** -(bits + 1),
+            -1.0,
+            -1.0 - 2.0**-bits,
+            2.0**-14,
+            2.0**-14 + 2.0**-40,
+        ]
+        yield from variations("neighbours", [grid(close, close)], dtypes=(name,))
+    for name, bits in (("int8", 7), ("int16", 15), ("int32", 31), ("int64", 63)):
+        large = [2**bits - 1, 2**bits - 2, -(2**bits), -(2**bits) + 1, -1, 0, 1, 2 ** (bits - 1)]
+        yield from variations("neighbours", [grid(large, large)], dtypes=(name,))
+    beyond = [2**24, 2**24 + 1, 2**24 + 2]
+    yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int32", "int64"))
+    beyond = [2**53, 2**53 + 1, 2**53 + 2]
+    yield from variations("neighbours", [grid(beyond, beyond)], dtypes=("int64",))
+    unsigned = [0, 1, 127, 128, 200, 255]
+    yield from variations("neighbours", [grid(unsigned, unsigned)], dtypes=("uint8",))
+    yield from _neighbours_of_two_types()
+
+
+def _neighbours_of_two_types() -> Iterator[Sample]:
+    """Numbers whose bits are alike in the narrower or the unsigned type of the two."""
+    wide, narrow = [2**32 + 1, 1, 2**32 - 1, -1, 2**32], [1, -1, 0]
+    signed, unsigned = [-1, 1, -128, 127, -2], [255, 1, 128, 127, 254]
+    beyond_half = [2048, 2049, 70_000, 70_001, 2**24]
+    for names, rows, columns in (
+        (("int64", "int32"), wide, narrow),
+        (("int32", "int64"), narrow, wide),
+        (("int8", "uint8"), signed, unsigned),
+        (("uint8", "int8"), unsigned, signed),
+        (("int32", "float32"), beyond_half, beyond_half),
+    ):
+        yield Sample(case_set="neighbours", case={**grid(rows, columns), "dtypes": list(names)})

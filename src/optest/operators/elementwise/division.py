@@ -1,0 +1,186 @@
+"""Quotients and remainders: div, floor_divide, remainder and fmod."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.elementwise.helpers import BINARY_SETS, WHOLE, binary, both, grid, infer_number, is_integer, pair
+from optest.operators.samples import MAIN_FLOATS, call, variations, with_further_layouts
+from optest.operators.shapes import Attributes, Outputs, Specs, as_float, dense
+from optest.operators.variants import EVERYTHING, NUMBERS_AND_MIXED, OPENCL
+from optest.spec import Interval, OperatorDescriptor, Sample, dtype
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="div",
+        signature="input, other -> out",
+        aliases=("divide", "elementwise_div"),
+        attributes=(
+            attribute(
+                "rounding_mode",
+                "str",
+                "None divides truly, trunc rounds the quotient towards zero, floor downwards.",
+                default=None,
+                choices=("trunc", "floor"),
+            ),
+        ),
+        dtype_variants=EVERYTHING,
+        alternatives="div_alternatives",
+        may_refuse="quotient_may_be_refused",
+        rule=ulp(2.5, OPENCL, "with a rounding_mode also the step beside it"),
+        domain="div_domain",
+        case_sets=(*BINARY_SETS, "attributes", "steps", "zero divisors"),
+        signed_zeros=True,  # IEEE 754-2019 §6.3; a rounded quotient keeps the sign
+        description="Division with broadcasting; true division gives float32 for integers, a rounded one their dtype.",
+    ),
+    OperatorDescriptor(
+        name="floor_divide",
+        signature="input, other -> out",
+        dtype_variants=NUMBERS_AND_MIXED,
+        infer="helpers:infer_number",
+        alternatives="floor_divide_alternatives",
+        may_refuse="quotient_may_be_refused",
+        rule=ulp(2.5, f"the division: {OPENCL}", "or one step beside it"),
+        domain="quotient_domain",
+        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
+        description="The quotient rounded downwards; where the quotient is within 2.5 ulp of a whole number, but not "
+        "on it, both sides of the step are right. A float over 0 gives infinity or NaN.",
+    ),
+    OperatorDescriptor(
+        name="remainder",
+        signature="input, other -> out",
+        dtype_variants=NUMBERS_AND_MIXED,
+        infer="helpers:infer_number",
+        alternatives="remainder_alternatives",
+        may_refuse="remainder_may_be_refused",
+        rule=ulp(0.5, f"fmod is exact and the sum correctly rounded: {OPENCL}", "or one divisor beside it"),
+        domain="quotient_domain",
+        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
+        description="What division rounded downwards leaves, with the sign of the divisor, as Python's %; where the "
+        "quotient is within 2.5 ulp of a whole number, but not on it, one divisor more or less is right too.",
+    ),
+    OperatorDescriptor(
+        name="fmod",
+        signature="input, other -> out",
+        dtype_variants=NUMBERS_AND_MIXED,
+        infer="helpers:infer_number",
+        alternatives="fmod_alternatives",
+        may_refuse="remainder_may_be_refused",
+        rule=exact(f"fmod loses nothing: C Annex F.10.7.1, {OPENCL}", formula="anything for an integer over 0"),
+        domain="quotient_domain",
+        case_sets=(*BINARY_SETS, "steps", "zero divisors", "signs"),
+        signed_zeros=True,  # C Annex F.10.7.1: the sign of the dividend; of `remainder` libraries differ
+        description="What division rounded towards zero leaves, with the sign of the dividend, as C's fmod and %.",
+    ),
+    twin="arithmetic_reference",
+)
+
+
+def infer_div(specs: Specs, attributes: Attributes) -> Outputs:
+    """True division gives float32, torch's default dtype, for integers and bool; a rounded quotient keeps the dtype."""
+    result, (spec,) = both(specs)
+    if attributes.get("rounding_mode") is None:
+        return (dense(as_float(result), spec.shape),)
+    return infer_number(specs, attributes)
+
+
+_DIVISOR = Interval(low=-8.0, high=8.0, avoid=0.25)
+
+
+def div_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    """Divisors away from 0; a rounded quotient of integers takes any but 0."""
+    return {"other": _DIVISOR} if attributes.get("rounding_mode") is None else quotient_domain(specs, attributes)
+
+
+def quotient_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """An integer over 0 is an error in torch, and the smallest one over -1 is undefined in C."""
+    dividend, divisor = (specs[index] if index < len(specs) else None for index in range(2))
+    other = Interval(avoid=1) if is_integer(divisor) else _DIVISOR
+    if dividend is not None and is_integer(dividend):
+        return {"input": Interval(low=-dividend.dtype.max_int, high=dividend.dtype.max_int), "other": other}
+    return {"other": other}
+
+
+_DIVIDENDS = (0.0, -0.0, 0.75, -0.75, 5.0, -5.0, 7.5, -7.5, 1e4, -1e4, "inf", "-inf", "nan")
+_DIVISORS = (1.0, -1.0, 2.0, -2.0, 2.5, -2.5, 0.5, "inf", "-inf", "nan")
+
+
+@with_further_layouts
+def div_samples() -> Iterator[Sample]:
+    yield from binary(EVERYTHING)
+    for mode in ("trunc", "floor"):
+        attributes = {"rounding_mode": mode}
+        yield from variations("attributes", [pair(attributes)], dtypes=("int8", "int16", "int32", "int64", "uint8"))
+        yield from _rounded_quotients(attributes)
+        yield from _float_divisors(attributes)
+        yield from _undefined_quotients(attributes)
+    yield from _float_divisors(None)
+    # The inverse of a subnormal is infinity, that of a divisor beyond 2^126 subnormal.
+    far = [2.0**-149, 2.0**-130, 3e-39, 1.2e-38, 1.5 * 2.0**126, 3e38]
+    yield from variations("special", [grid(far, far)], dtypes=("float32", "bfloat16"))
+    half = [2.0**-24, 3e-6, 6.2e-5, 40000.0, 65504.0]
+    yield from variations("special", [grid(half, half)], dtypes=("float16",))
+
+
+@with_further_layouts
+def floor_divide_samples() -> Iterator[Sample]:
+    yield from binary(NUMBERS_AND_MIXED)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
+
+
+@with_further_layouts
+def remainder_samples() -> Iterator[Sample]:
+    yield from binary(NUMBERS_AND_MIXED)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
+
+
+@with_further_layouts
+def fmod_samples() -> Iterator[Sample]:
+    yield from binary(NUMBERS_AND_MIXED)
+    yield from _rounded_quotients(None)
+    yield from _float_divisors(None)
+    yield from _undefined_quotients(None)
+
+
+def _rounded_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Quotients on a step and right beside one, of either sign."""
+    fills = [{"input": _fill(-60, 60), "other": _fill(1, 8)}, {"input": _fill(-60, 60), "other": _fill(-7, 0)}]
+    calls = [call(attributes, input=(16, 37), other=(16, 37), generator=each) for each in fills]
+    tenths = grid([k / 10 for k in range(-20, 21)], [0.1, 0.3, -0.1, -0.7], attributes)
+    large = grid(
+        [67.5, -67.5, 822.0, -1024.0, 3018.0], [0.357421875, -0.3056640625, 0.4365234375, -0.72265625], attributes
+    )
+    yield from variations("steps", [*calls, tenths, large], dtypes=(*MAIN_FLOATS, "float64"))
+    beyond_float32 = grid([123456789012.25, -98765432109.5, 1e15], [0.3, -7.0, 1.7], attributes)
+    yield from variations("steps", [beyond_float32], dtypes=("float64",))
+    yield from variations("signs" if attributes is None else "attributes", calls, dtypes=("int32", "int64", "int8"))
+    every_sign = grid(WHOLE[1:], [value for value in WHOLE if value], attributes)
+    yield from variations("signs" if attributes is None else "attributes", [every_sign], dtypes=("int8", "int32"))
+
+
+def _fill(low: int, high: int) -> dict[str, Any]:
+    return {"fill": "randint", "low": low, "high": high}
+
+
+def _float_divisors(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Zeros, infinities and NaN on either side."""
+    table = grid(_DIVIDENDS, [0.0, -0.0, *_DIVISORS], attributes)
+    yield from variations("zero divisors", [table], dtypes=(*MAIN_FLOATS, "float64"))
+
+
+def _undefined_quotients(attributes: dict[str, Any] | None) -> Iterator[Sample]:
+    """Integers divided by 0, and the smallest one by -1: what comes of them is open, but nothing may crash, and what
+    stands beside them has a right answer."""
+    for name in ("int8", "int32", "int64", "uint8"):
+        low, high = dtype(name).min_int, dtype(name).max_int
+        values = [low, low + 1, 1, 7, high - 1, high]
+        yield from variations("zero divisors", [grid(values, [1, 2, 0, 3], attributes)], dtypes=[name])
+        if low < 0:
+            yield from variations("zero divisors", [grid(values, [1, 2, -1, -3], attributes)], dtypes=[name])

@@ -1,0 +1,116 @@
+"""Real functions of one number, from exp to erf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optest.operators.describe import in_module, ulp
+from optest.operators.elementwise.helpers import UNARY_SETS, Samples, line, table, unary
+from optest.operators.samples import EVERY_FLOAT, of_every_value, variations, with_further_layouts
+from optest.operators.variants import BOOL, MEASURED, NUMBERS, OPENCL
+from optest.spec import Interval, OperatorDescriptor, Sample
+
+
+def _real(
+    name: str,
+    ceiling: float,
+    low: float,
+    high: float,
+    description: str,
+    *,
+    avoid: float = 0.0,
+    aliases: tuple[str, ...] = (),
+    source: str = OPENCL,
+    cpu_ulp: float | None = None,
+    more: str = "",
+) -> OperatorDescriptor:
+    """A function whose results are rounded; the range is what random inputs are drawn from.
+
+    ``more`` says what its error terms add. A ceiling above OpenCL's, and each for CPUs, holds for NumPy, torch, JAX,
+    ONNX Runtime and OpenVINO as measured on a CPU against 200-bit values: docs/verdicts.md has the figures.
+    """
+    return OperatorDescriptor(
+        name=name,
+        aliases=aliases,
+        dtype_variants=(*NUMBERS, *BOOL),
+        infer="..shapes:infer_float",
+        terms=f"{name}_terms" if more else None,
+        rule=ulp(ceiling, source, more, cpu=cpu_ulp),
+        domain={"input": Interval(low=low, high=high, avoid=avoid)},
+        case_sets=(*UNARY_SETS, "range"),
+        signed_zeros=True,  # C Annex F.10: f(±0) = ±0 where f is odd there, log(1) = +0, exp(-∞) = +0, 1/±∞ = ±0
+        description=f"{description}; integers give float32.",
+    )
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    # exp(11) is the last power below the overflow of float16, exp(-15) still one of its subnormals.
+    _real("exp", 3.0, -15.0, 11.0, "Exponential", aliases=("Exp",), more="|input|/16·|out| more, up to |input| = 88"),
+    # 3 in OpenCL C, but NumPy reaches 3.83 at 0.783 and ONNX Runtime 3.47 at 1.133.
+    _real("log", 4.0, 2.0**-14, 65504.0, "Natural logarithm", aliases=("Log",), source=MEASURED),
+    # 2 in OpenCL C, but JAX reaches 2.52 at 0.415.
+    _real(
+        "log1p",
+        3.0,
+        -0.9990234375,
+        65504.0,
+        "Natural logarithm of 1 + input, also where that rounds to 1",
+        source=MEASURED,
+    ),
+    _real("expm1", 3.0, -15.0, 11.0, "Exponential less 1, also where that cancels"),
+    _real(
+        "sqrt",
+        3.0,
+        0.0,
+        65504.0,
+        "Square root, which IEEE 754 rounds correctly and fast hardware does not",
+        aliases=("Sqrt",),
+        cpu_ulp=1.0,
+    ),
+    _real("rsqrt", 2.0, 2.0**-14, 65504.0, "Reciprocal of the square root"),
+    _real("reciprocal", 2.5, -1024.0, 1024.0, "1 / input", avoid=2.0**-10, aliases=("Reciprocal",), cpu_ulp=1.0),
+    _real("sin", 4.0, -100.0, 100.0, "Sine of radians of any size", aliases=("Sin",), cpu_ulp=3.0),
+    _real("cos", 4.0, -100.0, 100.0, "Cosine of radians of any size", aliases=("Cos",), cpu_ulp=3.0),
+    # 5 in OpenCL C, but ONNX Runtime reaches 5.46 at 8.48 and JAX 4.90 at 5.13.
+    _real("tanh", 6.0, -10.0, 10.0, "Hyperbolic tangent", aliases=("Tanh",), source=MEASURED),
+    _real("erf", 16.0, -6.0, 6.0, "Error function", aliases=("Erf",), cpu_ulp=8.0),
+    twin="functions_reference",
+)
+
+
+def _samples_of(
+    *lines: tuple[float, float], far: tuple[float, float], beyond: tuple[float, float] | None = None
+) -> Samples:
+    """``lines`` are ranges in which every dtype is asked 1,021 values; ``far`` is one for 32 bits and more.
+
+    ``beyond`` is where nothing but a limit is left, of both signs, and its like for 16 bits.
+
+    Powers of two close to 0 on both sides show what cancels there.
+    """
+    tiny = [sign * 2.0**-power for power in range(2, 14) for sign in (1.0, -1.0)]
+
+    def samples() -> Iterator[Sample]:
+        yield from unary((*NUMBERS, *BOOL))
+        calls = [line(*ends, 1021) for ends in lines]
+        yield from variations("range", [*calls, table(tiny)], dtypes=EVERY_FLOAT)
+        wide = [line(*ends, 1021) for ends in (far, beyond) if ends is not None]
+        yield from variations("range", wide, dtypes=("float32", "bfloat16", "float64"))
+        if beyond is not None:
+            yield from variations("range", [line(-6e4, 6e4, 1021), line(-60.0, 60.0, 1021)], dtypes=("float16",))
+        yield from of_every_value()
+
+    return with_further_layouts(samples)
+
+
+exp_samples = _samples_of((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0), beyond=(-1e4, 1e4))
+expm1_samples = _samples_of((-18.0, 12.0), (-0.01, 0.01), far=(-104.0, 89.0), beyond=(-1e4, 1e4))
+log_samples = _samples_of((2.0**-10, 4.0), (0.96, 1.04), (4.0, 6e4), far=(1e5, 3e38))
+log1p_samples = _samples_of((-0.99, 3.0), (-0.01, 0.01), (4.0, 6e4), far=(1e5, 3e38))
+sqrt_samples = _samples_of((2.0**-10, 4.0), (4.0, 6e4), far=(1e5, 3e38))
+rsqrt_samples = _samples_of((2.0**-10, 4.0), (4.0, 6e4), far=(1e5, 3e38))
+reciprocal_samples = _samples_of((2.0**-10, 4.0), (-6e4, -4.0), far=(1e5, 8e37))
+sin_samples = _samples_of((-7.0, 7.0), (-0.01, 0.01), (80.0, 2000.0), far=(1e4, 1e6))
+cos_samples = _samples_of((-7.0, 7.0), (1.55, 1.59), (80.0, 2000.0), far=(1e4, 1e6))
+tanh_samples = _samples_of((-12.0, 12.0), (-0.01, 0.01), (-0.7, 0.7), far=(-100.0, 100.0), beyond=(-1e30, 1e30))
+erf_samples = _samples_of((-8.0, 8.0), (-0.01, 0.01), (-1.0, 1.0), far=(-100.0, 100.0), beyond=(-1e30, 1e30))

@@ -1,0 +1,152 @@
+"""Logical and bitwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from optest.operators.describe import SETS, exact, in_module
+from optest.operators.elementwise.helpers import COMPARISON_SETS, FEW, binary, both, grid, unary
+from optest.operators.samples import EVERY_FLOAT, call, variations, with_further_layouts
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.variants import BOOL, EVERYTHING, INTEGERS, NUMBERS
+from optest.spec import DType, OperatorDescriptor, Sample, UnfitArguments, dtype
+
+_BITS = (
+    *INTEGERS,
+    *BOOL,
+    ("int8", "uint8"),
+    ("uint8", "int8"),
+    ("int32", "int64"),
+    ("int64", "int32"),
+    ("bool", "int32"),
+    ("int32", "bool"),
+)
+
+
+_TWO = "input, other -> out"
+_TRUTH = "truth: whatever is not 0 is true, NaN too"
+_TWOS_COMPLEMENT = "bits of integers in two's complement"
+_BINARY = (*COMPARISON_SETS, "special")
+
+
+def _logic(name: str, alias: str, description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        category="logic",
+        signature=_TWO,
+        aliases=(alias,),
+        dtype_variants=EVERYTHING,
+        infer="helpers:infer_comparison",
+        rule=exact(_TRUTH),
+        samples="logic_samples",
+        case_sets=(*_BINARY, "truth"),
+        description=description,
+    )
+
+
+def _bitwise(name: str, alias: str, description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        category="bitwise",
+        signature=_TWO,
+        aliases=(alias,),
+        dtype_variants=_BITS,
+        infer="infer_bitwise",
+        rule=exact(_TWOS_COMPLEMENT),
+        samples="bitwise_samples",
+        case_sets=_BINARY,
+        description=description,
+    )
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    _logic("logical_and", "And", "Whether both are true."),
+    _logic("logical_or", "Or", "Whether one or both are true."),
+    _logic("logical_xor", "Xor", "Whether one of both is true, but not the other."),
+    OperatorDescriptor(
+        name="logical_not",
+        category="logic",
+        aliases=("Not",),
+        dtype_variants=(*NUMBERS, *BOOL),
+        rule=exact(_TRUTH),
+        case_sets=(*SETS, "truth"),
+        description="Whether input is false.",
+    ),
+    _bitwise("bitwise_and", "BitwiseAnd", "Bits that both have; for bool, logical and."),
+    _bitwise("bitwise_or", "BitwiseOr", "Bits that one or both have; for bool, logical or."),
+    _bitwise("bitwise_xor", "BitwiseXor", "Bits that one of both has; for bool, logical exclusive or."),
+    OperatorDescriptor(
+        name="bitwise_not",
+        category="bitwise",
+        aliases=("BitwiseNot",),
+        dtype_variants=(*INTEGERS, *BOOL),
+        rule=exact(_TWOS_COMPLEMENT),
+        case_sets=SETS,
+        description="All bits turned; for bool, logical not.",
+    ),
+    twin="comparison_reference",
+)
+
+
+def infer_bitwise(specs: Specs, _attributes: Attributes) -> Outputs:
+    result, inferred = both(specs)
+    _require_bits(result)
+    return inferred
+
+
+def infer_bitwise_not(specs: Specs, _attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    _require_bits(spec.dtype)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_logical_not(specs: Specs, _attributes: Attributes) -> Outputs:
+    return (dense(dtype("bool"), given(specs, 0, "input").shape),)
+
+
+def _require_bits(entry: DType) -> None:
+    if entry.is_inexact:
+        raise UnfitArguments(f"the common dtype is {entry}, but should be bool or an integer")
+
+
+_TRUTHS = [0.0, -0.0, 1.0, -1.0, 0.25, 2.0, 256.0, "inf", "-inf", "nan"]
+_WIDE_TRUTHS = (
+    ("int64", [0, 1, 256, 65536, 2**31, 2**32, 2**40]),
+    ("int32", [0, 1, 256, 65536, -(2**31)]),
+    ("int16", [0, 1, 256, -(2**15)]),
+)
+"""True, with lower bytes that are all 0."""
+
+
+@with_further_layouts
+def logic_samples() -> Iterator[Sample]:
+    yield from binary(EVERYTHING, generator=FEW)
+    yield from variations("truth", [grid(_TRUTHS, _TRUTHS)], dtypes=EVERY_FLOAT)
+    whole = [0, 1, 2, 4, 16, 64]
+    yield from variations("truth", [grid(whole, whole)], dtypes=("uint8", "int8", "int32", "int64"))
+    for name, wide in _WIDE_TRUTHS:
+        yield from variations("truth", [grid(wide, wide)], dtypes=(name,))
+
+
+@with_further_layouts
+def logical_not_samples() -> Iterator[Sample]:
+    yield from unary((*NUMBERS, *BOOL), generator=FEW)
+    table = call(input=(len(_TRUTHS),), generator={"input": {"fill": "data", "values": _TRUTHS}})
+    yield from variations("truth", [table], dtypes=EVERY_FLOAT)
+    for name, wide in _WIDE_TRUTHS:
+        table = call(input=(len(wide),), generator={"input": {"fill": "data", "values": wide}})
+        yield from variations("truth", [table], dtypes=(name,))
+
+
+@with_further_layouts
+def bitwise_samples() -> Iterator[Sample]:
+    mixed = (("int8", "uint8"), ("uint8", "int8"), ("int32", "int64"), ("int64", "int32"), ("bool", "int32"))
+    yield from binary((*INTEGERS, *BOOL, *mixed, ("int32", "bool")))
+    shape = call(input=(4, 37), other=(4, 37), generator="special")
+    yield from variations("special", [shape], dtypes=[name for (name,) in (*INTEGERS, *BOOL)])
+
+
+@with_further_layouts
+def bitwise_not_samples() -> Iterator[Sample]:
+    yield from unary((*INTEGERS, *BOOL))

@@ -1,0 +1,218 @@
+"""Choices between operands: maximum, minimum, where and clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.describe import SETS, attribute, exact, in_module, movement
+from optest.operators.elementwise.helpers import binary, grid, refuse_bool, unary
+from optest.operators.samples import (
+    EVERY_FLOAT,
+    LARGE_SIZE,
+    MAIN_FLOATS,
+    MILLION,
+    SIZES,
+    call,
+    in_every_layout,
+    refused,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import (
+    Attributes,
+    Outputs,
+    Specs,
+    broadcast_shapes,
+    dense,
+    given,
+    promote_tensors,
+    require_scalar,
+)
+from optest.operators.variants import EVERYTHING, FLOATS, INTEGERS
+from optest.spec import Attribute, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+
+_COMMON_SETS = (*SETS, "refused")
+_CHOICE = exact("a choice between operands; nothing is computed")
+
+
+def _extremum(name: str, alias: str, description: str) -> OperatorDescriptor:
+    return OperatorDescriptor(
+        name=name,
+        signature="input, other -> out",
+        aliases=(alias,),
+        dtype_variants=EVERYTHING,
+        infer="helpers:infer_binary",
+        rule=_CHOICE,
+        samples="extremum_samples",
+        case_sets=(*_COMMON_SETS, "broadcast", "ties"),
+        description=f"{description} of both, with broadcasting; NaN where either is NaN.",
+    )
+
+
+def _bound(name: str, description: str) -> Attribute:
+    return attribute(name, "float", description, default=None)
+
+
+DESCRIPTORS = in_module(
+    __name__,
+    _extremum("maximum", "Max", "The larger"),
+    _extremum("minimum", "Min", "The smaller"),
+    OperatorDescriptor(
+        name="where",
+        signature="condition, input, other -> out",
+        aliases=("Where",),
+        dtype_variants=tuple(("bool", *(pair * 2)[:2]) for pair in EVERYTHING),
+        rule=movement("elements are chosen and move; only mixed dtypes convert"),
+        case_sets=(*_COMMON_SETS, "broadcast"),
+        description="input where condition is true, else other, with broadcasting of all three.",
+    ),
+    OperatorDescriptor(
+        name="clip",
+        aliases=("clamp",),
+        attributes=(
+            _bound("min", "Lower bound; none is no bound."),
+            _bound("max", "Upper bound; none is no bound, and below min it wins."),
+        ),
+        dtype_variants=(*FLOATS, *INTEGERS, ("uint16",), ("uint32",), ("uint64",)),
+        rule=_CHOICE,
+        case_sets=(*_COMMON_SETS, "attributes"),
+        description="input kept between min and max; max everywhere where min is above it, NaN stays NaN. A bound of "
+        "integers that is no whole number gives float32.",
+    ),
+    twin="comparison_reference",
+)
+
+
+def infer_clip(specs: Specs, attributes: Attributes) -> Outputs:
+    """The dtype of the input; float32 for integers with a bound that is no whole number."""
+    spec = given(specs, 0, "input")
+    bounds = {name: attributes[name] for name in ("min", "max") if attributes.get(name) is not None}
+    if not bounds:
+        raise UnfitArguments("min and max are both none, but at least one should be given")
+    refuse_bool(spec.dtype, "input")
+    if not spec.dtype.is_inexact and any(value != value // 1 for value in bounds.values()):
+        return (dense(dtype("float32"), spec.shape),)
+    for name, value in bounds.items():
+        require_scalar(name, value, spec.dtype)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_where(specs: Specs, _attributes: Attributes) -> Outputs:
+    condition, left, right = given(specs, 0, "condition"), given(specs, 1, "input"), given(specs, 2, "other")
+    if condition.dtype.kind is not Kind.BOOL:
+        raise UnfitArguments(f"condition is {condition.dtype}, but should be bool")
+    return (dense(promote_tensors((left, right)), broadcast_shapes(condition.shape, left.shape, right.shape)),)
+
+
+_UNSIGNED = (("uint16",), ("uint32",), ("uint64",))
+
+
+@with_further_layouts
+def extremum_samples() -> Iterator[Sample]:
+    yield from binary(EVERYTHING)
+    table = [0.0, 1.0, -1.0, "inf", "-inf", "nan"]
+    yield from variations("ties", [grid(table, table)], dtypes=EVERY_FLOAT)
+    shape = call(input=(4, 37), other=(4, 37), generator="special")
+    yield from variations("special", [shape], dtypes=[name for (name,) in INTEGERS])
+
+
+@with_further_layouts
+def where_samples() -> Iterator[Sample]:
+    plain = _where((4, 37), (4, 37), (4, 37))
+    yield Sample(case_set="ordinary", case=plain, tier=Tier.SMOKE)
+    calls = [plain, _where((3, 5, 7), (3, 5, 7), (3, 5, 7)), _where((), (), ())]
+    calls.append(_where(*[(2, 1, 3, 2, 2, 3)] * 3))
+    yield from (_typed("ordinary", each, name) for name in MAIN_FLOATS for each in calls)
+    for variant in EVERYTHING:
+        yield _typed("dtypes", plain, *variant)
+    yield from in_every_layout([plain])
+    yield from in_every_layout([{**plain, "dtypes": ["bool", "float16", "float16"]}], names=("input", "other"))
+    for size in SIZES:
+        yield from (_typed("sizes", _where((size,), (size,), (size,)), name) for name in ("float32", "float16"))
+    yield _typed("sizes", _where(*[(LARGE_SIZE,)] * 3), "float32")
+    yield from (_typed("sizes", _where(*[(4_099,)] * 3), name) for name in ("float16", "int64", "bool"))
+    for name in (*EVERY_FLOAT, "int8", "int64"):
+        yield _typed("special", {**plain, "generator": "special"}, name)
+    shapes: tuple[tuple[tuple[int, ...], ...], ...] = (
+        ((4, 1), (37,), (4, 37)),
+        ((4, 1), (4, 37), (4, 37)),
+        ((37,), (4, 1), (4, 37)),
+        ((4, 37), (), (4, 37)),
+        ((4, 37), (4, 37), ()),
+        ((), (4, 37), (4, 37)),
+        ((2, 1, 3), (5, 1), (1,)),
+        ((4, 5, 6), (4, 1, 6), (4, 5, 1)),
+        ((0,), (1,), ()),
+    )
+    yield from (_typed("broadcast", _where(*each), name) for each in shapes for name in ("float32", "int32"))
+    yield from (_typed("broadcast", _where(*shapes[0]), name) for name in ("float16", "bfloat16", "int64", "bool"))
+    for name, other in (("float16", "float32"), ("float32", "float64"), ("int32", "int64")):
+        yield _typed("broadcast", _where((3, 5), (3, 5), ()), name, other)  # a scalar does not widen
+    for name, value in (("float64", 0.1), ("int64", 2**40 + 1)):
+        scalars = {"input": {"fill": "full", "value": value}, "other": {"fill": "full", "value": -value}}
+        yield _typed("broadcast", {**_where((3, 5), (), ()), "generator": scalars}, name)
+    yield from (_typed("sizes", _where(*[shape] * 3), "float32") for shape in (MILLION, (37, 1)))
+    yield _typed("sizes", _where(*[(5, 1)] * 3), "float16")
+    yield from refused(_where((3,), (3, 4), (3, 4)), _where((3, 4), (4, 3), (3, 4)))
+    yield _typed("broadcast", _where((1, 37), (4, 37), (4, 37)), "float32")
+    swapped = {"shape": [3, 5, 7], "strides": [35, 1, 5]}
+    for name in ("condition", "input"):
+        deep = _where((3, 5, 7), (3, 5, 7), (3, 5, 7))
+        yield _typed("layouts", {**deep, "shapes": {**deep["shapes"], name: swapped}}, "float32")
+
+
+def _where(condition: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...]) -> dict[str, Any]:
+    return call(condition=condition, input=left, other=right, dtypes=["bool", "float32", "float32"])
+
+
+def _typed(name: str, case: dict[str, Any], *dtypes: str) -> Sample:
+    return Sample(case_set=name, case={**case, "dtypes": ["bool", *(dtypes * 2)[:2]]})
+
+
+@with_further_layouts
+def clip_samples() -> Iterator[Sample]:
+    yield from unary((*FLOATS, *INTEGERS, *_UNSIGNED), {"min": 0.0, "max": 1.0})
+    large = call({"min": 3.0, "max": 100.0}, input=(4, 37), generator="special")
+    yield from variations("special", [large], dtypes=[name for (name,) in _UNSIGNED])
+    bounds = (
+        {"min": -0.5, "max": 0.5},
+        {"min": -0.5},
+        {"max": 0.5},
+        {"min": 0.7, "max": 0.1},
+        {"min": 0.1, "max": 0.1},
+        {"min": -0.3, "max": 1e-3},
+        {"max": -1.0},
+    )
+    yield from variations("attributes", [call(each, input=(4, 37)) for each in bounds], dtypes=EVERY_FLOAT)
+    open_ended = ({"min": -0.5}, {"max": 0.5}, {"min": 1.0, "max": -1.0})
+    special = [call(each, input=(4, 37), generator="special") for each in open_ended]
+    yield from variations("special", special, dtypes=MAIN_FLOATS)
+    whole = ({"min": -5.0, "max": 7.0}, {"min": -5.0}, {"max": 7.0}, {"min": 3.0, "max": -3.0})
+    yield from variations(
+        "attributes", [call(each, input=(4, 37)) for each in whole], dtypes=("int32", "int64", "int8")
+    )
+    small = ({"min": 100.0, "max": 200.0}, {"min": 200.0, "max": 100.0}, {"max": 130.0})
+    yield from variations("attributes", [call(each, input=(4, 37)) for each in small], dtypes=("uint8", "int16"))
+    beyond = {"fill": "data", "values": [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 0]}  # what a float64 holds
+    vast = [call(each, input=(6,), generator={"input": beyond}) for each in ({"max": 2.0**53}, {"min": 2.0**53})]
+    yield from variations("attributes", vast, dtypes=("int64", "uint64"))
+    yield from _far_bounds()
+    yield from variations("attributes", [call({"min": 2.5, "max": 90.5}, input=(4, 37))], dtypes=("int32", "uint8"))
+    yield from refused(call(input=(4, 37)))
+
+
+def _far_bounds() -> Iterator[Sample]:
+    """Bounds that a narrower type, or a signed one, does not hold, between the ends of the range."""
+    for name, low, high in (
+        ("int16", -300, 300),
+        ("uint16", 300, 40_000),
+        ("int32", -70_000, 70_000),
+        ("uint32", 70_000, 3 * 2**30),
+        ("int64", -(2**40), 2**40),
+        ("uint64", 2**40, 2**62),
+    ):
+        values = [dtype(name).min_int, low - 1, low, 0, 1, high, high + 1, dtype(name).max_int]
+        fill = {"input": {"fill": "data", "values": values}}
+        stated = {"min": float(low), "max": float(high)}
+        yield from variations("attributes", [call(stated, input=(len(values),), generator=fill)], dtypes=[name])

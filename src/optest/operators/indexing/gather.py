@@ -1,0 +1,448 @@
+"""Elements by index: gather, index_select, scatter_add and embedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from optest.operators.describe import SETS, accumulate, attribute, in_module, movement
+from optest.operators.samples import (
+    CALM_SIZES,
+    MAIN_FLOATS,
+    SIZES,
+    Call,
+    call,
+    in_every_dtype,
+    in_every_layout,
+    in_layouts_at_once,
+    of_one_element,
+    refused,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim, require_same_dtype
+from optest.operators.variants import BOOL, EVERY, NUMBERS
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, Tier, UnfitArguments, format_shape
+
+MOVED = movement("elements move and never change; indices are exact")
+_INDEXED_DIM = attribute("dim", "int", "Dimension that is indexed.", aliases=("axis",))
+INDEXED = tuple((name, index) for index in ("int64", "int32") for (name,) in EVERY)
+SCATTERED = tuple((name, index, name) for index in ("int64", "int32") for (name,) in (*NUMBERS, *BOOL))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="gather",
+        signature="input, index -> out",
+        aliases=("gather_elements",),
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=MOVED,
+        description="out[i][j] = input[index[i][j]][j] for dim 0; negative indices are refused, unlike in ONNX.",
+    ),
+    OperatorDescriptor(
+        name="index_select",
+        signature="input, index -> out",
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=MOVED,
+        description="The slices of input along dim that index names, in its order; an index of several dimensions, "
+        "which torch does not take, puts them in place of dim, as ONNX's Gather. Negative indices are refused.",
+    ),
+    OperatorDescriptor(
+        name="scatter_add",
+        signature="input, index, src -> out",
+        attributes=(_INDEXED_DIM,),
+        dtype_variants=SCATTERED,
+        sum_length="longest_scatter",
+        case_sets=(*SETS, "attributes", "indices", "long", "integer-exact", "zero-mean", "refused", "outside"),
+        domain="index_domain",
+        generator={"index": "randint"},
+        rule=accumulate(
+            "terms are the element and every src that names it, none where no index does; k is their number"
+        ),
+        description="A copy of input with out[index[i][j]][j] += src[i][j] for dim 0; indices may repeat, in any "
+        "order. Integers wrap, bool is logical or.",
+    ),
+    OperatorDescriptor(
+        name="embedding",
+        signature="weight, indices -> out",
+        attributes=(
+            attribute("padding_idx", "int", "Row without a gradient; it is looked up like any other.", default=None),
+        ),
+        dtype_variants=INDEXED,
+        case_sets=(*SETS, "attributes", "indices", "refused", "outside"),
+        domain="embedding_domain",
+        generator={"indices": "randint"},
+        rule=MOVED,
+        description="Rows of weight by index, in the shape of indices and one dimension more.",
+    ),
+)
+
+_INDEX_DTYPES = ("int64", "int32")
+
+
+def infer_gather(specs: Specs, attributes: Attributes) -> Outputs:
+    """As large as index, which may be smaller than input in every dimension, and larger in dim."""
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    if index.elements:  # torch looks at nothing of an index without elements
+        _require_index(index, "index")
+        _require_same_rank(source, index, "index")
+        for each, (size, most) in enumerate(zip(sizes_of(index.shape), sizes_of(source.shape), strict=True)):
+            if each != dim and size > most:
+                raise UnfitArguments(
+                    f"index is {format_shape(index.shape)}, but should be at most {most} at dimension {each}, as input"
+                )
+    return (dense(source.dtype, index.shape),)
+
+
+def infer_index_select(specs: Specs, attributes: Attributes) -> Outputs:
+    """The dimensions of index in place of dim; a scalar index is one of 1 element, and a scalar input too."""
+    source, index = given(specs, 0, "input"), given(specs, 1, "index")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    _require_index(index, "index")
+    if not source.rank:
+        if index.elements != 1:
+            raise UnfitArguments(f"index is {format_shape(index.shape)}, but should have 1 element, as input has")
+        return (dense(source.dtype, ()),)
+    return (dense(source.dtype, (*source.shape[:dim], *sizes_of(index.shape), *source.shape[dim + 1 :])),)
+
+
+def infer_scatter_add(specs: Specs, attributes: Attributes) -> Outputs:
+    """As large as input; index is no larger than src, and than input in every dimension but dim."""
+    source, index, src = given(specs, 0, "input"), given(specs, 1, "index"), given(specs, 2, "src")
+    dim = normalize_dim(attributes["dim"], source.rank)
+    require_same_dtype(source, src, "src")
+    if index.elements:
+        _require_index(index, "index")
+        _require_same_rank(source, index, "index")
+        _require_same_rank(source, src, "src")
+        sizes = zip(sizes_of(index.shape), sizes_of(source.shape), sizes_of(src.shape), strict=True)
+        for each, (size, in_input, in_src) in enumerate(sizes):
+            if (each != dim and size > in_input) or size > in_src:
+                raise UnfitArguments(
+                    f"index is {format_shape(index.shape)}, but should be no larger than src, "
+                    f"{format_shape(src.shape)}, and than input, {format_shape(source.shape)}, but for dimension {dim}"
+                )
+    return (dense(source.dtype, source.shape),)
+
+
+def _require_index(spec: TensorSpec, name: str) -> None:
+    if spec.dtype.name not in _INDEX_DTYPES:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be {' or '.join(_INDEX_DTYPES)}")
+
+
+def _require_same_rank(source: TensorSpec, spec: TensorSpec, name: str) -> None:
+    if max(spec.rank, 1) != max(source.rank, 1):
+        raise UnfitArguments(
+            f"{name} is {format_shape(spec.shape)}, but should have {source.rank} dimensions, as input has"
+        )
+
+
+def sizes_of(shape: Shape) -> Shape:
+    """A scalar counts as one dimension of 1, as in torch."""
+    return shape or (1,)
+
+
+def infer_embedding(specs: Specs, attributes: Attributes) -> Outputs:
+    weight, indices = given(specs, 0, "weight"), given(specs, 1, "indices")
+    if weight.rank != 2:
+        raise UnfitArguments(f"weight is {format_shape(weight.shape)}, but should have 2 dimensions")
+    _require_index(indices, "indices")
+    padding, rows = attributes.get("padding_idx"), weight.shape[0]
+    if padding is not None and not -rows <= padding < rows:
+        raise UnfitArguments(f"padding_idx is {padding}, but should be {-rows} to {rows - 1}, a row of weight")
+    return (dense(weight.dtype, (*indices.shape, weight.shape[1])),)
+
+
+def index_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    """Indices into dimension ``dim`` of the first input; no limits where the arguments do not fit at all."""
+    source, dim = specs[0], attributes["dim"]
+    if source is None or not -max(source.rank, 1) <= dim < max(source.rank, 1):
+        return {}
+    return {"index": _below(sizes_of(source.shape)[dim])}
+
+
+def embedding_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    weight = specs[0]
+    return {"indices": _below(weight.shape[0])} if weight is not None and weight.rank else {}
+
+
+def _below(size: int) -> Interval:
+    """0 to size - 1; where there is no legal index, 0, which only an index tensor without elements may have."""
+    return Interval(low=0.0, high=float(max(size - 1, 0)))
+
+
+def longest_scatter(specs: Specs, attributes: Attributes) -> int:
+    """All indices along ``dim`` may name one place, which holds an element already."""
+    source, index = specs[0], specs[1]
+    if source is None or index is None or not index.rank:
+        return 2
+    dim: int = attributes["dim"] % max(source.rank, 1)
+    return index.shape[dim % index.rank] + 1
+
+
+BEYOND_16_BITS = 70001
+MOSTLY_SPECIAL = {"fill": "special", "rate": 0.9}
+"""So that −0 and NaN are among the few elements that are picked."""
+
+
+def _full(value: int) -> Mapping[str, Any]:
+    return {"fill": "full", "value": value}
+
+
+def data(values: Any) -> Mapping[str, Any]:
+    return {"fill": "data", "values": values}
+
+
+def _of(source: str, dtypes: Sequence[str], calls: Iterable[Call]) -> Iterator[Call]:
+    """Each call for each dtype of the input ``source``; the others' dtypes follow from it."""
+    for each in calls:
+        for name in dtypes:
+            yield {**each, "dtypes": {source: name}}
+
+
+def _filled(calls: Iterable[Call], **fills: Any) -> Iterator[Call]:
+    for each in calls:
+        yield {**each, "generator": fills}
+
+
+def _indexed(
+    source: str,
+    calls: Sequence[Call],
+    variants: Iterable[Sequence[str]],
+    sized: Callable[[int], Call],
+    fills: Mapping[str, Any],
+) -> Iterator[Sample]:
+    """The case sets that no operator with an index goes without; ``fills`` are those of ``special``."""
+    yield Sample(case_set="ordinary", case=calls[0], tier=Tier.SMOKE)
+    yield from variations("ordinary", _of(source, MAIN_FLOATS, calls))
+    yield from in_every_dtype(calls[:1], variants)
+    yield from in_every_layout(calls[:1])
+    yield from variations("sizes", _of(source, ("float32", "float16"), map(sized, SIZES)))
+    yield from variations("special", _of(source, MAIN_FLOATS, _filled(calls[:2], **fills)))
+    for each in in_layouts_at_once(calls[:1]):
+        yield from variations("layouts", _of(source, ("float32", "float16"), [each.case]))
+
+
+@with_further_layouts
+def gather_samples() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(5, 37), index=(5, 9)),
+        call({"dim": 0}, input=(7, 6), index=(11, 6)),
+        call({"dim": 1}, input=(2, 9, 5), index=(2, 13, 5)),
+    ]
+    yield from _indexed(
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(3, n)), {"input": MOSTLY_SPECIAL}
+    )
+    yield from variations("attributes", _gather_attributes())
+    yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(4, 6)), 29))
+    yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,))])
+    far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), dtypes=("float32", "int32"))
+    yield from variations("indices", [far, call({"dim": 1}, input=(BEYOND_16_BITS, 3), index=(BEYOND_16_BITS, 2))])
+    wrong = [
+        call({"dim": 2}, input=(3, 4), index=(3, 4)),
+        call({"dim": 0}, input=(3, 4), index=(3,)),
+        call({"dim": 0}, input=(3, 4), index=(3, 5)),
+        call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "float32")),
+        call({"dim": 0}, input=(3, 4), index=(3, 4), dtypes=("float32", "int16")),
+    ]
+    yield from refused(*wrong)
+    yield from _outside(call({"dim": 1}, input=(2, 5), index=(2, 3)), "index", [[0, 1, 2], [3, 4, 4]], 5)
+
+
+_IN_PLACE_OF_DIM = [
+    call({"dim": 0}, input=(5, 3), index=(2, 4)),
+    call({"dim": 1}, input=(4, 5), index=(2, 3)),
+    call({"dim": -1}, input=(2, 3, 4), index=(2, 1, 2)),
+    call({"dim": 1}, input=(2, 3, 4), index=(0, 2)),
+]
+"""In full checks alone: torch's operator does not take them."""
+
+
+@with_further_layouts
+def index_select_samples() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(5, 37), index=(9,)),
+        call({"dim": 0}, input=(7, 6), index=(11,)),
+        call({"dim": 1}, input=(2, 9, 5), index=(13,)),
+    ]
+    yield from _indexed(
+        "input", calls, INDEXED, lambda n: call({"dim": 1}, input=(3, n), index=(n,)), {"input": MOSTLY_SPECIAL}
+    )
+    inner = [call({"dim": 0}, input=(7, n), index=(5,)) for n in CALM_SIZES]
+    yield from variations("sizes", _of("input", ("float32",), inner))
+    yield from variations("attributes", _index_select_attributes())
+    yield from variations("attributes", _of("input", ("float32", "int8"), _IN_PLACE_OF_DIM), tier=Tier.FULL)
+    yield from variations("indices", _index_patterns(call({"dim": 1}, input=(4, 29), index=(24,)), 29))
+    yield from variations("indices", [call({"dim": 0}, input=(BEYOND_16_BITS, 2), index=(64,))])
+    yield from variations("indices", [call({"dim": 0}, input=(7, 2), index=(BEYOND_16_BITS,))])
+    wrong = [
+        call({"dim": 2}, input=(3, 4), index=(3,)),
+        call({"dim": -3}, input=(3, 4), index=(3,)),
+        call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "float32")),
+        call({"dim": 0}, input=(3, 4), index=(3,), dtypes=("float32", "int16")),
+    ]
+    yield from refused(*wrong)
+    for each in _outside(call({"dim": 1}, input=(2, 5), index=(6,)), "index", [[0, 1, 2, 3, 4, 4]], 5):
+        yield replace(each, case={**each.case, "generator": {"index": _first_row(each.case["generator"]["index"])}})
+
+
+def _first_row(fill: Mapping[str, Any]) -> Mapping[str, Any]:
+    return data(fill["values"][0])
+
+
+def _index_select_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield call({"dim": dim}, input=(4, 5, 3), index=(2,))
+        yield call({"dim": dim}, input=(4, 5, 3), index=(17,))
+    for shape, dim, index in (
+        ((6,), 0, (9,)),
+        ((6,), 0, ()),
+        ((), 0, (1,)),
+        ((), -1, ()),
+        ((4, 5), 1, (0,)),
+        ((4, 5), 0, ()),
+        ((4, 0), 0, (3,)),
+        ((0, 5), 1, (3,)),
+        ((2, 7, 3, 2), 1, (5,)),
+        ((2, 3, 2, 4, 3), 3, (9,)),
+        ((1, 1), 0, (1,)),
+    ):
+        yield call({"dim": dim}, input=shape, index=index)
+
+
+def _gather_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3))
+        yield call({"dim": dim}, input=(4, 5, 3), index=(2, 3, 1))
+    yield call({"dim": -1}, input=(4, 5), index=(4, 64))
+    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3))
+    yield call({"dim": 0}, input=(6,), index=(9,))
+    yield call({"dim": 0}, input=(), index=())
+    yield call({"dim": 0}, input=(), index=(3,))
+    yield call({"dim": 1}, input=(4, 5), index=(4, 0))
+    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2))
+    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3))
+    yield call({"dim": 0}, input=(4, 5), index=(6, 3))
+    gaps = {"shape": [4, 6], "strides": [12, 2]}
+    yield call({"dim": 1}, input=(4, 5), index=gaps, dtypes=("float32", "int32"))
+
+
+def _index_patterns(each: Call, size: int, name: str = "index") -> Iterator[dict[str, Any]]:
+    """All the first, all the last, the ends among others, and one after the other; in both index dtypes."""
+    source = next(iter(each["shapes"]))
+    for fill in ("zeros", _full(size - 1), {"fill": "special", "rate": 0.5}, "arange"):
+        for index in ("int64", "int32"):
+            yield {**each, "generator": {name: fill}, "dtypes": {source: "float32", name: index}}
+
+
+def _outside(each: Call, name: str, legal: Sequence[Sequence[int]], size: int) -> Iterator[Sample]:
+    """One index before the first and one behind the last element: whoever reads there reads foreign memory."""
+    for value in (-1, size, -size, 2**31 - 1):
+        rows = [list(row) for row in legal]
+        rows[-1][-1] = value
+        case = {**each, "generator": {name: data(rows)}, "expects_error": {"type": "Exception"}}
+        yield Sample(case_set="outside", case=case)
+
+
+@with_further_layouts
+def scatter_add_samples() -> Iterator[Sample]:
+    calls = [
+        call({"dim": 1}, input=(5, 16), index=(5, 37), src=(5, 37)),
+        call({"dim": 0}, input=(9, 6), index=(20, 6), src=(20, 6)),
+        call({"dim": 1}, input=(3, 7, 5), index=(2, 6, 4), src=(3, 9, 5)),
+    ]
+    fills = {"input": "special", "src": "special"}
+    yield from _indexed(
+        "input",
+        calls,
+        SCATTERED,
+        lambda n: call({"dim": 1}, input=(3, n), index=(3, n), src=(3, n)),
+        fills,
+    )
+    each_once = call({"dim": 0}, input=(37,), index=(37,), src=(37,), generator={"index": "arange"})
+    yield from variations("ordinary", _of("input", MAIN_FLOATS, [each_once]))
+    yield from variations("attributes", _scatter_attributes())
+    patterns = call({"dim": 1}, input=(4, 53), index=(4, 12), src=(4, 12))
+    yield from variations("indices", _index_patterns(patterns, 53))
+    far = call({"dim": 0}, input=(BEYOND_16_BITS,), index=(64,), src=(64,))
+    yield from variations("indices", [far])
+    crowded = call({"dim": 1}, input=(3, 4), index=(3, 4096), src=(3, 4096))
+    yield from variations("long", _of("input", MAIN_FLOATS, [crowded]))
+    one_place = call({"dim": 0}, input=(2,), index=(257,), src=(257,))
+    yield from variations("indices", _of("input", ("float32", "int32"), _filled([one_place], index=_full(1))))
+    exact = {"input": "integer-exact", "src": "integer-exact"}
+    yield from variations("integer-exact", _of("input", MAIN_FLOATS, _filled([*calls, one_place], **exact)))
+    yield from variations("zero-mean", _of("input", MAIN_FLOATS, _filled([calls[0]], input="randn", src="randn")))
+    wrong = [
+        call({"dim": 2}, input=(3, 4), index=(3, 4), src=(3, 4)),
+        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(2, 4)),
+        call({"dim": 0}, input=(3, 4), index=(3, 5), src=(3, 5)),
+        call({"dim": 0}, input=(3, 4), index=(4,), src=(3, 4)),
+        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "float32", "float32")),
+        call({"dim": 0}, input=(3, 4), index=(3, 4), src=(3, 4), dtypes=("float32", "int64", "float64")),
+    ]
+    yield from refused(*wrong)
+    outside = call({"dim": 1}, input=(2, 5), index=(2, 3), src=(2, 3))
+    yield from _outside(outside, "index", [[0, 1, 2], [3, 4, 4]], 5)
+    long = call({"dim": 1}, input=(3, 16), index=(3, 65536), src=(3, 65536))
+    yield from variations("long", [long], tier=Tier.FULL)
+    crowd = call({"dim": 0}, input=(3,), index=(1500,), src=(1500,))
+    yield from variations("long", _of("input", ("float32", "float16", "bool"), [crowd]))
+
+
+def _scatter_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield call({"dim": dim}, input=(4, 5, 3), index=(4, 5, 3), src=(4, 5, 3))
+    yield call({"dim": 0}, input=(4, 5), index=(9, 3), src=(11, 4))
+    yield call({"dim": 0}, input=(1025, 3), index=(1025, 3), src=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3), index=(2, 301, 3), src=(2, 301, 3))
+    yield call({"dim": 1}, input=(4, 5), index=(3, 9), src=(4, 9))
+    yield call({"dim": 0}, input=(), index=(), src=())
+    yield call({"dim": 0}, input=(), index=(3,), src=(3,))
+    yield call({"dim": 1}, input=(4, 5), index=(4, 0), src=(4, 2))
+    yield call({"dim": 1}, input=(2, 7, 3, 2), index=(2, 5, 3, 2), src=(2, 6, 3, 2))
+    yield call({"dim": 3}, input=(2, 3, 2, 4, 3), index=(2, 2, 2, 9, 3), src=(2, 3, 2, 9, 3))
+
+
+@with_further_layouts
+def embedding_samples() -> Iterator[Sample]:
+    calls = [
+        call(weight=(11, 17), indices=(3, 5)),
+        call(weight=(129, 8), indices=(37,)),
+        call(weight=(5, 33), indices=(2, 3, 4)),
+    ]
+    yield from _indexed(
+        "weight", calls, INDEXED, lambda n: call(weight=(7, n), indices=(9,)), {"weight": MOSTLY_SPECIAL}
+    )
+    counts = [call(weight=(7, 4), indices=(n,)) for n in CALM_SIZES]
+    yield from variations("sizes", _of("weight", ("float32",), counts))
+    rows = [call(weight=(n, 4), indices=(33,)) for n in (*CALM_SIZES[1:], 257, 1025)]
+    yield from variations("sizes", _of("weight", ("float32",), rows))
+    padding = [call({"padding_idx": each}, weight=(3, 5), indices=(4, 6)) for each in (0, 1, 2, -1, -3)]
+    shapes = [call(weight=(3, 5), indices=()), call(weight=(3, 0), indices=(2,)), call(weight=(0, 5), indices=(0,))]
+    yield from variations("attributes", [*padding, *shapes])
+    yield from variations("indices", _index_patterns(call(weight=(29, 5), indices=(4, 6)), 29, "indices"))
+    yield from variations("indices", [call(weight=(BEYOND_16_BITS, 2), indices=(64,))])
+    yield from variations("indices", [call(weight=(7, 2), indices=(BEYOND_16_BITS,))])
+    wrong = [
+        call(weight=(5,), indices=(3,)),
+        call(weight=(5, 3, 2), indices=(3,)),
+        call({"padding_idx": 5}, weight=(5, 3), indices=(3,)),
+        call(weight=(5, 3), indices=(3,), dtypes=("float32", "float32")),
+        call(weight=(5, 3), indices=(3,), dtypes=("float32", "int16")),
+    ]
+    yield from refused(*wrong)
+    yield from _outside(call(weight=(5, 3), indices=(2, 3)), "indices", [[0, 1, 2], [3, 4, 4]], 5)
+    yield from variations("attributes", [call(weight=(5, 3), indices=(2, 3, 2, 2))])
+    yield from of_one_element(call(weight=(1, 1), indices=(1,)), dtypes=())

@@ -1,0 +1,219 @@
+"""topk and sort."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from optest.operators.describe import SETS, attribute, in_module
+from optest.operators.indexing.gather import BEYOND_16_BITS, MOSTLY_SPECIAL, MOVED, data, sizes_of
+from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.variants import BOOL, DIM, NUMBERS
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, dtype
+
+SORTED = (*NUMBERS, *BOOL, ("uint16",), ("uint32",), ("uint64",))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="topk",
+        signature="input -> values, indices",
+        aliases=("TopK",),
+        attributes=(
+            attribute("k", "int", "How many elements of each row."),
+            DIM,
+            attribute("largest", "bool", "The largest, or else the smallest.", default=True),
+            attribute("sorted", "bool", "In order of size, or else in any order.", default=True),
+        ),
+        dtype_variants=NUMBERS,
+        alternatives="topk_alternatives",
+        case_sets=(*SETS, "attributes", "ties", "unordered", "refused"),
+        rule=replace(MOVED, formula="or others of equal elements, none twice; without sorted in any order"),
+        description="The k largest or smallest elements along a dimension and where they are; NaN is the largest. Of "
+        "equal elements any may be chosen, but none twice; without `sorted` a row is right in any order.",
+    ),
+    OperatorDescriptor(
+        name="sort",
+        signature="input -> values, indices",
+        attributes=(
+            DIM,
+            attribute("descending", "bool", "From the largest to the smallest.", default=False),
+            attribute("stable", "bool", "Equal elements keep their order.", default=False),
+        ),
+        dtype_variants=SORTED,
+        alternatives="sort_alternatives",
+        case_sets=(*SETS, "attributes", "ties", "stable", "refused"),
+        rule=replace(MOVED, formula="without stable also others of equal elements, none twice"),
+        description="The elements along a dimension in order and where they were; NaN is the largest. Without `stable` "
+        "equal elements come in any order, −0 and 0 among them.",
+    ),
+)
+
+
+def infer_topk(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    dim, k = normalize_dim(attributes.get("dim", -1), spec.rank), attributes["k"]
+    size = sizes_of(spec.shape)[dim]
+    if not 0 <= k <= size:
+        raise UnfitArguments(f"k is {k}, but should be 0 to {size}, the size of dimension {dim}")
+    shape = (*spec.shape[:dim], k, *spec.shape[dim + 1 :]) if spec.rank else ()
+    values = dense(spec.dtype, shape)
+    return (values, replace(values, dtype=dtype("int64")))
+
+
+def infer_sort(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    normalize_dim(attributes.get("dim", -1), spec.rank)
+    return (dense(spec.dtype, spec.shape), dense(dtype("int64"), spec.shape))
+
+
+_TIES = {"fill": "randint", "low": -2, "high": 3}
+"""Five values, so that almost every element has equals."""
+
+
+@with_further_layouts
+def topk_samples() -> Iterator[Sample]:
+    calls = [
+        call({"k": 5}, input=(4, 37)),
+        call({"k": 3, "largest": False, "dim": 0}, input=(19, 6)),
+        call({"k": 9}, input=(2, 3, 65)),
+        call({"k": 3, "dim": 2}, input=(2, 3, 9, 2, 2)),
+    ]
+    yield from standard(calls, NUMBERS, sized=lambda n: call({"k": min(n, 5)}, input=(3, n)))
+    yield from variations("attributes", _topk_attributes(), dtypes=("float32", "int32"))
+    tied = [
+        call({"k": k, "largest": largest}, input=(5, 33), generator=_TIES)
+        for k in (1, 4, 20, 33)
+        for largest in (True, False)
+    ]
+    yield from variations("ties", tied, dtypes=("float32", "float16", "int8"))
+    yield from variations("ties", [call({"k": 7}, input=(3, 40), generator="zeros")])
+    every = call({"k": 37}, input=(4, 37), generator=MOSTLY_SPECIAL)
+    yield from variations("special", [every, {**every, "attributes": {"k": 20, "largest": False}}], dtypes=MAIN_FLOATS)
+    unordered = [
+        call({"k": 6, "sorted": False}, input=(4, 37)),
+        call({"k": 6, "sorted": False, "largest": False}, input=(4, 37)),
+        call({"k": 12, "sorted": False}, input=(4, 33), generator=_TIES),
+        call({"k": 5, "sorted": False, "dim": 0}, input=(17, 3), generator="special"),
+        call({"k": 300, "sorted": False}, input=(2, 1025)),
+    ]
+    yield from variations("unordered", unordered, dtypes=("float32", "int32"))
+    wrong = [
+        call({"k": 5}, input=(3, 4)),
+        call({"k": -1}, input=(3, 4)),
+        call({"k": 1, "dim": 2}, input=(3, 4)),
+        call({"k": 2}, input=()),
+    ]
+    yield from refused(*wrong)
+    yield from _of_far_and_close({"k": 3})
+    for attributes in ({"k": 4, "largest": False}, {"k": 4}):
+        yield from _ends_of_integers(attributes)
+        yield from _negative_nan(attributes)
+    yield from variations("sizes", [call({"k": 2}, input=(BEYOND_16_BITS, 3))])
+    yield from variations("sizes", [call({"k": 5}, input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
+    yield from variations("sizes", [call({"k": 1100}, input=(2, 1500))], dtypes=("float32", "int32"))
+    tied = [call({"k": k}, input=(40,), generator=_TIES) for k in (7, 33)]
+    yield from variations("ties", tied, dtypes=("float32", "int32"))
+    large = call({"k": 100}, input=(2, 65537))
+    yield from variations("sizes", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
+
+
+def _ends_of_integers(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """The least number of a type has no opposite: whoever turns keys to turn the order leaves it where it was."""
+    for name in ("int8", "int16", "int32", "int64", "uint8"):
+        low, high = dtype(name).min_int, dtype(name).max_int
+        row = [1, low, high, low + 1, high - 1, 0 if low else 2, 3]
+        yield from variations("ordinary", [call(attributes, input=(1, 7), generator=data([row]))], dtypes=(name,))
+
+
+def _negative_nan(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """What 0/0 and infinity less infinity give on x86: keys made of bits take it for the least number of all."""
+    rows = [[1.0, "-nan", -2.0, "inf", "-inf", 0.5], ["nan", "-nan", 3.0, -1.0, 2.0, 0.25]]
+    yield from variations("special", [call(attributes, input=(2, 6), generator=data(rows))], dtypes=MAIN_FLOATS)
+
+
+def _topk_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        for largest in (True, False):
+            yield call({"k": 2, "dim": dim, "largest": largest}, input=(3, 4, 5))
+    yield call({"k": 0}, input=(3, 4))
+    yield call({"k": 1}, input=(3, 1))
+    yield call({"k": 1}, input=())
+    yield call({"k": 17}, input=(2, 17))
+    yield call({"k": 100}, input=(2, 257))
+    yield call({"k": 5, "dim": 0}, input=(1025, 3))
+    yield call({"k": 5, "dim": 1}, input=(2, 301, 3))
+
+
+def _of_far_and_close(attributes: dict[str, Any]) -> Iterator[Sample]:
+    """Places that 16 bits do not count, and keys that are alike in a narrower type."""
+    climbing = {"fill": "arange", "start": -35_000.0, "step": 1.0}
+    yield from variations("sizes", [call(attributes, input=(BEYOND_16_BITS,), generator=climbing)])
+    for name, one, step in (("float64", 1.0, 2.0**-40), ("int64", 2**60, 1), ("int32", 2**28, 1)):
+        row = [one + place * step for place in (0, 3, 1, 5, 2, 4)]
+        values = data([row, [-value for value in row]])
+        yield from variations("ties", [call(attributes, input=(2, 6), generator=values)], dtypes=(name,))
+
+
+@with_further_layouts
+def sort_samples() -> Iterator[Sample]:
+    calls = [
+        call(input=(4, 37)),
+        call({"dim": 0, "descending": True}, input=(19, 6)),
+        call(input=(2, 3, 65)),
+        call({"dim": 2}, input=(2, 3, 9, 2, 2)),
+    ]
+    yield from standard(calls, SORTED, sized=lambda n: call(input=(3, n)))
+    yield from variations("attributes", _sort_attributes(), dtypes=("float32", "int32"))
+    tied = [
+        call({"descending": descending, "stable": stable}, input=(3, n), generator=_TIES)
+        for n in (9, 300)
+        for descending in (False, True)
+        for stable in (False, True)
+    ]
+    for each in tied:
+        name = "stable" if each["attributes"]["stable"] else "ties"
+        yield from variations(name, [each], dtypes=("float32", "float16", "int8"))
+    for descending in (False, True):
+        attributes = {"descending": descending, "stable": True}
+        signed_zeros = call(attributes, input=(3, 33), generator=MOSTLY_SPECIAL)
+        yield from variations("stable", [signed_zeros], dtypes=MAIN_FLOATS)
+        yield from variations("stable", [call({**attributes, "dim": 0}, input=(129, 3), generator=_TIES)])
+        yield from variations("stable", [call(attributes, input=(3, 65))], dtypes=("bool",))
+    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
+    yield from _of_far_and_close({"descending": True})
+    for descending in (False, True):
+        yield from _ends_of_integers({"descending": descending})
+        yield from _negative_nan({"descending": descending})
+    for name, top in (("uint16", 1 << 15), ("uint32", 1 << 31), ("uint64", 1 << 63)):  # largest, not negative
+        fill = {"fill": "data", "values": [[1, top, 0, top - 1, 2 * top - 1, top + 1]]}
+        yield from variations("ordinary", [call(input=(1, 6), generator=fill)], dtypes=(name,))
+    yield from variations("sizes", [call(input=(BEYOND_16_BITS, 3))])
+    yield from variations("sizes", [call(input=(2, 16_411))], dtypes=MAIN_FLOATS[1:])
+    yield from _sorted_vectors()
+    large = call({"stable": True}, input=(2, 65537), generator={"fill": "randint", "low": 0, "high": 1000})
+    yield from variations("stable", [large], dtypes=MAIN_FLOATS, tier=Tier.FULL)
+
+
+def _sorted_vectors() -> Iterator[Sample]:
+    """One dimension alone, which many libraries sort by another kernel, of digits or merged, than rows."""
+    for descending in (False, True):
+        attributes = {"descending": descending, "stable": True}
+        special = call(attributes, input=(37,), generator={"fill": "special", "rate": 0.5})
+        yield from variations("stable", [special], dtypes=MAIN_FLOATS)
+        yield from variations("stable", [call(attributes, input=(300,), generator=_TIES)], dtypes=("float32", "int32"))
+    wide = {"fill": "randint", "low": -(2**30), "high": 2**30}
+    yield from variations("sizes", [call(input=(40_001,), generator=wide)], dtypes=("int32", "int64"))
+
+
+def _sort_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        for descending in (False, True):
+            yield call({"dim": dim, "descending": descending}, input=(3, 4, 5))
+    yield call(input=())
+    yield call({"dim": 0}, input=(0, 3))
+    yield call({"descending": True}, input=(3, 1))
+    yield call({"dim": 0}, input=(1025, 3))
+    yield call({"dim": 1}, input=(2, 301, 3))

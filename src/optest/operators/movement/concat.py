@@ -1,0 +1,489 @@
+"""Joined, cut and extended tensors: concat, split, slice and pad."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import SETS, attribute, in_module, movement
+from optest.operators.movement.helpers import distinct_dims, moved
+from optest.operators.samples import MILLION, call, of_one_element, refused, variations, with_further_layouts
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, normalize_dim, promote_tensors
+from optest.operators.shapes import given as given_input
+from optest.operators.variants import EVERY, MIXED
+from optest.spec import DType, Kind, OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+MOVED = movement("elements move and never change")
+MOVEMENT_SETS = (*SETS, "attributes", "refused")
+_FIRST_DIM = attribute("dim", "int", "Dimension along which it works.", default=0, aliases=("axis",))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="concat",
+        signature="*tensors -> out",
+        aliases=("cat", "concatenate", "Concat"),
+        attributes=(_FIRST_DIM,),
+        dtype_variants=(*EVERY, *MIXED),
+        case_sets=(*MOVEMENT_SETS[:5], "promotion", *MOVEMENT_SETS[5:]),
+        rule=movement("elements move; those of a narrower dtype are converted, rounded once"),
+        description="Tensors joined along a dimension, in their common dtype; empty 1-d tensors are skipped.",
+    ),
+    OperatorDescriptor(
+        name="split",
+        signature="input -> *out",
+        attributes=(
+            attribute(
+                "split_size_or_sections",
+                "int|ints",
+                "Size of each part, of which the last may be smaller; or a list of the sizes in order.",
+                aliases=("split_size", "sections", "split"),
+            ),
+            _FIRST_DIM,
+        ),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="Parts of a tensor along a dimension.",
+    ),
+    OperatorDescriptor(
+        name="slice",
+        aliases=("Slice",),
+        attributes=(
+            attribute(
+                "dim",
+                "ints",
+                "Dimensions that are cut, each once; none means the first ones.",
+                default=None,
+                aliases=("axis", "axes"),
+            ),
+            attribute("start", "ints", "First index of each dimension.", default=None, aliases=("starts",)),
+            attribute("end", "ints", "Index before which each ends.", default=None, aliases=("ends",)),
+            attribute("step", "ints", "Distance of indices; not 0.", default=None, aliases=("steps",)),
+        ),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="input[start:end:step] along one or more dimensions, bounds counted and clamped as in torch and "
+        "ONNX; a negative step walks backwards as in ONNX, with an end far below -size for the first element.",
+    ),
+    OperatorDescriptor(
+        name="pad",
+        attributes=(
+            attribute(
+                "pad",
+                "ints",
+                "Elements before and after the last dimension, then the one before it; negative ones crop.",
+            ),
+            attribute(
+                "mode",
+                "str",
+                "What is added: a value, the mirrored tensor, its border, or its other end.",
+                default="constant",
+                choices=("constant", "reflect", "replicate", "circular"),
+            ),
+            attribute("value", "float", "What mode constant adds.", default=0.0),
+        ),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="A tensor extended at its borders, as torch.nn.functional.pad: the modes other than constant pad "
+        "one to three dimensions of a tensor with one or two more. ONNX states pads in another order.",
+    ),
+    twin="movement_reference",
+)
+
+
+def infer_concat(specs: Specs, attributes: Attributes) -> Outputs:
+    """A 1-d tensor without elements goes with any shape and is skipped, as in torch; its dtype counts all the same."""
+    tensors = [given_input(specs, index, f"tensors{index}") for index in range(len(specs))]
+    if not tensors:
+        raise UnfitArguments("there are no tensors, but should be one or more")
+    for index, spec in enumerate(tensors):
+        if not spec.rank:
+            raise UnfitArguments(f"tensors{index} is a scalar, but should have a dimension to be joined along")
+    result = promote_tensors(tensors)
+    shapes = [(index, spec.shape) for index, spec in enumerate(tensors) if not is_legacy_empty(spec.shape)]
+    if not shapes:
+        return (dense(result, (0,)),)
+    first = shapes[0][1]
+    dim = normalize_dim(attributes.get("dim", 0), len(first))
+    for index, shape in shapes:
+        if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
+            raise UnfitArguments(
+                f"tensors{index} is {format_shape(shape)}, but should agree with {format_shape(first)} "
+                f"in every dimension but {dim}"
+            )
+    total = sum(shape[dim] for _, shape in shapes)
+    return (dense(result, (*first[:dim], total, *first[dim + 1 :])),)
+
+
+def is_legacy_empty(shape: Shape) -> bool:
+    return shape == (0,)
+
+
+def _without(shape: Shape, dim: int) -> Shape:
+    return shape[:dim] + shape[dim + 1 :]
+
+
+def infer_split(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given_input(specs, 0, "input")
+    dim, sizes = section_sizes(spec.shape, attributes)
+    return tuple(dense(spec.dtype, (*spec.shape[:dim], size, *spec.shape[dim + 1 :])) for size in sizes)
+
+
+def section_sizes(shape: Shape, attributes: Attributes) -> tuple[int, tuple[int, ...]]:
+    """The dimension that is split, and the size of each part along it.
+
+    Raises:
+        UnfitArguments: where torch.split refuses.
+    """
+    if not shape:
+        raise UnfitArguments("input is a scalar, but should have a dimension to be split along")
+    dim = normalize_dim(attributes.get("dim", 0), len(shape))
+    size, stated = shape[dim], attributes["split_size_or_sections"]
+    if not isinstance(stated, int):
+        if sum(stated) != size or any(section < 0 for section in stated):
+            raise UnfitArguments(
+                f"split_size_or_sections is {list(stated)}, but should hold sizes that add up to {size}, "
+                f"that of dimension {dim}"
+            )
+        return dim, tuple(stated)
+    if stated < 0 or (stated == 0 and size):
+        raise UnfitArguments(f"split_size_or_sections is {stated}, but should be 1 or more")
+    if size == 0:
+        return dim, (0,)
+    return dim, tuple(min(stated, size - begin) for begin in range(0, size, stated))
+
+
+def infer_slice(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given_input(specs, 0, "input")
+    shape = list(spec.shape)
+    for dim, picked in slice_ranges(spec.shape, attributes):
+        shape[dim] = len(picked)
+    return (dense(spec.dtype, tuple(shape)),)
+
+
+def slice_ranges(shape: Shape, attributes: Attributes) -> Iterator[tuple[int, range]]:
+    """Each dimension that is sliced, with the indices that are taken of it.
+
+    Bounds count from the end where they are negative and are clamped to the dimension, as in Python and torch. With a
+    negative step, which torch does not have, start is clamped to the last and the first element, as in ONNX.
+
+    Raises:
+        UnfitArguments: for lists of different lengths, a dimension named twice or out of range, and a step of 0.
+    """
+    stated = {name: attributes.get(name) for name in ("dim", "start", "end", "step")}
+    lengths = {len(values) for values in stated.values() if values is not None}
+    if len(lengths) > 1:
+        raise UnfitArguments(f"dim, start, end and step have {sorted(lengths)} entries, but should have as many each")
+    if not shape:
+        raise UnfitArguments("input is a scalar, but should have a dimension to be sliced")
+    count = lengths.pop() if lengths else 1
+    starts, ends, steps = ((stated[name] or (None,) * count) for name in ("start", "end", "step"))
+    dims = distinct_dims(stated["dim"] or range(count), len(shape), "dim")
+    for dim, start, end, step in zip(dims, starts, ends, steps, strict=True):
+        yield dim, _picked(shape[dim], start, end, 1 if step is None else step)
+
+
+def _picked(size: int, start: int | None, end: int | None, step: int) -> range:
+    if step == 0:
+        raise UnfitArguments("step is 0, but should be 1 or more, or negative to walk backwards")
+    if step < 0 and start is not None and start < -size:
+        start = 0
+    return range(*slice(start, end, step).indices(size))
+
+
+def infer_pad(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given_input(specs, 0, "input")
+    pads = pads_by_dim(spec.shape, attributes["pad"])
+    mode = attributes.get("mode", "constant")
+    if mode == "constant":
+        _require_value(attributes.get("value", 0.0), spec.dtype)
+    else:
+        _require_extendable(spec.shape, attributes["pad"], mode)
+    shape = tuple(before + size + after for size, (before, after) in zip(spec.shape, pads, strict=True))
+    if _crops_too_much(spec.shape, pads, mode) or (mode in _MIRRORS and not any(shape[-len(attributes["pad"]) // 2 :])):
+        raise UnfitArguments(f"pad is {list(attributes['pad'])}, but should not crop all of {format_shape(spec.shape)}")
+    return (dense(spec.dtype, shape),)
+
+
+_MIRRORS = ("reflect", "replicate")
+"""Modes in which torch wants something left of a padded dimension."""
+
+
+def _crops_too_much(shape: Shape, pads: Sequence[tuple[int, int]], mode: str) -> bool:
+    """Whether a size is negative; with a value, torch crops both sides before it pads."""
+    if mode == "constant":
+        pads = [(min(before, 0), min(after, 0)) for before, after in pads]
+    return any(before + size + after < 0 for size, (before, after) in zip(shape, pads, strict=True))
+
+
+def pads_by_dim(shape: Shape, pad: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Elements added before and after each dimension; ``pad`` begins with the last dimension, as in torch.
+
+    Raises:
+        UnfitArguments: for an odd number of entries, or more than two for each dimension.
+    """
+    if len(pad) % 2 or len(pad) > 2 * len(shape):
+        raise UnfitArguments(
+            f"pad is {list(pad)}, but should have two entries for each padded dimension, at most {2 * len(shape)}"
+        )
+    pairs = [(pad[index], pad[index + 1]) for index in range(0, len(pad), 2)]
+    return (*((0, 0),) * (len(shape) - len(pairs)), *reversed(pairs))
+
+
+def _require_value(value: float, result: DType) -> None:
+    """torch refuses a value that overflows the dtype, and drops the fraction of one for integers."""
+    if result.kind is Kind.BOOL:
+        return
+    if result.is_inexact:
+        fits = not math.isfinite(value) or abs(value) <= result.max_finite
+    else:
+        fits = math.isfinite(value) and result.min_int <= value <= result.max_int
+    if not fits:
+        raise UnfitArguments(f"value is {value:g}, but should be in the range of {result}")
+
+
+def _require_extendable(shape: Shape, pad: Sequence[int], mode: str) -> None:
+    """The modes that repeat elements take 1 to 3 dimensions at the end, with one or two before them, as in torch.
+
+    A circular pad repeats what is left of a cropped dimension; one larger than that is refused here, while torch
+    reads memory that it has not written.
+    """
+    padded = len(pad) // 2
+    if not 1 <= padded <= 3 or len(shape) not in (padded + 1, padded + 2):
+        raise UnfitArguments(
+            f"pad has {len(pad)} entries for {format_shape(shape)} and mode {mode}, but should leave one or two "
+            "leading dimensions, and pad one to three"
+        )
+    if mode != "circular" and 0 in shape[len(shape) - padded - 1 :]:
+        raise UnfitArguments(f"input is {format_shape(shape)}, but should have elements to repeat in mode {mode}")
+    for size, (before, after) in zip(shape, pads_by_dim(shape, pad), strict=True):
+        most = {"reflect": size - 1, "circular": size + min(before, 0) + min(after, 0)}.get(mode)
+        if most is not None and max(before, after) > max(most, 0):
+            raise UnfitArguments(
+                f"pad is {list(pad)}, but should be at most {most} for a size of {size} in mode {mode}"
+            )
+
+
+_SMALL = {"fill": "randint", "low": 0, "high": 2}
+"""What every dtype holds, so that no conversion is undefined."""
+_FARTHEST = 2**63 - 1
+
+
+@with_further_layouts
+def concat_samples() -> Iterator[Sample]:
+    yield from moved(
+        [
+            call({"dim": 1}, tensors0=(5, 17), tensors1=(5, 20)),
+            call({"dim": 0}, tensors0=(3, 7), tensors1=(1, 7), tensors2=(4, 7)),
+        ],
+        lambda n: call({"dim": 1}, tensors0=(3, n), tensors1=(3, 5)),
+        _concat_attributes(),
+        [
+            call({"dim": 0}, tensors0=(2, 3), tensors1=(2, 4)),
+            call({"dim": 0}, tensors0=(2, 3), tensors1=(2, 3, 1)),
+            call({"dim": 2}, tensors0=(2, 3), tensors1=(2, 3)),
+            call({"dim": 0}, tensors0=(), tensors1=()),
+        ],
+        large=[call({"dim": 0}, tensors0=MILLION, tensors1=(3, 17))],
+    )
+    for pair in MIXED:
+        case = call({"dim": 0}, dtypes=pair, generator=_SMALL, tensors0=(2, 5), tensors1=(3, 5))
+        yield Sample(case_set="promotion", case=case)
+        yield Sample(case_set="promotion", case={key: value for key, value in case.items() if key != "generator"})
+    rounded = call(
+        {"dim": 0}, dtypes=("int32", "float32"), generator={"fill": "randint", "low": 2**24, "high": 2**30},
+        tensors0=(33,), tensors1=(5,),
+    )  # fmt: skip
+    yield from variations("promotion", [rounded])
+    scattered: dict[str, Any] = {
+        "tensors0": {"shape": (4, 5), "strides": (1, 4)},
+        "tensors1": {"shape": (4, 3), "strides": (0, 1)},
+    }
+    yield from variations("layouts", [call({"dim": 1}, **scattered), call({"dim": 0}, tensors0=(3,), tensors1=(4,))])
+    yield from of_one_element(call({"dim": 0}, tensors0=(1,), tensors1=(1,)), call({"dim": 0}, tensors0=(1, 1)))
+
+
+def _concat_attributes() -> Iterator[dict[str, Any]]:
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield call({"dim": dim}, tensors0=(2, 3, 4), tensors1=(2, 3, 4))
+    yield call({"dim": -2}, tensors0=(2, 3, 4), tensors1=(2, 1, 4), tensors2=(2, 5, 4))
+    yield call({"dim": 1}, tensors0=(2, 3), tensors1=(2, 0), tensors2=(2, 4))
+    yield call({"dim": 1}, tensors0=(3, 4), tensors1=(3, 4), tensors2=(3, 4), tensors3=(3, 4))
+    yield call({"dim": 1}, tensors0=(0,), tensors1=(2, 3), tensors2=(2, 4))
+    yield call({"dim": 0}, tensors0=(0,), tensors1=(0,))
+    yield call({"dim": 0}, tensors0=(0, 3), tensors1=(0, 3))
+    yield call({"dim": 0}, tensors0=(1025, 3), tensors1=(7, 3))
+    yield call({"dim": 1}, tensors0=(2, 301, 3), tensors1=(2, 5, 3))
+    yield call({"dim": 1}, tensors0=(4, 5))
+    yield call({"dim": 0}, tensors0=(4, 1), tensors1=(3, 1))
+    yield call({"dim": 2}, tensors0=(2, 3, 4, 2, 2), tensors1=(2, 3, 1, 2, 2))
+    tall: dict[str, Any] = {f"tensors{index}": (index % 3 + 1, 5) for index in range(17)}
+    wide: dict[str, Any] = {f"tensors{index}": (3, index % 4) for index in range(33)}
+    yield call({"dim": 0}, **tall)
+    yield call({"dim": 1}, **wide)
+    many: dict[str, Any] = {f"tensors{index}": (index % 2 + 1,) for index in range(130)}
+    yield call({"dim": 0}, **many)
+
+
+@with_further_layouts
+def split_samples() -> Iterator[Sample]:
+    stated: list[dict[str, Any]] = [
+        {"split_size": 2, "dim": 1},
+        {"split_size": 3, "dim": 1},
+        {"split_size": 1, "dim": -1},
+        {"split_size": 7, "dim": 1},
+        {"split_size": 9, "dim": 1},
+        {"split_size": 2, "dim": -3},
+        {"sections": [3, 4], "dim": 1},
+        {"sections": [1, 0, 6], "dim": 1},
+        {"sections": [7], "dim": -2},
+        {"sections": [2, 1, 2], "dim": 2},
+        {"split_size": 1, "dim": 0},  # halves of one size, as of a fused gate
+    ]
+    yield from moved(
+        [call({"split_size": 16, "dim": 1}, input=(5, 37)), call({"sections": [1, 4, 2]}, input=(7, 9))],
+        lambda n: call({"sections": [5, n], "dim": 1}, input=(3, n + 5)),
+        [
+            *(call(attributes, input=(2, 7, 5)) for attributes in stated),
+            call({"split_size": 2, "dim": 2}, input=(2, 3, 5, 2, 2)),
+            call({"split_size": 0}, input=(0, 3)),
+            call({"split_size": 2}, input=(5, 1)),
+            call({"split_size": 2}, input=(0, 3)),
+            call({"sections": [1, 3], "dim": 1}, input=(2, 4, 3, 2)),
+            call({"split_size": 1, "dim": 0}, input=(2, 4, 3, 2)),
+            call({"split_size": 2, "dim": 0}, input={"shape": [5, 3], "strides": [1, 5]}),
+        ],
+        [
+            call({"split_size": 0}, input=(4, 3)),
+            call({"split_size": -1}, input=(4, 3)),
+            call({"sections": [1, 2]}, input=(4, 3)),
+            call({"sections": [5, -1]}, input=(4, 3)),
+            call({"split_size": 2, "dim": 2}, input=(4, 3)),
+            call({"split_size": 1}, input=()),
+        ],
+        large=[call({"split_size": 8, "dim": 1}, input=MILLION)],
+    )
+    whole = [call({"split_size": 3, "dim": 1}, input=(3, n)) for n in (16, 32, 257, 1023)]
+    yield from variations("sizes", whole, dtypes=("float32", "int8"))
+    yield from of_one_element(call({"split_size": 1}, input=(1,)), call({"split_size": 3, "dim": 1}, input=(1, 1)))
+
+
+@with_further_layouts
+def slice_samples() -> Iterator[Sample]:
+    stated: list[dict[str, Any]] = [
+        {"dim": 1, "start": 0, "end": 9},
+        {"dim": 1, "start": 3},
+        {"dim": 1, "end": -2},
+        {"dim": 1, "start": -4, "end": -1},
+        {"dim": -1, "start": 1, "end": _FARTHEST},
+        {"dim": 1, "start": 2, "end": 8, "step": 3},
+        {"dim": 1, "start": 1, "end": 8, "step": 3},
+        {"dim": 1, "step": 2},
+        {"dim": 1, "step": 4},
+        {"dim": 1, "start": -100, "end": 100, "step": 8},
+        {"dim": 1, "start": 5, "end": 3},
+        {"dim": 1, "start": 9},
+        {"dim": [0, 1, 2], "start": [1, 2, 0], "end": [3, 9, 5], "step": [1, 2, 3]},
+        {"dim": [2, 0], "start": [1, 0], "end": [-1, 2]},
+        {"start": [1, 2], "end": [3, 5]},
+        *({"dim": 1, "start": start, "end": end} for start, end in ((3, 10), (-4, 12), (0, 19), (-12, 4), (-30, -2))),
+        {"dim": [0, 2], "start": [1, -2], "end": [5, 9], "step": [1, 2]},
+    ]
+    backwards: list[dict[str, Any]] = [
+        {"dim": 1, "step": -1},
+        {"dim": 1, "start": -1, "end": 0, "step": -1},
+        {"dim": 1, "start": 7, "end": 1, "step": -2},
+        {"dim": 1, "start": 12, "end": 1, "step": -2},
+        {"dim": 1, "start": _FARTHEST, "end": -_FARTHEST, "step": -3},
+        {"dim": [0, 2], "start": [2, 3], "end": [-100, 0], "step": [-2, -1]},
+    ]
+    yield from moved(
+        [
+            call({"dim": 1, "start": 3, "end": 20}, input=(5, 37)),
+            call({"dim": [0, 1], "start": [1, 2], "end": [4, 30], "step": [2, 3]}, input=(5, 33)),
+        ],
+        lambda n: call({"dim": 1, "start": 1, "end": -1}, input=(3, n)),
+        [
+            *(call(attributes, input=(3, 9, 5)) for attributes in (*stated, *backwards)),
+            call({"dim": [1, 3], "start": [1, 0], "end": [3, 4], "step": [1, 2]}, input=(2, 3, 2, 5, 3)),
+            call({"dim": 0, "start": 0, "end": 3}, input=(0, 3)),
+            call({"dim": 3, "start": 1, "end": 4}, input=(2, 3, 2, 5)),
+        ],
+        [
+            call({"dim": 2, "start": 0, "end": 1}, input=(3, 4)),
+            call({"dim": 0, "start": 0, "end": 2, "step": 0}, input=(3, 4)),
+            call({"dim": 0, "start": 0, "end": 1}, input=()),
+        ],
+        large=[call({"dim": 1, "start": 1, "end": 16}, input=(70_001, 17))],
+    )
+    ends: list[dict[str, Any]] = [
+        {"dim": 0, "start": 0, "end": 1},
+        {"dim": 0, "start": -1, "end": _FARTHEST, "step": 2},
+    ]
+    yield from of_one_element(*(call(attributes, input=(1,)) for attributes in ends))
+
+
+@with_further_layouts
+def pad_samples() -> Iterator[Sample]:
+    yield from moved(
+        [
+            call({"pad": [1, 2], "value": 1.0}, input=(5, 17)),
+            call({"pad": [2, 1, 0, 3]}, input=(3, 4, 5)),
+            call({"pad": [2, 1], "mode": "reflect"}, input=(3, 17)),
+        ],
+        lambda n: call({"pad": [3, 0], "value": 2.0}, input=(3, n)),
+        [*_constant_pads(), *_repeating_pads()],
+        [
+            call({"pad": [1]}, input=(3, 4)),
+            call({"pad": [1, 1, 1, 1]}, input=(4,)),
+            call({"pad": [-3, -2]}, input=(3, 4)),
+            call({"pad": [4, 0], "mode": "reflect"}, input=(2, 4)),
+            call({"pad": [5, 0], "mode": "circular"}, input=(2, 4)),
+            call({"pad": [1, 1], "mode": "replicate"}, input=(2, 0)),
+        ],
+        large=[call({"pad": [1, 2], "value": 2.0}, input=(65_537, 14))],
+    )
+    yield from refused(call({"pad": [1, 1], "value": 300.0}, dtypes=("int8",), input=(4,)))
+    alone = [call({"pad": [1, 2], "value": 1.5}, input=(1,)), call({"pad": [2, 1], "mode": "replicate"}, input=(1, 1))]
+    yield from of_one_element(*alone)
+    values = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (-3.0, 100.0)]
+    yield from variations("attributes", values, dtypes=("int8", "int32", "float16", "bfloat16", "complex64"))
+    yield from variations("attributes", [call({"pad": [1, 2], "value": 1.0}, input=(4, 5))], dtypes=("bool", "uint8"))
+    endless = [call({"pad": [1, 2], "value": value}, input=(4, 5)) for value in (float("-inf"), float("nan"))]
+    yield from variations("attributes", endless, dtypes=("float32", "float16", "bfloat16"))
+    yield from variations(
+        "attributes", [call({"pad": [1, 2], "value": 0.1}, input=(4, 5))], dtypes=("float64", "float32")
+    )
+    large = call({"pad": [3, 4, 1, 2], "mode": "circular"}, input=(2, 3, 129, 255))
+    yield from variations("sizes", [large], dtypes=("float32",), tier=Tier.FULL)
+
+
+def _constant_pads() -> Iterator[dict[str, Any]]:
+    for pad in ([3, 0], [0, 3], [0, 0, 2, 0], [0, 0, 0, 2], [1, 2, 3, 4, 5, 6], [0, 0], []):
+        yield call({"pad": pad, "value": -1.5}, input=(2, 3, 4))
+    for pad in ([-1, 2], [2, -1], [-1, -1], [1, 1, -1, 0], [-2, -2]):
+        yield call({"pad": pad, "value": 0.5}, input=(2, 3, 4))
+    yield call({"pad": [1, 2], "value": 3.0}, input=(0,))
+    yield call({"pad": [1, 2], "value": 3.0}, input=(2, 0))
+    yield call({"pad": [1, 1]}, input=(3, 5))
+    yield call({"pad": [1, 2, 3, 0], "value": 0.5}, input=(2, 2, 4, 5))
+    yield call({"pad": [-1, 2], "value": 0.5}, input=(4, 6))
+    yield call({"pad": [1, 0, 0, 1, 1, 0, 0, 2, 1, 1], "value": 0.5}, input=(2, 2, 2, 2, 3))
+
+
+def _repeating_pads() -> Iterator[dict[str, Any]]:
+    for mode in ("reflect", "replicate", "circular"):
+        for pad in ([3, 0], [0, 2], [2, 3], [-1, 2] if mode != "circular" else [-1, -1]):
+            yield call({"pad": pad, "mode": mode}, input=(2, 3, 4))
+        yield call({"pad": [1, 2, 3, 0], "mode": mode}, input=(2, 4, 5))
+        yield call({"pad": [1, 2, 0, 3], "mode": mode}, input=(2, 2, 4, 5))
+        yield call({"pad": [1, 0, 2, 1, 0, 1], "mode": mode}, input=(1, 2, 2, 4, 5))
+    yield call({"pad": [5, 6], "mode": "replicate"}, input=(2, 4))
+    yield call({"pad": [4, 4], "mode": "circular"}, input=(2, 4))
+    yield call({"pad": [1, 2], "mode": "circular"}, input=(2, 4), dtypes=("int64",))
+    for mode in ("reflect", "replicate", "circular"):
+        yield call({"pad": [2, 1], "mode": mode}, input={"shape": [2, 3, 4], "strides": [12, 1, 3]})

@@ -1,0 +1,261 @@
+"""Copies, repetitions and triangles: clone, broadcast_to, tile, tril, triu, zeros_like and ones_like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from optest.operators.describe import attribute, in_module, movement
+from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, SOME, moved
+from optest.operators.samples import (
+    LARGE_SIZE,
+    MILLION,
+    Call,
+    call,
+    in_every_layout,
+    of_one_element,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.variants import EVERY
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments, format_shape
+
+_FILLED = movement("one value everywhere, whatever stood in the input")
+_DIAGONAL = attribute("diagonal", "int", "Diagonal that is the border; positive ones lie above the main.", default=0)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="broadcast_to",
+        aliases=("expand",),
+        attributes=(attribute("size", "ints", "The new sizes; -1 keeps the own.", aliases=("shape",)),),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="Sizes of 1 repeated, and new dimensions in front; one-way, unlike ONNX Expand.",
+    ),
+    OperatorDescriptor(
+        name="tile",
+        aliases=("Tile",),
+        attributes=(attribute("dims", "ints", "How often each dimension repeats.", aliases=("repeats",)),),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="The whole tensor repeated; the shorter of shape and dims is preceded by ones.",
+    ),
+    OperatorDescriptor(
+        name="tril",
+        attributes=(_DIAGONAL,),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="The lower triangle of the last two dimensions; +0 above it, whatever stood there.",
+    ),
+    OperatorDescriptor(
+        name="triu",
+        attributes=(_DIAGONAL,),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="The upper triangle of the last two dimensions; +0 below it, whatever stood there.",
+    ),
+    OperatorDescriptor(
+        name="clone",
+        aliases=("rearrange", "contiguous", "Identity"),
+        dtype_variants=EVERY,
+        infer="..shapes:infer_same",
+        case_sets=MOVEMENT_SETS[:5],
+        rule=MOVED,
+        description="A copy, from one layout in memory to another; dense unless the backend is asked for another.",
+    ),
+    OperatorDescriptor(
+        name="zeros_like",
+        aliases=("zeros",),
+        dtype_variants=EVERY,
+        infer="..shapes:infer_same",
+        samples="like_samples",
+        case_sets=MOVEMENT_SETS[:5],
+        rule=_FILLED,
+        description="+0 in the shape and dtype of input, whose elements are not read.",
+    ),
+    OperatorDescriptor(
+        name="ones_like",
+        aliases=("ones",),
+        dtype_variants=EVERY,
+        infer="..shapes:infer_same",
+        samples="like_samples",
+        case_sets=MOVEMENT_SETS[:5],
+        rule=_FILLED,
+        description="1 in the shape and dtype of input, whose elements are not read.",
+    ),
+    twin="movement_reference",
+)
+
+
+def infer_broadcast_to(specs: Specs, attributes: Attributes) -> Outputs:
+    """Sizes are aligned at the end; -1 keeps the input's own, which a new leading dimension does not have."""
+    spec = given(specs, 0, "input")
+    size: Shape = attributes["size"]
+    added = len(size) - spec.rank
+    if added < 0:
+        raise UnfitArguments(f"size is {list(size)}, but should have {spec.rank} entries or more, as input has")
+    shape = []
+    for position, wanted in enumerate(size):
+        own = spec.shape[position - added] if position >= added else None
+        if own is not None and wanted in (-1, own):
+            shape.append(own)
+        elif wanted < 0 or own not in (None, 1):
+            kept = "0 or more" if own is None else f"{own} or -1" if own != 1 else "0 or more, or -1"
+            raise UnfitArguments(f"size at dimension {position} is {wanted}, but should be {kept}")
+        else:
+            shape.append(wanted)
+    return (dense(spec.dtype, tuple(shape)),)
+
+
+def infer_tile(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    own, repeats = tiled(spec.shape, attributes["dims"])
+    return (dense(spec.dtype, tuple(size * count for size, count in zip(own, repeats, strict=True))),)
+
+
+def tiled(shape: Shape, dims: Sequence[int]) -> tuple[Shape, tuple[int, ...]]:
+    """Shape and repeats, the shorter of them preceded by ones, as torch.tile has it.
+
+    Raises:
+        UnfitArguments: for a negative count.
+    """
+    if any(count < 0 for count in dims):
+        raise UnfitArguments(f"dims is {list(dims)}, but should hold counts of 0 or more")
+    rank = max(len(shape), len(dims))
+    return (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(dims)) + tuple(dims)
+
+
+def infer_tril(specs: Specs, _attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    if spec.rank < 2:
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    return (dense(spec.dtype, spec.shape),)
+
+
+infer_triu = infer_tril
+
+
+@with_further_layouts
+def clone_samples() -> Iterator[Sample]:
+    yield from like_samples()
+    ranks = [call(input=(2, 3, 2, 4, 3)), call(input=(2, 1, 3, 1, 2, 2)), call(input=(33, 65))]
+    yield from variations("ordinary", ranks, dtypes=SOME)
+    ends = [0, 1, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]  # random integers have 63 bits
+    yield from variations("special", [call(input=(7,), generator={"fill": "data", "values": ends})], dtypes=("uint64",))
+    yield from in_every_layout([call(input=(2, 3, 9, 7), dtypes=("int8",))])
+    repeated = {"shape": [3, 5, 17], "strides": [17, 0, 1]}
+    deep = {"shape": [2, 3, 2, 4, 3], "strides": [1, 2, 24, 6, 48]}
+    yield from variations("layouts", [call(input=repeated), call(input=deep)], dtypes=SOME)
+
+
+@with_further_layouts
+def like_samples() -> Iterator[Sample]:
+    """Of operators that give a tensor like their input, and have no attributes."""
+    calls = [call(input=(3, 5, 17)), call(input=(2, 3, 9, 7)), call(input=(1, 7))]
+    yield from moved(calls, lambda n: call(input=(3, n)), (), (), large=[call(input=MILLION)])
+    ranks = [call(input=()), call(input=(0,)), call(input=(2, 0, 3)), call(input=(2, 3, 2, 1, 4, 3))]
+    yield from variations("sizes", ranks, dtypes=SOME)
+
+
+@with_further_layouts
+def broadcast_to_samples() -> Iterator[Sample]:
+    pairs: list[tuple[tuple[int, ...], list[int]]] = [
+        ((1, 5), [3, 5]),
+        ((3, 1), [3, 5]),
+        ((1, 1), [3, 5]),
+        ((5,), [3, 5]),
+        ((3, 1), [2, 3, 5]),
+        ((1, 3, 1, 5), [2, 3, 4, 5]),
+        ((1, 5, 1), [3, 5, 4]),
+        ((3, 1), [-1, 4]),
+        ((3, 5), [2, -1, -1]),
+        ((), [2, 3]),
+        ((), []),
+        ((1,), [0]),
+        ((1, 3), [0, 3]),
+        ((3, 1), [3, 1]),
+        ((5,), [5, 5]),  # rows, not columns
+        ((3, 3), [3, 3, 3]),
+        ((2, 1, 3, 1, 5), [2, 3, 3, 4, 5]),
+        ((2, 1, 3, 1), [2, 4, 3, 5]),
+        ((2, 1, 3), [2, 1, 2, 2, 4, 3]),
+        ((1,), [5000]),
+    ]
+    yield from moved(
+        [call({"size": [4, 3, 37]}, input=(3, 37)), call({"size": [5, 17]}, input=(5, 1))],
+        lambda n: call({"size": [3, n]}, input=(1, n)),
+        [*(call({"size": size}, input=shape) for shape, size in pairs), call({"size": [3, 129]}, input=(3, 1))],
+        [
+            call({"size": [3, 4]}, input=(3, 2)),
+            call({"size": [4]}, input=(3, 4)),
+            call({"size": [-1, 3, 4]}, input=(3, 4)),
+        ],
+        large=[call({"size": list(MILLION)}, input=(17,))],
+    )
+
+
+@with_further_layouts
+def tile_samples() -> Iterator[Sample]:
+    pairs: list[tuple[tuple[int, ...], list[int]]] = [
+        ((3, 5), [1, 2]),
+        ((3, 5), [2, 1]),
+        ((3, 5), [2]),
+        ((3, 5), []),
+        ((5,), [2, 3]),
+        ((2, 3, 4), [3, 1, 2]),
+        ((), [3]),
+        ((3, 5), [1, 0]),
+        ((0, 3), [2, 2]),
+        ((2, 1, 3), [2, 2, 1, 1]),
+        ((2, 3, 2, 5, 2), [1, 2, 1, 2, 2]),
+        ((5,), [3]),
+        ((2, 3, 1, 4), [2, 3, 2, 2]),
+    ]
+    yield from moved(
+        [call({"dims": [2, 3]}, input=(5, 17)), call({"dims": [2, 1, 2]}, input=(3, 4, 5))],
+        lambda n: call({"dims": [2, 2]}, input=(2, n)),
+        [call({"dims": dims}, input=shape) for shape, dims in pairs],
+        [call({"dims": [-1]}, input=(3,)), call({"dims": [2, -2]}, input=(3, 4))],
+        large=[call({"dims": [2, 1]}, input=(40_000, 17))],
+    )
+
+
+@with_further_layouts
+def tril_samples() -> Iterator[Sample]:
+    yield from _triangle_samples(lambda n: call({"diagonal": n - 2}, input=(3, n)))
+
+
+@with_further_layouts
+def triu_samples() -> Iterator[Sample]:
+    yield from _triangle_samples(lambda n: call({"diagonal": -1}, input=(3, n)))
+
+
+def _triangle_samples(sized: Callable[[int], Call]) -> Iterator[Sample]:
+    """``sized`` keeps almost every element."""
+    shapes = ((4, 4), (3, 6), (6, 3))
+    yield from moved(
+        [call(input=(17, 19)), call({"diagonal": 1}, input=(2, 5, 7))],
+        sized,
+        [
+            *(call({"diagonal": diagonal}, input=shape) for shape in shapes for diagonal in (-7, -2, -1, 1, 2, 7)),
+            call({"diagonal": 4}, input=(3, 6)),
+            call({"diagonal": -4}, input=(6, 3)),
+            call({"diagonal": 2}, input=(2, 3, 4, 5)),
+            call({"diagonal": 1}, input=(33, 33)),
+            call(input=(129, 129)),
+            call(input=(129, 3)),
+            call(input=(3, 0)),
+            call(input=(0, 4, 4)),
+            call(input=(2, 1, 2, 4, 5)),
+        ],
+        [call(input=(5,)), call(input=())],
+        large=[call(input=(LARGE_SIZE, 3))],
+    )
+    yield from of_one_element(
+        call(input=(1, 1)), call({"diagonal": 1}, input=(1, 1)), call({"diagonal": -1}, input=(1, 1))
+    )

@@ -1,0 +1,196 @@
+"""What the movement operators give: elements as they were, in other places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from optest.numerics import numpy_dtype, round_to
+from optest.operators.arrays import Array, Attributes, Inputs, converted, quiet, spec_of
+from optest.operators.movement.concat import (
+    infer_concat,
+    infer_pad,
+    infer_split,
+    is_legacy_empty,
+    pads_by_dim,
+    section_sizes,
+    slice_ranges,
+)
+from optest.operators.movement.copies import infer_broadcast_to, infer_tril, tiled
+from optest.operators.movement.helpers import distinct_dims
+from optest.operators.movement.transpose import infer_permute, infer_reshape, infer_roll
+from optest.operators.shapes import normalize_dim
+from optest.spec import DType, Kind
+
+
+def clone_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    return (np.array(inputs[0], order="C"),)
+
+
+def zeros_like_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    return (np.zeros(array.shape, array.dtype),)
+
+
+def ones_like_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    return (np.ones(array.shape, array.dtype),)
+
+
+@quiet
+def transpose_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    if not array.ndim:
+        return (array.copy(),)
+    return (np.swapaxes(array, attributes["dim0"], attributes["dim1"]).copy(),)
+
+
+def permute_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    infer_permute((spec_of(array),), attributes)
+    return (array.transpose(attributes["dims"]).copy(),)
+
+
+def reshape_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    (result,) = infer_reshape((spec_of(array),), attributes)
+    return (np.ascontiguousarray(array).reshape(result.shape).copy(),)
+
+
+def broadcast_to_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    (result,) = infer_broadcast_to((spec_of(array),), attributes)
+    return (np.broadcast_to(array, result.shape).copy(),)
+
+
+def tile_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    shape, repeats = tiled(array.shape, attributes["dims"])
+    return (np.tile(array.reshape(shape), repeats),)
+
+
+def flip_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    dims = distinct_dims(attributes["dims"], array.ndim)
+    return (np.flip(array, dims).copy() if array.ndim else array.copy(),)
+
+
+def roll_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    infer_roll((spec_of(array),), attributes)
+    shifts, dims = attributes["shifts"], attributes.get("dims")
+    if not dims:
+        return (np.roll(array.reshape(-1), shifts[0]).reshape(array.shape),)
+    return (np.roll(array, shifts, dims),)
+
+
+def tril_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return _triangle(inputs, lambda rows, columns: columns - rows <= attributes.get("diagonal", 0))
+
+
+def triu_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    return _triangle(inputs, lambda rows, columns: columns - rows >= attributes.get("diagonal", 0))
+
+
+def _triangle(inputs: Inputs, kept: Callable[[Array, Array], Array]) -> tuple[Array, ...]:
+    """The elements that are kept, and zeros, whatever the others are: NaN, infinity and −0 leave no trace."""
+    array = np.asarray(inputs[0])
+    infer_tril((spec_of(array),), {})
+    mask = kept(np.arange(array.shape[-2])[:, None], np.arange(array.shape[-1])[None, :])
+    result = np.zeros(array.shape, array.dtype)
+    result[..., mask] = array[..., mask]
+    return (result,)
+
+
+def concat_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Tensors of several dtypes are converted to the common one: exactly, or rounded once."""
+    arrays = [np.asarray(each) for each in inputs]
+    (result,) = infer_concat([spec_of(array) for array in arrays], attributes)
+    parts = [_as_dtype(array, result.dtype) for array in arrays if not is_legacy_empty(array.shape)]
+    if not parts:
+        return (np.empty(result.shape, numpy_dtype(result.dtype)),)
+    return (np.concatenate(parts, normalize_dim(attributes.get("dim", 0), parts[0].ndim)),)
+
+
+def _as_dtype(array: Array, target: DType) -> Array:
+    if array.dtype == numpy_dtype(target):
+        return array
+    with np.errstate(all="ignore"):  # overflow is a result
+        if target.is_complex:
+            return round_to(array.astype(np.complex128), target)
+        return round_to(converted(array, target), target)
+
+
+def split_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    infer_split((spec_of(array),), attributes)
+    dim, sizes = section_sizes(array.shape, attributes)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return tuple(part.copy() for part in np.split(array, ends[:-1], dim)) if sizes else ()
+
+
+def slice_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    for dim, picked in slice_ranges(array.shape, attributes):
+        array = array.take(np.arange(picked.start, picked.stop, picked.step), dim)
+    return (array.copy(),)
+
+
+def pad_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    (result,) = infer_pad((spec_of(array),), attributes)
+    pads = pads_by_dim(array.shape, attributes["pad"])
+    mode = attributes.get("mode", "constant")
+    if mode == "constant":
+        return (_framed(array, result.shape, pads, _fill_value(attributes.get("value", 0.0), result.dtype)),)
+    for dim, (before, after) in enumerate(pads):
+        if before or after:
+            array = array.take(_SOURCES[mode](array.shape[dim], before, after), dim)
+    return (array.copy(),)
+
+
+def _framed(array: Array, shape: tuple[int, ...], pads: Sequence[tuple[int, int]], value: Array) -> Array:
+    """``array`` in a frame of ``value``; a negative pad crops."""
+    result = np.empty(shape, array.dtype)
+    result[...] = value
+    inner = tuple(
+        slice(max(before, 0), size - max(after, 0)) for size, (before, after) in zip(shape, pads, strict=True)
+    )
+    kept = tuple(
+        slice(max(-before, 0), size - max(-after, 0)) for size, (before, after) in zip(array.shape, pads, strict=True)
+    )
+    if all(where.start < where.stop for where in (*inner, *kept)):
+        result[inner] = array[kept]
+    return result
+
+
+def _fill_value(value: float, target: DType) -> Array:
+    """The value as the dtype holds it: rounded once, without its fraction for integers, true unless it is 0."""
+    if target.kind is Kind.BOOL:
+        return np.asarray(value != 0)
+    return round_to(np.asarray(float(value) if target.is_inexact else int(value)), target)
+
+
+def _reflected(size: int, before: int, after: int) -> Array:
+    places = np.abs(np.arange(-before, size + after))
+    return np.where(places >= size, 2 * (size - 1) - places, places)
+
+
+def _replicated(size: int, before: int, after: int) -> Array:
+    return np.clip(np.arange(-before, size + after), 0, size - 1)
+
+
+def _wrapped(size: int, before: int, after: int) -> Array:
+    """Cropped first, as torch does it: what is repeated is what is left."""
+    begin, end = max(-before, 0), size + min(after, 0)
+    places = np.arange(-max(before, 0), end - begin + max(after, 0))
+    return begin + places % max(end - begin, 1)
+
+
+_SOURCES: Mapping[str, Callable[[int, int, int], Array]] = {
+    "reflect": _reflected,
+    "replicate": _replicated,
+    "circular": _wrapped,
+}
+"""By mode, the index of the input from which each place along a dimension is taken."""

@@ -1,0 +1,270 @@
+"""Elements in another order: transpose, permute, reshape, flip and roll."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from optest.operators.describe import attribute, in_module
+from optest.operators.movement.helpers import MOVED, MOVEMENT_SETS, distinct_dims, moved
+from optest.operators.samples import MILLION, SIZES, call, in_every_layout, in_layouts_at_once, with_further_layouts
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given, normalize_dim
+from optest.operators.variants import EVERY
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="transpose",
+        attributes=(
+            attribute("dim0", "int", "First dimension to swap."),
+            attribute("dim1", "int", "Second dimension to swap."),
+        ),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="Two dimensions swapped.",
+    ),
+    OperatorDescriptor(
+        name="permute",
+        attributes=(attribute("dims", "ints", "The input's dimensions in their new order.", aliases=("perm",)),),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="All dimensions in another order.",
+    ),
+    OperatorDescriptor(
+        name="reshape",
+        attributes=(attribute("shape", "ints", "The new sizes; one may be -1 and follows."),),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="The elements in row-major order, in another shape. A size of 0 is 0, as with ONNX's allowzero.",
+    ),
+    OperatorDescriptor(
+        name="flip",
+        attributes=(attribute("dims", "ints", "Dimensions to reverse."),),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="Dimensions reversed.",
+    ),
+    OperatorDescriptor(
+        name="roll",
+        attributes=(
+            attribute("shifts", "ints", "Places by which elements move towards the end."),
+            attribute(
+                "dims",
+                "ints",
+                "Dimension of each shift; without any, the tensor rolls as if it were flat.",
+                default=None,
+            ),
+        ),
+        dtype_variants=EVERY,
+        case_sets=MOVEMENT_SETS,
+        rule=MOVED,
+        description="Elements shifted; what leaves at one end comes back at the other.",
+    ),
+    twin="movement_reference",
+)
+
+
+def infer_transpose(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    first = normalize_dim(attributes["dim0"], spec.rank, "dim0")
+    second = normalize_dim(attributes["dim1"], spec.rank, "dim1")
+    shape = list(spec.shape)
+    if shape:
+        shape[first], shape[second] = shape[second], shape[first]
+    return (dense(spec.dtype, tuple(shape)),)
+
+
+def infer_permute(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    dims = attributes["dims"]
+    if len(dims) != spec.rank:
+        raise UnfitArguments(f"dims is {list(dims)}, but should name each of {spec.rank} dimensions")
+    order = distinct_dims(dims, spec.rank)
+    return (dense(spec.dtype, tuple(spec.shape[dim] for dim in order)),)
+
+
+def infer_reshape(specs: Specs, attributes: Attributes) -> Outputs:
+    """One size may be -1 and follows from the others, unless these hold no elements and leave it open."""
+    spec = given(specs, 0, "input")
+    shape: Shape = attributes["shape"]
+    if any(size < -1 for size in shape) or shape.count(-1) > 1:
+        raise UnfitArguments(f"shape is {list(shape)}, but should hold sizes of 0 or more, and -1 at most once")
+    known = math.prod(size for size in shape if size != -1)
+    if -1 in shape:
+        if known == 0 or spec.elements % known:
+            raise _not_reshaped(spec, shape)
+        shape = tuple(spec.elements // known if size == -1 else size for size in shape)
+    elif known != spec.elements:
+        raise _not_reshaped(spec, shape)
+    return (dense(spec.dtype, shape),)
+
+
+def _not_reshaped(spec: TensorSpec, shape: Shape) -> UnfitArguments:
+    return UnfitArguments(
+        f"shape is {list(shape)}, but should hold the {spec.elements} elements of {format_shape(spec.shape)}"
+    )
+
+
+def infer_flip(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    distinct_dims(attributes["dims"], spec.rank)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_roll(specs: Specs, attributes: Attributes) -> Outputs:
+    """Without dims one shift rolls the elements in row-major order; a dimension may be named again and adds up."""
+    spec = given(specs, 0, "input")
+    shifts, dims = attributes["shifts"], attributes.get("dims") or ()
+    if not shifts:
+        raise UnfitArguments("shifts is [], but should hold a shift")
+    if len(shifts) != len(dims) and (dims or len(shifts) > 1):
+        raise UnfitArguments(f"dims is {list(dims)}, but should have {len(shifts)} entries, one for each shift")
+    if dims and not spec.rank:
+        raise UnfitArguments(f"dims is {list(dims)}, but should be left out: input has no dimensions")
+    for dim in dims:
+        normalize_dim(dim, spec.rank, "dims")
+    return (dense(spec.dtype, spec.shape),)
+
+
+@with_further_layouts
+def transpose_samples() -> Iterator[Sample]:
+    yield from moved(
+        [call({"dim0": 0, "dim1": 1}, input=(5, 37)), call({"dim0": 1, "dim1": 2}, input=(2, 17, 33))],
+        lambda n: call({"dim0": 0, "dim1": 1}, input=(n, 3)),
+        [
+            *(call({"dim0": 0, "dim1": 1}, input=(3, n)) for n in SIZES),
+            *(call({"dim0": a, "dim1": b}, input=(2, 3, 5, 4)) for a in (0, 1, -1, -2) for b in (0, 2, 3, -3)),
+            call({"dim0": 0, "dim1": -1}, input=(33, 65)),
+            *(call({"dim0": a, "dim1": b}, input=(3, 5, 7)) for a, b in ((0, 2), (-3, -2))),
+            *(call({"dim0": -2, "dim1": -1}, input=shape) for shape in ((5, 5), (33, 33), (2, 16, 16))),  # in place?
+            call({"dim0": 0, "dim1": -1}, input=()),
+            call({"dim0": 0, "dim1": 1}, input=(0, 3)),
+            call({"dim0": 1, "dim1": -2}, input=(2, 3, 2, 4, 3)),
+        ],
+        [call({"dim0": 0, "dim1": 2}, input=(3, 4)), call({"dim0": -3, "dim1": 0}, input=(3, 4))],
+        large=[call({"dim0": 0, "dim1": 1}, input=MILLION)],
+    )
+
+
+@with_further_layouts
+def permute_samples() -> Iterator[Sample]:
+    orders = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0), (-1, 0, 1), (1, -1, -3))
+    yield from moved(
+        [call({"dims": [2, 0, 1]}, input=(3, 5, 17)), call({"dims": [0, 2, 3, 1]}, input=(2, 3, 9, 7))],
+        lambda n: call({"dims": [1, 2, 0]}, input=(n, 2, 3)),
+        [
+            *(call({"dims": [2, 0, 1]}, input=(2, 3, n)) for n in SIZES),
+            *(call({"dims": list(order)}, input=(2, 3, 4)) for order in orders),
+            call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2)),
+            call({"dims": [0, 1, 3, 2, 4, 5]}, input=(2, 2, 3, 2, 3, 5)),  # windows of an image
+            call({"dims": [1, 0]}, input=(17, 17)),
+            call({"dims": [2, 0, 1]}, input=(5, 5, 5)),
+            call({"dims": []}, input=()),
+            call({"dims": [1, 0]}, input=(0, 3)),
+            call({"dims": [1, 0]}, input=(33, 65)),
+            call({"dims": [3, 1, 4, 0, 2]}, input=(2, 3, 4, 5, 2), dtypes=("int8",)),
+            call({"dims": [0, 3, 1, 2]}, input=(2, 5, 4, 3)),  # channels first, three of them
+            call({"dims": [0, 2, 1, 3]}, input=(2, 1, 3, 4)),
+        ],
+        [
+            call({"dims": [0]}, input=(3, 4)),
+            call({"dims": [0, 0]}, input=(3, 4)),
+            call({"dims": [0, 2]}, input=(3, 4)),
+        ],
+    )
+
+
+@with_further_layouts
+def reshape_samples() -> Iterator[Sample]:
+    shapes = ([24], [2, 12], [-1, 4], [4, -1], [2, -1, 3], [2, 1, 12, 1], [1, 24], [2, 3, 4])
+    yield from moved(
+        [call({"shape": [15, -1]}, input=(3, 5, 17)), call({"shape": [-1]}, input=(7, 31))],
+        lambda n: call({"shape": [6, n]}, input=(2, 3, n)),
+        [
+            *(call({"shape": [n, 6]}, input=(6, n)) for n in SIZES),
+            *(call({"shape": shape}, input=(2, 3, 4)) for shape in shapes),
+            call({"shape": []}, input=(1, 1)),
+            call({"shape": [1, 1]}, input=()),
+            call({"shape": [-1, 3]}, input=(0, 3)),
+            call({"shape": [0, 5]}, input=(5, 0, 2)),
+            call({"shape": [6, -1]}, input=(2, 3, 5, 3)),
+            call({"shape": [4, 3, -1]}, input=(2, 3, 2, 5, 3)),
+            call({"shape": [-1]}, input={"shape": [6, 6], "strides": [1, 6]}),
+        ],
+        [
+            call({"shape": [5, 5]}, input=(4, 6)),
+            call({"shape": [-1, 5]}, input=(4, 6)),
+            call({"shape": [-1, -1]}, input=(4, 6)),
+            call({"shape": [-2, 12]}, input=(4, 6)),
+            call({"shape": [-1, 0]}, input=(0, 3)),
+        ],
+    )
+
+
+@with_further_layouts
+def flip_samples() -> Iterator[Sample]:
+    yield from moved(
+        [call({"dims": [1]}, input=(5, 37)), call({"dims": [0, 2]}, input=(3, 4, 17))],
+        lambda n: call({"dims": [-1]}, input=(3, n)),
+        [
+            *(call({"dims": dims}, input=(2, 3, 5)) for dims in ([0], [1], [-1], [-3], [1, 0], [0, -1], [0, 1, 2], [])),
+            *(call({"dims": dims}, input=(2, 3, 2, 5, 3)) for dims in ([1, -1], [2], [0, 1, 2, 3, 4])),
+            call({"dims": [0]}, input=()),
+            call({"dims": [0]}, input=(0, 3)),
+        ],
+        [
+            call({"dims": [2]}, input=(3, 4)),
+            call({"dims": [0, 0]}, input=(3, 4)),
+            call({"dims": [0, -2]}, input=(3, 4)),
+        ],
+        large=[call({"dims": [0]}, input=MILLION)],
+    )
+
+
+@with_further_layouts
+def roll_samples() -> Iterator[Sample]:
+    stated: list[dict[str, Any]] = [
+        {"shifts": 1},
+        {"shifts": -4},
+        {"shifts": 7, "dims": 2},
+        {"shifts": -7, "dims": 2},
+        {"shifts": 0, "dims": 1},
+        {"shifts": 3, "dims": 1},
+        {"shifts": -17, "dims": 1},
+        {"shifts": 65},
+        {"shifts": 1, "dims": -3},
+        {"shifts": [1, -2], "dims": [0, 2]},
+        {"shifts": [1, 2], "dims": [2, 1]},
+        {"shifts": [1, 1], "dims": [1, 1]},
+        {"shifts": [1, 1, 3], "dims": [-1, -2, -3]},
+    ]
+    yield from moved(
+        [call({"shifts": 3, "dims": 1}, input=(5, 37)), call({"shifts": -5}, input=(3, 17))],
+        lambda n: call({"shifts": 2, "dims": 1}, input=(3, n)),
+        [
+            *(call(attributes, input=(2, 3, 5)) for attributes in stated),
+            call({"shifts": [1, 2], "dims": [2, -1]}, input=(2, 3, 4, 2, 5)),
+            call({"shifts": 1}, input=()),
+            call({"shifts": 2, "dims": 1}, input=(0, 3)),
+            call({"shifts": [1, 2], "dims": [1, 3]}, input=(2, 3, 4, 5)),
+        ],
+        [
+            call({"shifts": 1, "dims": 2}, input=(3, 4)),
+            call({"shifts": [1, 2], "dims": [0]}, input=(3, 4)),
+            call({"shifts": [1, 2]}, input=(3, 4)),
+            call({"shifts": []}, input=(3, 4)),
+        ],
+    )
+    yield from _flat_in_other_layouts()
+
+
+def _flat_in_other_layouts() -> Iterator[Sample]:
+    """Elements are counted in rows, however they lie in memory."""
+    yield from in_every_layout([call({"shifts": -5}, input=(3, 17))])
+    yield from in_layouts_at_once([call({"shifts": 4}, input=(3, 5, 7))])

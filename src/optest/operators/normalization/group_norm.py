@@ -1,0 +1,244 @@
+"""Normalisations of channels: group_norm and batch_norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.normalization.helpers import (
+    EPS,
+    HALVES,
+    NORM_SETS,
+    Call,
+    filled,
+    normal,
+    of_rows,
+    require_parameters,
+    uniform,
+    without,
+)
+from optest.operators.samples import (
+    LARGE_SIZE,
+    SIZES,
+    call,
+    in_every_layout,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    zero_mean,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given
+from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
+from optest.spec import Interval, OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+
+_FLOAT32_CHANNELS = tuple((half, *("float32",) * count) for half in ("float16", "bfloat16") for count in (1, 2, 3, 4))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="group_norm",
+        signature="input, weight?, bias? -> out",
+        aliases=("GroupNormalization",),
+        attributes=(
+            attribute("num_groups", "int", "Groups of neighbouring channels (dimension 1)."),
+            EPS,
+        ),
+        dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
+        sum_length="terms_of_groups",
+        case_sets=NORM_SETS,
+        rule=composed("|w|·((4√n·mean|x| + |x| + 4|mean|)·r + |z|·(2√n + 2κ + 9)) + |b| + |y|"),
+        description="(x − mean) / √(variance + eps) over each group of each sample, · weight + bias by channel.",
+    ),
+    OperatorDescriptor(
+        name="batch_norm",
+        signature="input, running_mean?, running_var?, weight?, bias? -> out",
+        attributes=(
+            attribute(
+                "training",
+                "bool",
+                "Normalise by the batch's own mean and biased variance; the running statistics, if given, "
+                "stay as they are.",
+                default=False,
+            ),
+            EPS,
+        ),
+        dtype_variants=(*FLOATS, *_FLOAT32_CHANNELS),
+        sum_length="terms_of_channels",
+        case_sets=NORM_SETS,
+        domain={"running_var": Interval(low=0.0)},
+        rule=composed("|w|·(6|z| + (|x| + 2|running_mean|)·r) + |b| + |y|; in training that of group_norm"),
+        description="(x − running_mean) / √(running_var + eps) · weight + bias by channel, which is dimension 1.",
+    ),
+)
+
+
+def infer_group_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    channels, groups = _channels(spec), attributes["num_groups"]
+    if groups < 1 or channels % groups:
+        raise UnfitArguments(f"num_groups is {groups}, but should divide the {channels} channels of input")
+    if spec.elements == groups:
+        raise UnfitArguments(f"a group of input {format_shape(spec.shape)} has 1 value, but should have more")
+    require_parameters(spec, specs, (channels,), "one for each channel", ("weight", "bias"))
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_batch_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    channels, eps = _channels(spec), attributes.get("eps", 1e-5)
+    if eps < 0 or (eps == 0 and attributes.get("training")):
+        raise UnfitArguments(f"eps is {eps:g}, but should be 0 or more, in training above 0")
+    statistics = [specs[index] if len(specs) > index else None for index in (1, 2)]
+    if (statistics[0] is None) != (statistics[1] is None):
+        raise UnfitArguments("one of running_mean and running_var is missing, but both or neither should be given")
+    if attributes.get("training"):
+        if spec.elements and spec.elements == channels:
+            raise UnfitArguments(f"a channel of input {format_shape(spec.shape)} has 1 value, but should have more")
+    elif statistics[0] is None:
+        raise UnfitArguments("running_mean and running_var are missing, but should be given unless training is true")
+    names = ("running_mean", "running_var", "weight", "bias")
+    require_parameters(spec, specs, (channels,), "one for each channel", names)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def terms_of_channels(specs: Specs, attributes: Attributes) -> int:
+    """Values of a channel, which training adds up; else each element stands for itself."""
+    spec = given(specs, 0, "input")
+    return spec.elements // max(_channels(spec), 1) if attributes.get("training") else 1
+
+
+def terms_of_groups(specs: Specs, attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.elements // max(spec.shape[0] * attributes["num_groups"], 1) if spec.rank else 1
+
+
+def _channels(spec: TensorSpec) -> int:
+    if spec.rank < 2:
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    return spec.shape[1]
+
+
+@with_further_layouts
+def group_norm_samples() -> Iterator[Sample]:
+    def whole(groups: int, *shape: int, **attributes: Any) -> Call:
+        channels = shape[1]
+        return call({"num_groups": groups, **attributes}, input=shape, weight=(channels,), bias=(channels,))
+
+    calls = [whole(2, 2, 6, 5), whole(3, 2, 6, 3, 5), whole(1, 3, 4, 7), whole(4, 2, 4, 9), whole(2, 4, 8)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole(2, 2, 4, n), special=False)
+    for half in ("float16", "bfloat16"):
+        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
+        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
+    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=HALVES)
+    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=HALVES)
+    for groups in (1, 2, 3, 4, 6, 12):
+        yield from variations("attributes", [whole(groups, 2, 12, 3, 2), whole(groups, 2, 12, 1)])
+    yield from variations("attributes", [whole(3, 2, 6, 2, 3, 2)], dtypes=("float32",))
+
+    def rows_of(rows: Sequence[int], width: int, **attributes: Any) -> Call:
+        return whole(rows[0], 1, rows[0], width, **attributes)
+
+    yield from of_rows(rows_of)
+    yield from variations("long", [whole(1, LARGE_SIZE, 2, 1)], dtypes=("float32",))
+    yield from variations("empty", [whole(2, 0, 4, 3), whole(2, 2, 4, 0)])
+    yield from in_every_layout([whole(3, 2, 6, 3, 5)], names=("input",))
+    yield from refused(
+        call({"num_groups": 4}, input=(2, 6, 3)),
+        call({"num_groups": 0}, input=(2, 6, 3)),
+        call({"num_groups": 2}, input=(2, 6, 3), weight=(3,)),
+        call({"num_groups": 2}, input=(2, 6, 3), weight=(6,), bias=(2,)),
+        call({"num_groups": 1}, input=(6,)),
+        call({"num_groups": 6}, input=(1, 6)),
+    )
+    wide = [whole(3, 2, 6, 9, 11), whole(2, 1, 4, 13, 5)]  # planes that are no multiple of a vector
+    yield from variations("attributes", wide, dtypes=("float32", "float16"))
+
+
+@with_further_layouts
+def batch_norm_samples() -> Iterator[Sample]:
+    calls = [_channelwise(3, 5, 7), _channelwise(2, 3, 4, 5), _channelwise(6, 5), _channelwise(2, 17, 3, 2, 2)]
+    # torch refuses weights of no channel, and a size of 0 is asked of the other dimensions below.
+    yield from standard(calls, FLOATS, sized=lambda n: _channelwise(2, n, 3), sizes=SIZES[1:], special=False)
+    for half in ("float16", "bfloat16"):
+        mixed = {**calls[0], "dtypes": [half, *["float32"] * 4]}
+        yield from variations(
+            "dtypes",
+            [mixed, without(mixed, "bias"), without(mixed, "weight"), without(mixed, "weight", "bias")],
+        )
+    some = [without(calls[0], "bias"), without(calls[0], "weight"), without(calls[1], "weight", "bias")]
+    yield from variations("attributes", some, dtypes=HALVES)
+    yield from in_every_layout([calls[1]], names=("input",))
+    # eps far above, beside and far below the running variance; a variance of 0.
+    for largest, eps in ((1e-4, 1e-5), (1e-6, 1e-3), (1e-2, 0.5), (1e-3, 1e-6), (1e-3, 0.0)):
+        fills = {"running_var": uniform(0.0, largest)}
+        each = {**_channelwise(2, 9, 5, eps=eps), "generator": fills}
+        yield from variations("epsilon", [each], dtypes=HALVES)
+    yield from variations("epsilon", [{**calls[0], "generator": {"running_var": {"fill": "zeros"}}}], dtypes=HALVES)
+    large = {"input": normal(1000.0, 1.0), "running_mean": normal(1000.0, 1.0)}
+    yield from variations("mean beside std", [{**calls[0], "generator": large}], dtypes=("float32", "bfloat16"))
+    yield from _in_training()
+    odd = [[["nan", 1.0], [2.0, 3.0]], [["inf", "-inf"], [0.0, -0.0]], [[1.0, 2.0], [3.0, 4.0]]]
+    special = {**_channelwise(3, 2, 2), "generator": {"input": {"fill": "data", "values": odd}}}
+    yield from variations("special", [special], dtypes=HALVES)
+    yield from variations(
+        "special", [{**_channelwise(4, 9, 5), "generator": {"input": {"fill": "special"}}}], dtypes=HALVES
+    )
+    yield from variations("long", [_channelwise(2, 3, 65536), _channelwise(2, 4097, 3)], dtypes=HALVES)
+    yield from variations("long", [_channelwise(LARGE_SIZE, 3)], dtypes=("float32",))
+    yield from variations("empty", [_channelwise(0, 3), _channelwise(2, 3, 0)])
+    yield from variations("sizes", [_channelwise(4, 3, 1), _channelwise(2, 3, 5, 1)], dtypes=("float32",))
+    yield from of_one_element(_channelwise(1, 1), _channelwise(1, 1, 1))
+    yield from _refused_channels()
+    last = {"shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}
+    for training in (False, True):
+        images = _channelwise(2, 3, 4, 5, training=training)
+        laid = {**images, "shapes": {**images["shapes"], "input": last}}
+        yield from variations("layouts", [laid], dtypes=("float16",))
+
+
+def _channelwise(*shape: int, **attributes: Any) -> Call:
+    of_channel = (shape[1],)
+    return call(
+        attributes,
+        input=shape,
+        running_mean=of_channel,
+        running_var=of_channel,
+        weight=of_channel,
+        bias=of_channel,
+    )
+
+
+def _in_training() -> Iterator[Sample]:
+    """By the statistics of the batch, which the running ones must not replace."""
+
+    def batch(*shape: int, **attributes: Any) -> Call:
+        return without(_channelwise(*shape, training=True, **attributes), "running_mean", "running_var")
+
+    calls = [batch(5, 7, 3), batch(4, 3, 5, 6), batch(9, 5), batch(7, 7)]
+    yield from variations("attributes", calls, dtypes=HALVES)
+    yield from variations("attributes", [without(calls[0], "weight", "bias")], dtypes=HALVES)
+    yield from variations("attributes", [_channelwise(5, 7, 3, training=True)], dtypes=HALVES)
+    yield from in_every_layout([batch(3, 4, 5)], names=("input",))
+    for std, eps in ((1e-3, 1e-5), (0.5, 0.1)):
+        yield from variations("epsilon", [filled(batch(9, 4, 7, eps=eps), normal(0.0, std))], dtypes=HALVES)
+    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(1000.0, 1.0))], dtypes=("float32",))
+    yield from variations("mean beside std", [filled(batch(33, 4, 7), normal(-300.0, 2.0))], dtypes=HALVES)
+    yield from variations("long", [batch(2, 3, 32768)], dtypes=HALVES)
+    yield from variations("long", [batch(4097, 3)], dtypes=("float32",))
+    yield from zero_mean([batch(16, 3, 257), batch(257, 9)])
+
+
+def _refused_channels() -> Iterator[Sample]:
+    shapes: dict[str, Any] = {"running_mean": (4,), "running_var": (4,)}
+    yield from refused(
+        call(input=(3, 4)),
+        call(input=(3, 4), running_mean=(4,)),
+        call(input=(3, 4), running_mean=(3,), running_var=(4,)),
+        call(input=(3, 4), **shapes, weight=(3,)),
+        call(input=(3, 4), **shapes, weight=(4,), bias=(1,)),
+        call({"training": True}, input=(1, 4)),
+        call({"eps": -1.0}, input=(3, 4), **shapes),
+    )

@@ -1,0 +1,96 @@
+"""What normalisations share: shapes of parameters, and calls that each is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from optest.operators.describe import SETS, attribute
+from optest.operators.samples import LARGE_SIZE, variations, zero_mean
+from optest.operators.shapes import Shape, Specs
+from optest.spec import Sample, TensorSpec, Tier, UnfitArguments, format_shape
+
+SOFTMAX_SETS = (*SETS, "attributes", "long", "zero-mean", "empty", "refused")
+NORM_SETS = (*SOFTMAX_SETS, "epsilon", "mean beside std")
+EPS = attribute("eps", "float", "Added to variance.", default=1e-5, aliases=("epsilon",))
+HALVES = ("float32", "float16", "bfloat16")
+Call = dict[str, Any]
+
+
+def require_parameters(spec: TensorSpec, specs: Specs, shape: Shape, why: str, names: tuple[str, ...]) -> None:
+    """Each of this shape, and of input's dtype or, beside 16 bits, float32."""
+    for index, name in enumerate(names, start=1):
+        parameter = specs[index] if len(specs) > index else None
+        if parameter is None:
+            continue
+        if parameter.shape != shape:
+            raise UnfitArguments(
+                f"{name} is {format_shape(parameter.shape)}, but should be {format_shape(shape)}, {why}"
+            )
+        if parameter.dtype != spec.dtype and not (spec.dtype.bits == 16 and parameter.dtype.name == "float32"):
+            wide = " or float32" if spec.dtype.bits == 16 else ""
+            raise UnfitArguments(f"{name} is {parameter.dtype}, but should be {spec.dtype}{wide}, as input")
+
+
+def uniform(low: float, high: float) -> Call:
+    return {"fill": "uniform", "low": low, "high": high}
+
+
+def normal(mean: float, std: float) -> Call:
+    return {"fill": "randn", "mean": mean, "std": std}
+
+
+def without(case: Call, *names: str) -> Call:
+    """The call without some of its inputs."""
+    shapes = {name: shape for name, shape in case["shapes"].items() if name not in names}
+    dtypes = case.get("dtypes", [])
+    kept = [dtypes[i] for i, name in enumerate(case["shapes"]) if name not in names] if len(dtypes) > 1 else dtypes
+    return {**case, "shapes": shapes, **({"dtypes": kept} if dtypes else {})}
+
+
+def filled(case: Call, fill: Call) -> Call:
+    return {**case, "generator": {"input": fill}}
+
+
+def of_rows(call_of: Callable[..., Call], *, has_mean: bool = True) -> Iterator[Sample]:
+    """What every normalisation of rows is asked: eps against the variance, large means, long rows, special values."""
+    for std, eps in ((1e-3, 1e-5), (1e-3, 1e-6), (0.5, 0.1)):
+        yield from variations("epsilon", [filled(call_of((4,), 65, eps=eps), normal(0.0, std))], dtypes=HALVES)
+    constant = {"fill": "full", "value": 7.25}
+    zeros = [filled(call_of((3,), 33, eps=1e-5), fill) for fill in (constant, {"fill": "zeros"})]
+    yield from variations("epsilon", zeros, dtypes=HALVES)
+    less = filled(call_of((3,), 33, eps=1e-8), constant)  # than a float16 holds
+    yield from variations("epsilon", [less], dtypes=HALVES[1:])
+    none = filled(call_of((4,), 65, eps=0.0), normal(0.0, 1e-3))  # which is not the default
+    yield from variations("epsilon", [none], dtypes=("float32",))
+    if has_mean:
+        yield from variations("mean beside std", [filled(call_of((4,), 257), normal(1000.0, 1.0))], dtypes=("float32",))
+        yield from variations("mean beside std", [filled(call_of((4,), 257), normal(1e5, 1.0))], dtypes=("float64",))
+        for mean, std in ((-300.0, 2.0), (30.0, 0.5)):
+            yield from variations("mean beside std", [filled(call_of((4,), 257), normal(mean, std))], dtypes=HALVES)
+    # Squares of 300 are beyond float16, and so is a sum of 65 numbers around 1,500.
+    yield from variations("long", [filled(call_of((3,), 65), normal(1500.0, 300.0))], dtypes=HALVES)
+    yield from variations("long", [call_of((2,), 65536)], dtypes=HALVES)
+    yield from variations("long", [call_of((300,), 17)], dtypes=("float32", "float16"))
+    yield from variations("long", [call_of((LARGE_SIZE,), 3)], dtypes=("float32",))
+    yield from variations("epsilon", [filled(call_of((4,), 65, eps=1e-6), normal(0.0, 1e-3))], dtypes=("float64",))
+    yield from variations("long", [call_of((3,), 1 << 20)], dtypes=("float32",), tier=Tier.FULL)
+    yield from zero_mean([call_of((3,), 4097), call_of((64,), 33)])
+    yield from variations("special", [_with_odd_rows(call_of)], dtypes=HALVES)
+    yield from variations("special", [filled(call_of((16,), 37), {"fill": "special"})], dtypes=HALVES)
+
+
+def _with_odd_rows(call_of: Callable[..., Call]) -> Call:
+    """NaN and infinity stay in their row; one value far from the others; signed zeros."""
+    rows = [
+        ["nan", 1.0, 2.0, 3.0],
+        [1.0, 2.0, 3.0, "inf"],
+        ["-inf", 1.0, "inf", 3.0],
+        [0.0, -0.0, 0.0, -0.0],
+        [0.0, 0.0, 0.0, 1000.0],
+        [1.0, -1.0, 1.0, -1.0],
+        [0.5, -2.0, 4.0, 1.5],
+    ]
+    case = call_of((7,), 4)
+    values = [rows] if len(case["shapes"]["input"]) == 3 else rows
+    return filled(case, {"fill": "data", "values": values})

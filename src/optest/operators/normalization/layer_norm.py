@@ -1,0 +1,172 @@
+"""Normalisations of rows: layer_norm and rms_norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.normalization.helpers import (
+    EPS,
+    HALVES,
+    NORM_SETS,
+    Call,
+    filled,
+    normal,
+    of_rows,
+    require_parameters,
+    without,
+)
+from optest.operators.samples import (
+    call,
+    in_every_layout,
+    of_one_element,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Shape, Specs, dense, given
+from optest.operators.variants import FLOAT32_PARAMETERS, FLOATS
+from optest.spec import OperatorDescriptor, Sample, TensorSpec, UnfitArguments, format_shape
+
+_NORMALIZED_SHAPE = attribute("normalized_shape", "ints", "The last sizes of input.")
+_STATISTICS = attribute("statistics", "bool", "Give standardization and std beside the result.", default=False)
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="layer_norm",
+        signature="input, weight?, bias? -> out, standardization?, std?",
+        aliases=("layer_normalization",),
+        attributes=(_NORMALIZED_SHAPE, EPS, _STATISTICS),
+        dtype_variants=(*FLOATS, *FLOAT32_PARAMETERS),
+        sum_length="terms_of_normalized_shape",
+        case_sets=(*NORM_SETS, "statistics"),
+        rule=composed(
+            "|w|·((4√n·mean|x| + |x| + 2|mean|)·r + |z|·(2√n + 2κ + 9)) + |y|; std·(s·(2√n + 2) + 2κ·s + 10)"
+        ),
+        description="(x − mean) / √(variance + eps) · weight + bias over the last dimensions. With `statistics` also "
+        "standardization, (x − mean) / std, and std, √(variance + eps), which has the dimensions before them.",
+    ),
+    OperatorDescriptor(
+        name="rms_norm",
+        signature="input, weight? -> out",
+        attributes=(
+            _NORMALIZED_SHAPE,
+            attribute(
+                "eps",
+                "float",
+                "Added to the mean square; none is 2⁻²³, for float64 2⁻⁵². torch documents "
+                "finfo(input.dtype).eps, but takes float32's, in which it computes, for 16-bit inputs too.",
+                default=None,
+                aliases=("epsilon",),
+            ),
+        ),
+        dtype_variants=(*FLOATS, ("float16", "float32"), ("bfloat16", "float32")),
+        sum_length="terms_of_normalized_shape",
+        case_sets=NORM_SETS[:-1],
+        rule=composed("|y|·(s·(2√n + 2) + 7), s = mean x²/(mean x² + eps)"),
+        description="x / √(mean x² + eps) · weight over the last dimensions.",
+    ),
+)
+
+
+def infer_layer_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    normalized = _normalized_shape(spec, attributes)
+    require_parameters(spec, specs, normalized, "as normalized_shape", ("weight", "bias"))
+    out = dense(spec.dtype, spec.shape)
+    if not attributes.get("statistics"):
+        return (out,)
+    return (out, out, dense(spec.dtype, spec.shape[: spec.rank - len(normalized)]))
+
+
+def infer_rms_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    require_parameters(spec, specs, _normalized_shape(spec, attributes), "as normalized_shape", ("weight",))
+    return (dense(spec.dtype, spec.shape),)
+
+
+def terms_of_normalized_shape(_specs: Specs, attributes: Attributes) -> int:
+    return prod(attributes["normalized_shape"])
+
+
+def _normalized_shape(spec: TensorSpec, attributes: Attributes) -> Shape:
+    normalized = tuple(attributes["normalized_shape"])
+    if not normalized:
+        raise UnfitArguments("normalized_shape is empty, but should have 1 size or more")
+    if spec.shape[max(0, spec.rank - len(normalized)) :] != normalized:
+        raise UnfitArguments(
+            f"normalized_shape is {format_shape(normalized)}, but should be the last sizes of input "
+            f"{format_shape(spec.shape)}"
+        )
+    return normalized
+
+
+@with_further_layouts
+def layer_norm_samples() -> Iterator[Sample]:
+    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+        stated = {"normalized_shape": list(shape), **attributes}
+        return call(stated, input=(*rows, *shape), weight=shape, bias=shape)
+
+    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    for half in ("float16", "bfloat16"):
+        mixed = {**calls[0], "dtypes": [half, "float32", "float32"]}
+        yield from variations("dtypes", [mixed, without(mixed, "bias"), without(mixed, "weight")])
+    yield from variations("attributes", [without(calls[0], "bias"), without(calls[0], "weight")], dtypes=HALVES)
+    yield from variations("attributes", [without(calls[1], "weight", "bias")], dtypes=HALVES)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from of_rows(whole)
+    yield from _with_statistics(whole)
+    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from refused(
+        call({"normalized_shape": [5]}, input=(3, 4)),
+        call({"normalized_shape": [3]}, input=(3, 4)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(4,), bias=(1,)),
+        call({"normalized_shape": []}, input=(3, 4)),
+    )
+
+
+def _with_statistics(whole: Callable[..., Call]) -> Iterator[Sample]:
+    """Three outputs: of every dtype, size and kind of input, since none of them shows in the result alone."""
+    calls = [whole((4,), 37, statistics=True), whole((3,), 5, 7, statistics=True), whole((2, 3), 16, statistics=True)]
+    yield from variations("statistics", calls, dtypes=(*HALVES, "float64"))
+    yield from variations("statistics", [without(calls[0], "bias"), without(calls[0], "weight", "bias")])
+    yield from in_every_layout(calls[:1])
+    for half in ("float16", "bfloat16"):
+        yield from variations("statistics", [{**calls[0], "dtypes": [half, "float32", "float32"]}])
+    yield from variations("statistics", [whole((3,), n, statistics=True) for n in (1, 2, 17, 129, 1025, 65536)])
+    for eps, fill in ((1e-5, normal(0.0, 1e-3)), (0.125, normal(0.0, 0.5)), (1e-5, {"fill": "full", "value": 7.25})):
+        rows = filled(whole((4,), 65, eps=eps, statistics=True), fill)
+        yield from variations("statistics", [rows], dtypes=HALVES)
+    far = filled(whole((4,), 257, statistics=True), normal(30.0, 0.5))
+    yield from variations("statistics", [far, whole((64,), 33, statistics=True)], dtypes=HALVES)
+    yield from variations("statistics", [whole((0,), 4, statistics=True), whole((), 5, statistics=True)])
+
+
+@with_further_layouts
+def rms_norm_samples() -> Iterator[Sample]:
+    def whole(rows: Sequence[int], *shape: int, **attributes: Any) -> Call:
+        return call({"normalized_shape": list(shape), **attributes}, input=(*rows, *shape), weight=shape)
+
+    calls = [whole((4,), 37), whole((3,), 5, 7), whole((2, 3), 16, eps=1e-6)]
+    yield from standard(calls, FLOATS, sized=lambda n: whole((3,), n), special=False)
+    for half in ("float16", "bfloat16"):
+        yield from variations("dtypes", [{**calls[0], "dtypes": [half, "float32"]}])
+    yield from variations("attributes", [without(calls[0], "weight"), without(calls[1], "weight")], dtypes=HALVES)
+    yield from variations("attributes", [whole((), 3, 5), whole((2,), 3, 1, 5), whole((4, 3), 1)])
+    yield from of_rows(whole, has_mean=False)
+    yield from variations("empty", [whole((0,), 4), whole((2, 0), 3)])
+    tiny = [filled(whole((4,), 65), normal(0.0, std)) for std in (1e-3, 3e-4)]
+    yield from variations("epsilon", tiny, dtypes=HALVES)  # of none
+    yield from of_one_element(whole((1,), 1), dtypes=("float32",))
+    yield from refused(
+        call({"normalized_shape": [5]}, input=(3, 4)),
+        call({"normalized_shape": [4]}, input=(3, 4), weight=(3,)),
+        call({"normalized_shape": []}, input=(3, 4)),
+    )

@@ -1,0 +1,196 @@
+"""softmax, log_softmax and causal_softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from optest.operators.describe import composed, in_module
+from optest.operators.normalization.helpers import HALVES, SOFTMAX_SETS, Call, uniform
+from optest.operators.samples import (
+    LARGE_SIZE,
+    call,
+    refused,
+    standard,
+    variations,
+    with_further_layouts,
+    with_special_values,
+    zero_mean,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.operators.variants import DIM, FLOATS
+from optest.spec import OperatorDescriptor, Sample, Tier, UnfitArguments, format_shape
+
+# Above 88.7 an exp without the shift by the maximum overflows in float32; the range is narrow, so that every term still
+# counts in the sum.
+_NEAR_OVERFLOW = {"fill": "uniform", "low": 84.0, "high": 92.0}
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="softmax",
+        aliases=("Softmax",),
+        attributes=(DIM,),
+        dtype_variants=FLOATS,
+        sum_length="terms_of_dim",
+        case_sets=SOFTMAX_SETS,
+        rule=composed("y·(2|x−max| + Σ2y|x−max| + 4√n + 17)"),
+        generator=_NEAR_OVERFLOW,
+        description="exp(x − max) / Σ exp(x − max) along a dimension.",
+    ),
+    OperatorDescriptor(
+        name="log_softmax",
+        aliases=("LogSoftmax",),
+        attributes=(DIM,),
+        dtype_variants=FLOATS,
+        infer="infer_softmax",
+        sum_length="terms_of_dim",
+        case_sets=SOFTMAX_SETS,
+        rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·L + |x−max| + |max + L| + |y|, L = ln Σ exp(x − max)"),
+        generator=_NEAR_OVERFLOW,
+        description="x − max − ln Σ exp(x − max) along a dimension.",
+    ),
+    OperatorDescriptor(
+        name="causal_softmax",
+        dtype_variants=FLOATS,
+        alternatives="causal_softmax_alternatives",
+        sum_length="terms_of_last",
+        case_sets=tuple(name for name in SOFTMAX_SETS if name != "attributes"),
+        rule=composed("as softmax over the columns that are seen; 0 for the others"),
+        generator=_NEAR_OVERFLOW,
+        description="softmax over the last dimension, where row i of the last two dimensions sees the columns up to "
+        "i + (columns − rows); the others are 0, whatever stands in them (or NaN in a row "
+        "that sees NaN). There are no fewer columns than rows.",
+    ),
+)
+
+
+def infer_softmax(specs: Specs, attributes: Attributes) -> Outputs:
+    spec = given(specs, 0, "input")
+    normalize_dim(attributes.get("dim", -1), spec.rank)
+    return (dense(spec.dtype, spec.shape),)
+
+
+def infer_causal_softmax(specs: Specs, _attributes: Attributes) -> Outputs:
+    """Queries by keys in the last two dimensions; every query has to see a key, so there are no fewer keys."""
+    spec = given(specs, 0, "input")
+    if spec.rank < 2:
+        raise UnfitArguments(f"input is {format_shape(spec.shape)}, but should have 2 dimensions or more")
+    if spec.shape[-1] < spec.shape[-2]:
+        raise UnfitArguments(
+            f"input is {format_shape(spec.shape)}, but should have as many columns as rows or more: "
+            "the first rows would see none"
+        )
+    return (dense(spec.dtype, spec.shape),)
+
+
+def terms_of_dim(specs: Specs, attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.shape[normalize_dim(attributes.get("dim", -1), spec.rank)] if spec.rank else 1
+
+
+def terms_of_last(specs: Specs, _attributes: Attributes) -> int:
+    spec = given(specs, 0, "input")
+    return spec.shape[-1] if spec.rank else 1
+
+
+def _written(rows: Sequence[Sequence[Any]], attributes: Mapping[str, Any]) -> Call:
+    fill = {"fill": "data", "values": [list(row) for row in rows]}
+    return call(attributes, generator={"input": fill}, input=(len(rows), len(rows[0])))
+
+
+_RANGES = (uniform(-110.0, -95.0), uniform(-1.0, 1.0), uniform(-200.0, 200.0), uniform(900.0, 1000.0))
+"""Where exp underflows without a shift, plain ones, shares that vanish, where exp overflows in every type."""
+_RISING = {"fill": "arange", "start": -200.0, "step": 0.5}
+"""So far that exp overflows unless it is shifted by the largest of all, which is the last."""
+_MASKED: tuple[tuple[Any, ...], ...] = (
+    ("-inf", 1.0, "-inf", 2.0),
+    ("-inf", "-inf", "-inf", -3.0),
+    ("-inf", "-inf", "-inf", "-inf"),
+    ("inf", 0.0, "-inf", 1.0),
+    (0.0, "nan", 1.0, 2.0),
+    (0.0, -0.0, 0.0, -104.0),
+    (5.0, 5.0, 5.0, 5.0),
+)
+
+
+@with_further_layouts
+def softmax_samples() -> Iterator[Sample]:
+    yield from _softmaxes()
+
+
+@with_further_layouts
+def log_softmax_samples() -> Iterator[Sample]:
+    yield from _softmaxes()
+    # The share of a term 90 below the maximum is a subnormal of float32, its logarithm an ordinary number.
+    low: list[list[Any]] = [[0.0, -90.0, -100.0, -103.0], [0.0, -200.0, -1000.0, -60000.0], [0.0, -17.0, -20.0, -30.0]]
+    yield from variations("special", [_written(low, {"dim": 1})], dtypes=HALVES)
+
+
+def _softmaxes() -> Iterator[Sample]:
+    calls = [
+        call({"dim": -1}, input=(4, 37)),
+        call({"dim": 1}, input=(3, 5, 7)),
+        call({"dim": 0}, input=(33, 5)),
+        call({"dim": 2}, input=(2, 3, 7, 2, 3)),
+    ]
+    yield from standard(calls, FLOATS, sized=lambda n: call({"dim": 1}, input=(3, n)), special=False)
+    for dim in (0, 1, 2, -1, -2, -3):
+        yield from variations("attributes", [call({"dim": dim}, input=(2, 3, 5))], dtypes=("float32", "float16"))
+    yield from variations("attributes", [call({"dim": 0}, input=()), call({"dim": -1}, input=())])
+    for fill in _RANGES:
+        each = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 4))]
+        yield from variations("special", each, dtypes=HALVES)
+    yield from variations("special", [_written(_MASKED, {"dim": 1})], dtypes=HALVES)
+    rising = [call({"dim": 1}, generator=_RISING, input=(1, 801)), call({"dim": 0}, generator=_RISING, input=(801, 1))]
+    yield from variations("long", rising, dtypes=HALVES)
+    yield from with_special_values([call({"dim": 1}, input=(16, 37)), call({"dim": 0}, input=(9, 35))])
+    yield from variations("long", [call({"dim": -1}, input=(2, 65536))], dtypes=HALVES)
+    yield from variations("long", [call({"dim": 0}, input=(4097, 3))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 1}, input=(LARGE_SIZE, 3))], dtypes=("float32",))
+    yield from variations("long", [call({"dim": 1}, input=(2, 1025, 3))], dtypes=("float32", "float16"))
+    yield from variations("long", [call({"dim": 0}, input=(65537, 3))], dtypes=("float32",), tier=Tier.FULL)
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097)), call({"dim": 1}, input=(64, 33))])
+    nothing = [call({"dim": 1}, input=(0, 3)), call({"dim": 0}, input=(3, 0)), call({"dim": 0}, input=(0,))]
+    yield from variations("empty", nothing)
+    yield from refused(call({"dim": 2}, input=(3, 4)), call({"dim": -3}, input=(3, 4)), call({"dim": 1}, input=()))
+    between = [call({"dim": 1}, input=(3, n)) for n in (513, 781)]  # odd, between two sizes of a block
+    yield from variations("long", between, dtypes=("float32", "float64", "float16"))
+    yield from variations("long", [call({"dim": 0}, input=(257,))], dtypes=HALVES)
+    low = call({"dim": 1}, generator=uniform(-210.0, -190.0), input=(2, 1500))  # a maximum that begins at 0
+    far = call({"dim": 1}, generator=uniform(-30000.0, -29000.0), input=(3, 33))  # or at some other finite number
+    yield from variations("long", [low, far], dtypes=HALVES)
+    yield from variations("long", [call({"dim": 0}, input=(2, LARGE_SIZE))], dtypes=("float32",))
+
+
+@with_further_layouts
+def causal_softmax_samples() -> Iterator[Sample]:
+    calls = [call(input=(5, 37)), call(input=(2, 3, 7, 7)), call(input=(3, 1, 9))]
+    yield from standard(calls, FLOATS, sized=lambda n: call(input=(min(n, 3), n)), special=False)
+    yield from variations("sizes", [call(input=(n, n)) for n in (1, 2, 16, 33, 65)], dtypes=("float32",))
+    for fill in _RANGES:
+        yield from variations("special", [call(generator=fill, input=(2, 17, 33))], dtypes=HALVES)
+    yield from variations("special", [_unseen()], dtypes=HALVES)
+    yield from with_special_values([call(input=(33, 37))])
+    low: list[list[Any]] = [[-6e4, 1.0, 2.0], [-6e4, -6e4, 3.0], ["-inf", "-inf", -6e4]]
+    yield from variations("special", [_written(low, {})], dtypes=HALVES)  # a mask that is finite outweighs these
+    yield from variations("long", [call(generator=_RISING, input=(1, 801))], dtypes=HALVES)
+    lower = [[-1e30, 1.0, 2.0], [-1e30, -1e30, 3.0], [-3e38, -3e38, -3e38]]
+    yield from variations("special", [_written(lower, {})], dtypes=("float32", "bfloat16"))
+    yield from variations("long", [call(input=(LARGE_SIZE, 2, 2))], dtypes=("float32",))
+    yield from variations("long", [call(input=(3, 65536)), call(input=(129, 257))], dtypes=HALVES)
+    yield from variations("long", [call(input=(2, 1025, 1025))], dtypes=("float32", "float16"), tier=Tier.FULL)
+    yield from zero_mean([call(input=(4, 33, 65))])
+    nothing = [call(input=(0, 3)), call(input=(0, 3, 3)), call(input=(0, 0))]
+    yield from variations("empty", nothing)
+    yield from refused(call(input=(4, 3)), call(input=(3,)))
+
+
+def _unseen() -> Call:
+    """NaN, infinity and the largest values above the diagonal must not reach what is seen."""
+    rows: list[list[Any]] = [
+        [1.0, 2.0, "nan", 60000.0],
+        [0.5, -1.0, 3.0, "inf"],
+        [0.5, -1.0, 3.0, 1.5],
+    ]
+    return _written(rows, {})

@@ -1,0 +1,140 @@
+"""What the softmaxes compute, and what they may lose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from optest.numerics import Quiet
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, sum_over, widen
+from optest.operators.budgets import SUBNORMAL, exponential_sum
+from optest.operators.normalization.helpers_reference import has_doubles
+from optest.operators.shapes import normalize_dim
+from optest.spec import ErrorBudget
+
+
+@quiet
+def softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    if not x.size:
+        return (x,)
+    row = x.reshape(x.shape or (1,))
+    return (_softmax(row, dim, extended=is_double(array)).reshape(x.shape),)
+
+
+def _softmax(row: Array, dim: int, *, extended: bool) -> Array:
+    e = np.exp(row - row.max(dim, keepdims=True))
+    total = np.expand_dims(sum_over(e, (dim,), extended=extended), dim)
+    return np.asarray(e / total)
+
+
+@quiet
+def log_softmax_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """(x − max) − ln Σ exp(x − max)."""
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    if not x.size:
+        return (x,)
+    row = x.reshape(x.shape or (1,))
+    row = row.astype(np.longdouble) if is_double(array) else row
+    shifted = row - row.max(dim, keepdims=True)
+    y = shifted - np.log(np.exp(shifted).sum(dim, keepdims=True))
+    return (np.asarray(y, dtype=np.float64).reshape(x.shape),)
+
+
+@quiet
+def causal_softmax_reference(inputs: Inputs, _attributes: Attributes) -> tuple[Array, ...]:
+    """0 for the columns that a row does not see, whatever stands there."""
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    if not x.size:
+        return (x,)
+    mask = seen(x.shape[-2], x.shape[-1])
+    shares = _softmax(np.where(mask, x, -np.inf), x.ndim - 1, extended=is_double(array))
+    return (np.where(mask, shares, 0.0),)
+
+
+def causal_softmax_alternatives(inputs: Inputs, _attributes: Attributes, actual: Sequence[Any]) -> Sequence[Any]:
+    """NaN beyond what a row sees, where all that it sees is NaN: a mask before softmax spreads it over the row."""
+    x = np.asarray(actual[0])
+    if not x.size:
+        return (None,)
+    with Quiet():
+        (wanted,) = causal_softmax_reference(inputs, {})
+        is_nan = np.isnan(np.asarray(x, np.float64))
+        whole = np.isnan(wanted[..., :1])
+    return (is_nan & whole & ~seen(x.shape[-2], x.shape[-1]),)
+
+
+def seen(rows: int, columns: int) -> Array:
+    """Row i sees the columns up to i + (columns − rows): the last row sees all."""
+    return np.tri(rows, columns, columns - rows, dtype=np.bool_)
+
+
+@quiet
+def softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the shift, exp (3 ulp), the sum and the division (2.5 ulp), first order.
+
+    With d = x − max and n elements in a row, in units of u: exp(d) is off by ``o = 2|d| + 6`` of itself (d is
+    rounded once, and once more on the way to base 2), the sum by ``Σy·o + 4√n + v`` of itself, the quotient by 5. v
+    is what vanishes when terms are added one by one, which are below u/2 of the sum. Whatever the row, exp(d) is off
+    by a few subnormals of float32. Where a row repeats few values, n takes the place of 4√n.
+
+    Errors of the sum are common to a row and do not average out over it; they count with twice their deviation.
+    """
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    row = x.reshape(x.shape or (1,))
+    dim = normalize_dim(attributes.get("dim", -1), x.ndim)
+    worst, variance = _softmax_budget(row, dim, double=has_doubles(inputs))
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)
+
+
+def _softmax_budget(row: Array, dim: int, *, double: bool) -> tuple[Array, Array]:
+    found = exponential_sum(row, dim, double=double)
+    y, weighted = found.shares, found.weighted
+    worst = weighted + y * (found.worst + 5.0) + SUBNORMAL
+    variance = weighted * weighted / 3.0 + y * y * (4.0 * found.variance + 2.0) + SUBNORMAL**2
+    return worst, variance
+
+
+@quiet
+def causal_softmax_terms(inputs: Inputs, _attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """As softmax, over the columns that a row sees; those that it does not see are 0 without any error."""
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    mask = seen(x.shape[-2], x.shape[-1])
+    worst, variance = _softmax_budget(np.where(mask, x, -np.inf), x.ndim - 1, double=has_doubles(inputs))
+    return (ErrorBudget(np.where(mask, worst, 0.0), np.where(mask, variance, 0.0)),)
+
+
+@quiet
+def log_softmax_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Errors of the shift, exp (3 ulp), the sum, the logarithm (3 ulp) and two differences, first order.
+
+    With d = x − max, L = ln Σ exp(d) and l = max + L, in units of u: the sum is off by ``Σ share·(2|d| + 6) + 4√n + v``
+    of itself (see softmax), which is the absolute error of L; the logarithm adds ``6·L``. Then (x − max) − L rounds
+    ``|d|`` and x − (max + L) rounds ``|l|``, of which both are right, and the result rounds ``|y|``.
+
+    Errors of L are common to a row and count with twice their deviation. Where a row repeats few values, n takes the
+    place of 4√n.
+    """
+    x = as_float64(inputs[0])
+    if not x.size:
+        return (ErrorBudget(x, x),)
+    row = x.reshape(x.shape or (1,))
+    found = exponential_sum(row, normalize_dim(attributes.get("dim", -1), x.ndim), double=has_doubles(inputs))
+    logarithm = np.log(found.total)
+    d, total = np.abs(found.shifted), np.abs(found.largest + logarithm)
+    y = np.abs(found.shifted - logarithm)
+    worst = found.worst + 6.0 * logarithm + d + total + y
+    shared = found.variance + 12.0 * logarithm * logarithm + total * total / 3.0
+    variance = 4.0 * shared + (d * d + y * y) / 3.0
+    return (ErrorBudget(worst.reshape(x.shape), variance.reshape(x.shape)),)

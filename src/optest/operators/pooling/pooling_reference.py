@@ -1,0 +1,123 @@
+"""What pooling computes, and the terms of its means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, is_double, quiet, spec_of, widen
+from optest.operators.budgets import terms_of_products
+from optest.operators.pooling.pooling import AdaptiveWindows, Windows, adaptive_windows_of, windows_of
+from optest.spec import Terms
+
+_MANY = 32
+"""Elements of a window above which a step for each of them costs more than NumPy's loop over one window."""
+
+
+@quiet
+def max_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """Padding is −∞, the smallest integer for integers; a window with a NaN has NaN."""
+    array = np.asarray(inputs[0])
+    x = widen(array)
+    lowest = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
+    return (_along_both(x, windows_of(spec_of(array), attributes), np.maximum, lowest),)
+
+
+@quiet
+def avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    windows = windows_of(spec_of(array), attributes)
+    total = window_sums(_extended(array), windows)
+    return ((total / divisors(windows, attributes)).astype(np.float64),)
+
+
+@quiet
+def adaptive_avg_pool2d_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    array = np.asarray(inputs[0])
+    windows = adaptive_windows_of(spec_of(array), attributes)
+    total, count = adaptive_sums(_extended(array), windows)
+    return ((total / count).astype(np.float64),)
+
+
+def _extended(array: Array) -> Array:
+    """In long double where float64 has no bits to spare."""
+    return array.astype(np.longdouble) if is_double(array) else widen(array)
+
+
+def window_sums(x: Array, windows: Windows) -> Array:
+    return _along_both(x, windows, np.add, 0)
+
+
+def divisors(windows: Windows, attributes: Attributes) -> Any:
+    """What the sums are divided by: one number, or one for each position."""
+    stated = attributes.get("divisor_override")
+    if stated is not None:
+        return float(stated)
+    include = bool(attributes.get("count_include_pad", True))
+    rows, columns = (np.array(windows.counts(axis, with_padding=include), np.float64) for axis in (0, 1))
+    return np.multiply.outer(rows, columns)
+
+
+def _along_both(x: Array, windows: Windows, combine: np.ufunc, filling: Any) -> Array:
+    """Combine the elements of each window, first along the width, then along the height."""
+    filled = np.pad(x, (*((0, 0),) * (x.ndim - 2), *windows.filling()), constant_values=filling)
+    for axis in (1, 0):
+        filled = _along(filled, windows, axis, combine)
+    return filled
+
+
+def _along(x: Array, windows: Windows, axis: int, combine: np.ufunc) -> Array:
+    moved = np.moveaxis(x, axis - 2, -1)
+    stride, dilation, out = windows.stride[axis], windows.dilation[axis], windows.out[axis]
+    reach = (out - 1) * stride + 1
+    if windows.kernel[axis] > _MANY:
+        span = dilation * (windows.kernel[axis] - 1) + 1
+        seen = np.lib.stride_tricks.sliding_window_view(moved, span, axis=-1)[..., :reach:stride, ::dilation]
+        return np.moveaxis(combine.reduce(seen, axis=-1), -1, axis - 2)
+    total = moved[..., :reach:stride].copy()
+    for tap in range(1, windows.kernel[axis]):
+        start = tap * dilation
+        combine(total, moved[..., start : start + reach : stride], out=total)
+    return np.moveaxis(total, -1, axis - 2)
+
+
+def adaptive_sums(x: Array, windows: AdaptiveWindows) -> tuple[Array, Array]:
+    """The sum of each window, and over how many elements it is."""
+    counts = []
+    for axis in (1, 0):
+        starts, ends = np.array(windows.starts[axis], np.intp), np.array(windows.ends[axis], np.intp)
+        counts.append((ends - starts).astype(np.float64))
+        x = np.moveaxis(_sums_between(np.moveaxis(x, axis - 2, -1), starts, ends), -1, axis - 2)
+    return x, np.multiply.outer(counts[1], counts[0])
+
+
+def _sums_between(x: Array, starts: Array, ends: Array) -> Array:
+    """Σ x[start:end] along the last dimension for each pair; none is empty."""
+    if not starts.size:
+        return x[..., :0]
+    closed = np.concatenate([x, np.zeros((*x.shape[:-1], 1), x.dtype)], axis=-1)  # so that an end has an element too
+    borders = np.stack([starts, ends], axis=-1).reshape(-1)
+    return np.asarray(np.add.reduceat(closed, borders, axis=-1)[..., ::2])
+
+
+@quiet
+def avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """The terms are the elements of the window, divided; the division's own rounding counts as a further term."""
+    x = np.abs(as_float64(inputs[0]))
+    windows = windows_of(spec_of(np.asarray(inputs[0])), attributes)
+    divisor = np.abs(divisors(windows, attributes))
+    absolute, squared = window_sums(x, windows) / divisor, window_sums(x * x, windows) / (divisor * divisor)
+    terms = terms_of_products(absolute, squared, windows.elements + 1, np.asarray(inputs[0]))
+    return (terms._replace(divided=True),)
+
+
+@quiet
+def adaptive_avg_pool2d_terms(inputs: Inputs, attributes: Attributes) -> tuple[Terms, ...]:
+    """As those of avg_pool2d, with as many terms as the largest window has."""
+    x = np.abs(as_float64(inputs[0]))
+    windows = adaptive_windows_of(spec_of(np.asarray(inputs[0])), attributes)
+    absolute, count = adaptive_sums(x, windows)
+    squared, _ = adaptive_sums(x * x, windows)
+    terms, first = windows.elements + 1, np.asarray(inputs[0])
+    return (terms_of_products(absolute / count, squared / (count * count), terms, first)._replace(divided=True),)

@@ -1,0 +1,419 @@
+"""quantize and dequantize."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from optest.operators.describe import attribute, exact, in_module, ulp
+from optest.operators.samples import (
+    MAIN_FLOATS,
+    SIZES,
+    call,
+    in_every_layout,
+    in_layouts_at_once,
+    refused,
+    variations,
+    with_further_layouts,
+)
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, normalize_dim
+from optest.spec import (
+    DType,
+    Interval,
+    OperatorDescriptor,
+    Sample,
+    TensorSpec,
+    Tier,
+    UnfitArguments,
+    dtype,
+    format_shape,
+)
+
+_HALVES = ("float16", "bfloat16")
+_SCALED = (("float32", "float32"), *((half, scale) for half in _HALVES for scale in ("float32", half)))
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "int4", "uint4")
+"""What values are quantized to."""
+_ZERO_POINTS = (*INTEGERS, "int64")
+QUANTIZED = (*_SCALED, *((*pair, zero_point) for pair in _SCALED for zero_point in _ZERO_POINTS))
+DEQUANTIZED = tuple(
+    variant
+    for name in INTEGERS
+    for scale in ("float32", *_HALVES)
+    for variant in ((name, scale), *((name, scale, each) for each in dict.fromkeys((name, "int32", "int64"))))
+)
+_AXIS = attribute("axis", "int", "Dimension that several scales are for.", default=1, aliases=("dim",))
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="quantize",
+        signature="input, scale, zero_point? -> out",
+        aliases=("QuantizeLinear", "quantize_per_tensor", "quantize_per_channel"),
+        attributes=(
+            _AXIS,
+            attribute(
+                "dtype",
+                "dtype",
+                "Dtype of the result; without one that of zero_point, without that uint8.",
+                default=None,
+                choices=INTEGERS,
+                aliases=("output_dtype",),
+            ),
+            attribute("quant_min", "int", "Smallest result; that of the dtype.", default=None),
+            attribute("quant_max", "int", "Largest result; that of the dtype.", default=None),
+        ),
+        dtype_variants=QUANTIZED,
+        alternatives="quantize_alternatives",
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "ties", "saturation", "refused"),
+        domain="quantize_domain",
+        generator={"scale": "uniform", "zero_point": "randint"},
+        rule=exact(
+            "definition of ONNX QuantizeLinear; OpenCL C 3.0 §7.4 for the quotient",
+            "or every integer that a quotient within 3 ulp of float32 rounds to (by division, or by the inverse "
+            "of the scale), or one that is rounded to the dtype of a scale of 16 bits; at an exact tie only the "
+            "even one",
+        ),
+        description="round(input / scale) with ties to even, plus zero_point, saturated. One scale, 0-d or of one "
+        "element, for the tensor, or one for each index along axis. Results are plain integers.",
+    ),
+    OperatorDescriptor(
+        name="dequantize",
+        signature="input, scale, zero_point? -> out",
+        aliases=("DequantizeLinear",),
+        attributes=(
+            _AXIS,
+            attribute(
+                "dtype",
+                "dtype",
+                "Dtype of the result; without one that of scale.",
+                default=None,
+                choices=("float32", *_HALVES),
+                aliases=("output_dtype",),
+            ),
+        ),
+        dtype_variants=DEQUANTIZED,
+        terms="dequantize_terms",
+        case_sets=("ordinary", "dtypes", "layouts", "sizes", "attributes", "extremes", "refused"),
+        domain="dequantize_domain",
+        generator={"input": "randint", "scale": "uniform", "zero_point": "randint"},
+        rule=ulp(
+            0.5,
+            "one product, correctly rounded: IEEE 754-2019 §5.4.1",
+            "integers beyond 24 bits: |input| + |zero_point| + |input − zero_point|, each times scale, more",
+        ),
+        description="(input − zero_point) · scale, for the tensor or for each index along axis, as quantize has them.",
+    ),
+)
+
+_WIDE_ZERO_POINTS = ("int32", "int64")
+"""What torch keeps zero points in, whatever the dtype of the quantized values."""
+_LARGEST_ZERO_POINT = 1024.0
+
+
+def infer_quantize(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
+    _require_float(spec, "input")
+    result = _result(specs, attributes)
+    quantized_range(result, attributes)
+    _require_parameters(spec, scale, _zero_point(specs), result, attributes)
+    return (dense(result, spec.shape),)
+
+
+def infer_dequantize(specs: Specs, attributes: Attributes) -> Outputs:
+    spec, scale = given(specs, 0, "input"), given(specs, 1, "scale")
+    if spec.dtype.name not in INTEGERS:
+        raise UnfitArguments(f"input is {spec.dtype}, but should be one of {', '.join(INTEGERS)}")
+    _require_parameters(spec, scale, _zero_point(specs), spec.dtype, attributes)
+    return (dense(dtype(attributes.get("dtype") or scale.dtype), spec.shape),)
+
+
+def _zero_point(specs: Specs) -> TensorSpec | None:
+    return specs[2] if len(specs) > 2 else None
+
+
+def _result(specs: Specs, attributes: Attributes) -> DType:
+    """The stated dtype, else that of the zero point, else uint8: as in ONNX."""
+    zero_point, stated = _zero_point(specs), attributes.get("dtype")
+    if stated is not None:
+        return dtype(stated)
+    if zero_point is None:
+        return dtype("uint8")
+    if zero_point.dtype.name not in INTEGERS:
+        raise UnfitArguments(f"zero_point is {zero_point.dtype}, which is no result; state the attribute dtype")
+    return zero_point.dtype
+
+
+def _require_float(spec: TensorSpec, name: str) -> None:
+    if not spec.dtype.is_float:
+        raise UnfitArguments(f"{name} is {spec.dtype}, but should be a float")
+
+
+def _require_parameters(
+    spec: TensorSpec, scale: TensorSpec, zero_point: TensorSpec | None, quantized: DType, attributes: Attributes
+) -> None:
+    _require_float(scale, "scale")
+    channel_dim(spec, scale, attributes)
+    if zero_point is None:
+        return
+    if zero_point.dtype.name not in (quantized.name, *_WIDE_ZERO_POINTS):
+        raise UnfitArguments(f"zero_point is {zero_point.dtype}, but should be {quantized} or int32 or int64")
+    if zero_point.elements != scale.elements or zero_point.rank > 1:
+        raise UnfitArguments(
+            f"zero_point is {format_shape(zero_point.shape)}, but should be {format_shape(scale.shape)}, as scale"
+        )
+
+
+def channel_dim(spec: TensorSpec, scale: TensorSpec, attributes: Attributes) -> int | None:
+    """The dimension that has a scale for each index; None where one scale, 0-d or of one element, serves all.
+
+    Raises:
+        UnfitArguments: unless scale has one entry, or as many as the input has along ``axis``.
+    """
+    if scale.rank > 1:
+        raise UnfitArguments(f"scale is {format_shape(scale.shape)}, but should be a scalar or have one dimension")
+    if scale.elements == 1:
+        return None
+    dim = normalize_dim(attributes.get("axis", 1), spec.rank, "axis")
+    if not spec.rank or spec.shape[dim] != scale.shape[0]:
+        size = spec.shape[dim] if spec.rank else 1
+        raise UnfitArguments(f"scale has {scale.shape[0]} entries, but should have 1, or {size} for dimension {dim}")
+    return dim
+
+
+def quantized_range(result: DType, attributes: Attributes) -> tuple[int, int]:
+    """The smallest and the largest quantized value.
+
+    Raises:
+        UnfitArguments: if they are not in order or not in the range of the dtype.
+    """
+    low, high = attributes.get("quant_min"), attributes.get("quant_max")
+    low, high = result.min_int if low is None else low, result.max_int if high is None else high
+    if not result.min_int <= low <= high <= result.max_int:
+        raise UnfitArguments(
+            f"quant_min and quant_max are {low} and {high}, but should be in order and in the range of {result}, "
+            f"{result.min_int} to {result.max_int}"
+        )
+    return low, high
+
+
+def quantize_domain(specs: Specs, attributes: Attributes) -> Mapping[str, Interval]:
+    """Scales that take normal values beyond 8 bits now and then, and zero points in the middle of the range."""
+    scale = Interval(low=1 / 64, high=1 / 4)
+    zero_point, stated = _zero_point(specs), attributes.get("dtype")
+    result = dtype(stated) if stated is not None else zero_point.dtype if zero_point is not None else dtype("uint8")
+    if not result.is_integer:
+        return {"scale": scale}
+    middle = (result.min_int + result.max_int + 1) // 2
+    reach = min((result.max_int - result.min_int) // 4, int(_LARGEST_ZERO_POINT))
+    return {"scale": scale, "zero_point": Interval(low=float(middle - reach), high=float(middle + reach))}
+
+
+def dequantize_domain(specs: Specs, _attributes: Attributes) -> Mapping[str, Interval]:
+    """Zero points over the whole range of a narrow dtype, so that the difference needs more bits than it has."""
+    spec = specs[0]
+    scale = Interval(low=2.0**-10, high=1.0)
+    if spec is None or not spec.dtype.is_integer:
+        return {"scale": scale}
+    low = max(float(spec.dtype.min_int), -_LARGEST_ZERO_POINT)
+    return {"scale": scale, "zero_point": Interval(low=low, high=min(float(spec.dtype.max_int), _LARGEST_ZERO_POINT))}
+
+
+def _full(value: float) -> Mapping[str, Any]:
+    return {"fill": "full", "value": value}
+
+
+def _uniform(reach: float) -> Mapping[str, Any]:
+    return {"fill": "uniform", "low": -reach, "high": reach}
+
+
+@with_further_layouts
+def quantize_samples() -> Iterator[Sample]:
+    whole = call(dtypes=("float32", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    for source in MAIN_FLOATS:
+        for zero_point in ("int8", "uint8"):
+            names = (source, "float32", zero_point)
+            yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
+            yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+    yield from _dtypes()
+    layouts = [call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
+    yield from in_every_layout(layouts)
+    for n in SIZES:
+        yield from variations("sizes", _shaped(("float32", "float32", "uint8"), input=(3, n), size=n))
+    yield from variations("attributes", _quantize_attributes())
+    yield from variations("ties", _ties())
+    yield from variations("saturation", _saturating())
+    wrong = [
+        call({"axis": 1}, input=(3, 4), scale=(3,)),
+        call({"axis": 2}, input=(3, 4), scale=(4,)),
+        call({"axis": 0}, input=(1, 4), scale=(3,)),
+        call(dtypes=("float32", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
+    ]
+    yield from refused(*wrong)
+    halves = ("float16", "float32", "int8")
+    yield from in_layouts_at_once([call({"axis": 0}, dtypes=halves, input=(5, 7), scale=(5,), zero_point=(5,))])
+    for axis in (1, 3):
+        deep = call({"axis": axis}, dtypes=halves, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
+        yield from variations("attributes", [deep])
+    many = call({"axis": 0}, dtypes=("float32", "float32", "int8"), input=(17, 4099), scale=(17,), zero_point=(17,))
+    yield from variations("sizes", [many])
+    large = call(dtypes=("float32", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
+    yield from variations("sizes", [large], tier=Tier.FULL)
+    for low, high in ((0, 15), (-8, 0)):
+        limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
+        fills = {"input": _uniform(12.0), "scale": _full(0.5)}
+        bounded = call(limits, dtypes=("float32", "float32"), generator=fills, input=(5, 37), scale=())
+        yield from variations("attributes", [bounded])
+    fills = {"input": {"fill": "arange", "start": -12.0, "step": 1 / 64}, "scale": _full(0.1)}
+    half = call(dtypes=("float16", "float16", "int8"), generator=fills, input=(16, 97), scale=(), zero_point=())
+    yield from variations("attributes", [half])
+
+
+def _shaped(names: tuple[str, str, str], *, input: tuple[int, ...], size: int) -> Iterator[dict[str, Any]]:  # noqa: A002
+    """One scale for the tensor, and one for each index of dimension 1, which is the axis if none is stated."""
+    yield call(dtypes=names, input=input, scale=(), zero_point=())
+    yield call(dtypes=names, input=input, scale=(size,), zero_point=(size,))
+
+
+def _dtypes() -> Iterator[Sample]:
+    for variant in QUANTIZED:
+        stated = {"dtype": "int8"} if variant[-1] == "int64" else {}
+        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
+        if len(variant) == 3:
+            shapes["zero_point"] = (9,)
+        yield Sample(case_set="dtypes", case=call(stated, dtypes=variant, **shapes))
+    for result in INTEGERS:
+        names = ("float32", "float32", "int32")
+        yield Sample(case_set="dtypes", case=call({"dtype": result}, dtypes=names[:2], input=(4, 9), scale=()))
+        stated = call({"dtype": result}, dtypes=names, input=(4, 9), scale=(), zero_point=())
+        yield Sample(case_set="dtypes", case=stated)
+
+
+def _quantize_attributes() -> Iterator[dict[str, Any]]:
+    names = ("float32", "float32", "int8")
+    for axis in (0, 1, 2, -1, -2, -3):
+        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
+    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
+    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
+    yield call({"axis": 5}, dtypes=names, input=(7,), scale=(), zero_point=())
+    yield call(dtypes=names, input=(), scale=(), zero_point=())
+    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+    yield call({"dtype": "int8"}, input=(5, 37), scale=())
+    for low, high in ((-127, 127), (-8, 7), (0, 15)):
+        limits = {"quant_min": low, "quant_max": high, "dtype": "int8"}
+        yield call(limits, dtypes=("float32", "float32", "int32"), input=(5, 37), scale=(), zero_point=())
+
+
+def _ties() -> Iterator[dict[str, Any]]:
+    """Quotients that are multiples of a half, with even and odd zero points: added before, they would move the tie."""
+    for source in MAIN_FLOATS:
+        for zero_point, value in (("int8", 0), ("int8", 3), ("int8", -1), ("uint8", 129), ("uint8", 128), ("int32", 7)):
+            fills = {
+                "input": {"fill": "arange", "start": -30, "step": 0.25},
+                "scale": _full(0.5),
+                "zero_point": _full(value),
+            }
+            names = (source, "float32", zero_point)
+            yield call(dtypes=names, generator=fills, input=(5, 48), scale=(), zero_point=())
+    channels = {
+        "input": {"fill": "arange", "start": -16, "step": 0.125},
+        "scale": {"fill": "data", "values": [0.25, 0.5, 1.0, 2.0]},
+        "zero_point": _full(5),
+    }
+    names = ("float32", "float32", "int8")
+    yield call({"axis": 0}, dtypes=names, generator=channels, input=(4, 64), scale=(4,), zero_point=(4,))
+
+
+def _saturating() -> Iterator[dict[str, Any]]:
+    """Far beyond the range on both sides, so that whatever wraps or stops at the wrong number shows."""
+    for result, reach in (("int8", 40.0), ("uint8", 80.0), ("int16", 1e4), ("uint16", 2e4), ("int32", 1e10)):
+        fills = {"input": _uniform(reach), "scale": _full(1 / 16 if reach < 1e9 else 1.0)}
+        names = ("float32", "float32", result)
+        yield call(dtypes=names, generator=fills, input=(5, 37), scale=(), zero_point=())
+    for result in ("int8", "uint8", "int32"):
+        fills = {"input": {"fill": "data", "values": [1e30, -1e30, 3e38, -3e38, 1e12, "inf", "-inf", -2e9]}}
+        names = ("float32", "float32", result)
+        yield call(dtypes=names, generator=fills, input=(8,), scale=(), zero_point=())
+
+
+def _small_results() -> Iterator[dict[str, Any]]:
+    """Products below the smallest normal number, which are not 0."""
+    for name, scale in (("float32", 2.0**-132), ("float16", 2.0**-20)):
+        fills = {"scale": _full(scale), "zero_point": _full(3)}
+        yield call(dtypes=("int8", name, "int8"), generator=fills, input=(5, 37), scale=(), zero_point=())
+
+
+@with_further_layouts
+def dequantize_samples() -> Iterator[Sample]:
+    yield from variations("attributes", _small_results())
+    whole = call(dtypes=("int8", "float32", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield Sample(case_set="ordinary", case=whole, tier=Tier.SMOKE)
+    for name in ("int8", "uint8", "int32"):
+        names = (name, "float32", name)
+        yield from variations("ordinary", _shaped(names, input=(5, 37), size=37))
+        yield from variations("ordinary", _shaped(names, input=(3, 4, 33), size=4))
+    for variant in DEQUANTIZED:
+        shapes: dict[str, Any] = {"input": (4, 9), "scale": (9,)}
+        if len(variant) == 3:
+            shapes["zero_point"] = (9,)
+        fills = {"input": "randn"}  # of every number of bits, so that some products are in the range of float16
+        yield Sample(case_set="dtypes", case=call(dtypes=variant, generator=fills, **shapes))
+    layouts = [call({"axis": 0}, dtypes=("int8", "float32", "int8"), input=(5, 7), scale=(5,), zero_point=(5,))]
+    yield from in_every_layout(layouts)
+    for n in SIZES:
+        yield from variations("sizes", _shaped(("uint8", "float32", "uint8"), input=(3, n), size=n))
+    yield from variations("attributes", _dequantize_attributes())
+    yield from variations("extremes", _extremes())
+    beyond = {
+        "input": {"fill": "data", "values": [2049, 70_001, -70_001, 4097]},
+        "scale": {"fill": "full", "value": 2.0**-8},
+    }
+    yield from variations("extremes", [call(dtypes=("int32", "float16"), generator=beyond, input=(4,), scale=())])
+    wrong = [
+        call({"axis": 1}, dtypes=("int8", "float32"), input=(3, 4), scale=(3,)),
+        call({"axis": 2}, dtypes=("int8", "float32"), input=(3, 4), scale=(4,)),
+        call({"axis": 0}, dtypes=("int8", "float32"), input=(1, 4), scale=(3,)),
+        call(dtypes=("int8", "float32", "int8"), input=(3, 4), scale=(4,), zero_point=(3,)),
+    ]
+    yield from refused(*wrong)
+    names = ("int8", "float32", "int8")
+    for stated in ({"axis": 0}, {"axis": 0, "dtype": "float16"}):
+        yield from in_layouts_at_once([call(stated, dtypes=names, input=(5, 7), scale=(5,), zero_point=(5,))])
+    for axis in (1, 3):
+        deep = call({"axis": axis}, dtypes=names, input=(2, 3, 5, 3), scale=(3,), zero_point=(3,))
+        yield from variations("attributes", [deep])
+    many = call({"axis": 0}, dtypes=names, input=(17, 4099), scale=(17,), zero_point=(17,))
+    yield from variations("sizes", [many])
+    large = call(dtypes=("int8", "float32", "int8"), input=(257, 4099), scale=(4099,), zero_point=(4099,))
+    yield from variations("sizes", [large], tier=Tier.FULL)
+    beyond = {"input": {"fill": "data", "values": [70_001, 70_003, -1, 0]}, "zero_point": _full(70_000)}
+    names = ("int32", "float32", "int64")
+    wide = call(dtypes=names, generator=beyond, input=(4,), scale=(), zero_point=())
+    yield from variations("extremes", [wide])
+    stated = call({"dtype": "float32"}, dtypes=("int8", "float16", "int8"), input=(5, 37), scale=(), zero_point=())
+    yield from variations("attributes", [stated], tier=Tier.FULL)
+
+
+def _dequantize_attributes() -> Iterator[dict[str, Any]]:
+    names = ("int8", "float32", "int8")
+    for axis in (0, 1, 2, -1, -2, -3):
+        yield call({"axis": axis}, dtypes=names, input=(5, 5, 5), scale=(5,), zero_point=(5,))
+    for result in MAIN_FLOATS:
+        yield call({"dtype": result}, dtypes=names, input=(5, 37), scale=(37,), zero_point=(37,))
+        yield call({"dtype": result}, dtypes=("uint8", "float32"), input=(5, 37), scale=())
+    yield call({"axis": 0}, dtypes=names, input=(9,), scale=(9,), zero_point=(9,))
+    yield call({"axis": 1}, dtypes=names, input=(7, 9), scale=(1,), zero_point=(1,))
+    yield call({"axis": 1}, dtypes=names, input=(2, 9, 1), scale=(9,), zero_point=(9,))
+    yield call(dtypes=names, input=(), scale=(), zero_point=())
+    yield call(dtypes=names, input=(0, 4), scale=(4,), zero_point=(4,))
+
+
+def _extremes() -> Iterator[dict[str, Any]]:
+    """The ends of the range against the other end as zero point: the difference has more bits than the dtype."""
+    for name, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -(2**15), 2**15 - 1), ("uint4", 0, 15)):
+        for zero_point in (low, high):
+            fills = {"input": {"fill": "data", "values": [low, high, 0, 1]}, "zero_point": _full(zero_point)}
+            yield call(dtypes=(name, "float32", name), generator=fills, input=(4,), scale=(), zero_point=())
+    fills = {"input": {"fill": "data", "values": [-(2**31), 2**31 - 1, 2**24 + 1, 16777219]}, "scale": _full(0.1)}
+    yield call(dtypes=("int32", "float32"), generator=fills, input=(4,), scale=())

@@ -1,0 +1,144 @@
+"""What quantize and dequantize compute, what they may lose, and what is as right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from optest.numerics import numpy_dtype, round_to, ulp
+from optest.operators.arrays import Array, Attributes, Inputs, as_float64, quiet, spec_of, widen
+from optest.operators.quantization.quantize import channel_dim, infer_dequantize, infer_quantize, quantized_range
+from optest.spec import DType, ErrorBudget, Fault, Reason, TensorSpec, dtype
+
+_FLOAT32 = dtype("float32")
+_HALVES = ("float16", "bfloat16")
+_ULPS = 3.0
+_EXACT_TIES = 2.0**23
+_BEYOND = 2.0**40
+_EXACT = 2.0**24
+
+
+class _Quotient(NamedTuple):
+    """What is rounded, the operands that it is made of, and what is added after it."""
+
+    value: Array
+    operands: tuple[Array, Array]
+    zero_point: Array
+    low: int
+    high: int
+    result: DType
+
+
+@quiet
+def quantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """round(input / scale) to the even neighbour at ties, plus zero_point, saturated; infinity saturates too.
+
+    Raises:
+        Fault: BAD_CASE for NaN, of which no integer is defined.
+    """
+    quotient = _quotient(inputs, attributes)
+    return (_stored(np.rint(quotient.value), quotient),)
+
+
+def quantize_alternatives(inputs: Inputs, attributes: Attributes, actual: Sequence[Array]) -> Sequence[Any]:
+    """Every integer that a quotient within 3 ulp of float32 rounds to; of an exact tie only the even one.
+
+    A division may be off by 2.5 ulp (OpenCL C 3.0 §7.4), and so may the inverse of the scale, whose product with the
+    input is rounded once more. A quotient that float32 holds and that lies on a tie is one by either way for scales
+    that are powers of two; ties of other scales are ties of the division, which is what is defined.
+
+    A scale of 16 bits makes the quotient one of 16 bits, too, as ONNX defines it: what the rounded quotient rounds to.
+    """
+    with np.errstate(all="ignore"):
+        quotient = _quotient(inputs, attributes)
+        value = quotient.value
+        reach = np.where(_is_tie(quotient), 0.0, _ULPS * ulp(value, _FLOAT32))
+        reach = np.where(np.isfinite(reach), reach, 0.0)
+        lowest, highest = (_stored(np.rint(each), quotient) for each in (value - reach, value + reach))
+        got = widen(actual[0]).astype(np.int64)
+        right = (got >= lowest.astype(np.int64)) & (got <= highest.astype(np.int64))
+        scale = spec_of(np.asarray(inputs[1])).dtype
+        if scale.name in _HALVES:
+            narrow = _stored(np.rint(as_float64(round_to(value, scale))), quotient)
+            right |= got == narrow.astype(np.int64)
+    return (right,)
+
+
+def _is_tie(quotient: _Quotient) -> Array:
+    value, (dividend, divisor) = quotient.value, quotient.operands
+    halved = np.abs(value - np.trunc(value)) == 0.5
+    exact = value.astype(np.longdouble) * divisor == dividend
+    return np.asarray(halved & exact & (np.abs(value) < _EXACT_TIES))
+
+
+def _quotient(inputs: Inputs, attributes: Attributes) -> _Quotient:
+    array, scale, zero_point = _arrays(inputs)
+    specs: list[TensorSpec | None] = [None if each is None else spec_of(each) for each in (array, scale, zero_point)]
+    (result,) = infer_quantize(specs, attributes)
+    low, high = quantized_range(result.dtype, attributes)
+    values, divisor = as_float64(array), as_float64(_per_channel(scale, array, scale, attributes))
+    quotient = values / divisor
+    if np.isnan(quotient).any():
+        raise Fault(Reason.BAD_CASE, "input / scale is NaN, for which no integer is defined; choose another fill")
+    added = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
+    return _Quotient(quotient, (values, divisor), added.astype(np.int64), low, high, result.dtype)
+
+
+def _stored(rounded: Array, quotient: _Quotient) -> Array:
+    """Rounded quotients with the zero point added, saturated, in the dtype of the result."""
+    integers = np.clip(rounded, -_BEYOND, _BEYOND).astype(np.int64) + quotient.zero_point
+    return np.clip(integers, quotient.low, quotient.high).astype(numpy_dtype(quotient.result))
+
+
+def _arrays(inputs: Inputs) -> tuple[Array, Array, Array | None]:
+    zero_point = inputs[2] if len(inputs) > 2 else None
+    return np.asarray(inputs[0]), np.asarray(inputs[1]), None if zero_point is None else np.asarray(zero_point)
+
+
+def _zeros() -> Array:
+    return np.zeros((), np.int64)
+
+
+def _per_channel(parameter: Array, array: Array, scale: Array, attributes: Attributes) -> Array:
+    """The scale or the zero point, shaped so that it broadcasts along the input's ``axis``."""
+    dim = channel_dim(spec_of(array), spec_of(scale), attributes)
+    if dim is None:
+        return parameter.reshape(())
+    return parameter.reshape(tuple(-1 if each == dim else 1 for each in range(array.ndim)))
+
+
+@quiet
+def dequantize_reference(inputs: Inputs, attributes: Attributes) -> tuple[Array, ...]:
+    """(input − zero_point) · scale; the difference is exact."""
+    values, zero_point, scale = dequantized_parts(inputs, attributes)
+    return (np.asarray((values - zero_point).astype(np.float64) * scale),)
+
+
+def dequantized_parts(inputs: Inputs, attributes: Attributes) -> tuple[Array, Array, Array]:
+    """The input and the zero point as int64, and the scale as float64, ready to broadcast."""
+    array, scale, zero_point = _arrays(inputs)
+    specs: list[TensorSpec | None] = [None if each is None else spec_of(each) for each in (array, scale, zero_point)]
+    infer_dequantize(specs, attributes)
+    subtracted = _zeros() if zero_point is None else widen(_per_channel(zero_point, array, scale, attributes))
+    factor = as_float64(_per_channel(scale, array, scale, attributes))
+    return widen(array).astype(np.int64), subtracted.astype(np.int64), factor
+
+
+@quiet
+def dequantize_terms(inputs: Inputs, attributes: Attributes) -> tuple[ErrorBudget, ...]:
+    """Integers of up to 24 bits and their difference are exact in float32, so that only the product is rounded.
+
+    Beyond, the conversion of the input, that of the zero point and the difference lose u of themselves each, times
+    scale.
+    """
+    values, zero_point, scale = dequantized_parts(inputs, attributes)
+    lost = _beyond(values) + _beyond(zero_point) + _beyond(values - zero_point)
+    worst = np.broadcast_to(lost * np.abs(scale), values.shape)
+    return (ErrorBudget(worst),)
+
+
+def _beyond(integers: Array) -> Array:
+    magnitude = np.abs(integers.astype(np.float64))
+    return np.where(magnitude > _EXACT, magnitude, 0.0)

@@ -1,0 +1,201 @@
+"""Reductions that are composed: var, norm and logsumexp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isnan
+
+from optest.operators.describe import attribute, composed, in_module
+from optest.operators.reduction.helpers import (
+    DIMS,
+    EVERY_SET,
+    KEEPDIM,
+    ORDINARY,
+    REFUSED,
+    all_of_many,
+    data,
+    every_dim,
+    infer_mean,
+    long,
+    of_nothing,
+    offset,
+    reduced,
+    refuse_nothing,
+    require_float,
+    rows_with_specials,
+    sized,
+    specials,
+)
+from optest.operators.samples import MAIN_FLOATS, call, refused, standard, variations, with_further_layouts, zero_mean
+from optest.operators.shapes import Attributes, Outputs, Specs, dense, given, reduced_dims
+from optest.operators.variants import FLOATS
+from optest.spec import OperatorDescriptor, Sample, UnfitArguments
+
+_COMPOSED_SETS = tuple(name for name in EVERY_SET if name != "integer-exact")
+
+DESCRIPTORS = in_module(
+    __name__,
+    OperatorDescriptor(
+        name="var",
+        attributes=(
+            DIMS,
+            attribute(
+                "correction",
+                "float",
+                "Taken from n in the divisor: 1 is unbiased, 0 biased; the divisor is never below 0.",
+                default=1.0,
+            ),
+            KEEPDIM,
+        ),
+        dtype_variants=FLOATS,
+        infer="helpers:infer_mean",
+        sum_length="helpers:terms_of_reduction",
+        case_sets=(*_COMPOSED_SETS, "mean beside std"),
+        rule=composed("y·(4√n + 4κ + 8) + u·(4√n·mean|x| + |mean|)²·n/(n − correction)"),
+        description="Variance over dimensions; NaN where nothing is divided by nothing, as of one element.",
+    ),
+    OperatorDescriptor(
+        name="norm",
+        aliases=("vector_norm", "reduce_l2"),
+        attributes=(
+            attribute(
+                "p",
+                "float",
+                "Order: 1, 2, inf, -inf, 0 (how many are not 0) or any other number.",
+                default=2.0,
+                aliases=("ord",),
+            ),
+            DIMS,
+            KEEPDIM,
+        ),
+        dtype_variants=FLOATS,
+        sum_length="helpers:terms_of_reduction",
+        case_sets=_COMPOSED_SETS,
+        rule=composed("y·(2√n + 10) for p = 2; y·4√n for 1; 0 for 0 and ±inf; y·((4√n + 33)/|p| + |ln y| + 33) else"),
+        description="(Σ|x|^p)^(1/p) over dimensions, as torch.linalg.vector_norm: a matrix is a vector too.",
+    ),
+    OperatorDescriptor(
+        name="logsumexp",
+        aliases=("reduce_logsumexp",),
+        attributes=(DIMS, KEEPDIM),
+        dtype_variants=FLOATS,
+        sum_length="helpers:terms_of_reduction",
+        case_sets=_COMPOSED_SETS,
+        rule=composed("Σ share·(2|x−max| + 6) + 4√n + 6·ln Σ + |y|"),
+        # Above 88.7 an exp without the shift by the maximum overflows in float32.
+        generator={"fill": "uniform", "low": 84.0, "high": 92.0},
+        description="ln Σ exp(x) over dimensions; -inf of nothing and of nothing but -inf.",
+    ),
+)
+
+infer_logsumexp = infer_mean
+
+
+def infer_norm(specs: Specs, attributes: Attributes) -> Outputs:
+    """Norms whose empty case has no value (p below 0, infinite p) refuse an empty dimension."""
+    spec = given(specs, 0, "input")
+    require_float(spec)
+    p = attributes.get("p", 2.0)
+    if isnan(p):
+        raise UnfitArguments("p is NaN, but should be a number, inf or -inf")
+    if p < 0 or p == inf:
+        refuse_nothing(spec, reduced_dims(attributes.get("dim"), spec.rank))
+    return (dense(spec.dtype, reduced(spec, attributes)),)
+
+
+@with_further_layouts
+def var_samples() -> Iterator[Sample]:
+    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from variations("attributes", every_dim(), dtypes=("float32",))
+    for correction in (0.0, 1.0, 2.0, 0.5, 4.0):
+        stated = {"dim": 1, "correction": correction}
+        yield from variations("attributes", [call(stated, input=(5, 7))], dtypes=MAIN_FLOATS)
+    biased = [call({"correction": 0.0}, input=(3, 5, 7)), call({"dim": [0, 2], "correction": 0.0}, input=(3, 5, 7))]
+    yield from variations("attributes", biased, dtypes=("float32",))
+    # One element more than the correction, as many, fewer: a number, infinity or NaN, NaN.
+    for width in (1, 2, 3):
+        yield from variations(
+            "attributes", [data([[1.0, 4.0, 2.5][:width]], {"dim": 1, "correction": c}) for c in (0.0, 2.0, 3.0)]
+        )
+    # E[x²] − E[x]² loses everything where the mean is large beside the deviation.
+    for mean, std, dtypes in (
+        (1000.0, 1.0, ("float32", "float64")),
+        (-300.0, 2.0, MAIN_FLOATS),
+        (30.0, 0.5, MAIN_FLOATS),
+    ):
+        fill = offset(mean, std)
+        calls = [call({"dim": 1}, generator=fill, input=(4, 257)), call({"dim": 0}, generator=fill, input=(257, 3))]
+        yield from variations("mean beside std", calls, dtypes=dtypes)
+    yield from variations(
+        "mean beside std", [call({"dim": 1}, generator={"fill": "full", "value": 7.3}, input=(3, 65))]
+    )
+    yield from specials({})
+    yield from long({})
+    yield from all_of_many()
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    yield from of_nothing()
+    yield from refused(*REFUSED, call(dtypes=("int32",), input=(3, 4)))
+    for fill in (offset(1000.0, 1.0), offset(-300.0, 2.0)):
+        rows = call({"dim": 1, "correction": 0.0}, generator=fill, input=(4, 257))
+        yield from variations("mean beside std", [rows], dtypes=("float32",))
+    wide = call({"dim": 1}, generator=offset(0.0, 200.0), input=(3, 129))  # 40,000, of 129 squares
+    yield from variations("long", [wide], dtypes=("float16",))
+
+
+@with_further_layouts
+def norm_samples() -> Iterator[Sample]:
+    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from variations("attributes", every_dim(), dtypes=("float32",))
+    orders = (0.0, 1.0, 2.0, 3.0, 0.5, 2.5, -1.0, -2.0, float("inf"), float("-inf"))
+    away = {"fill": "uniform", "low": 0.25, "high": 4.0}
+    for p in orders:
+        yield from variations("attributes", [call({"p": p, "dim": 1}, input=(4, 65))], dtypes=(*MAIN_FLOATS, "float64"))
+        yield from variations("attributes", [call({"p": p, "dim": [2, 0], "keepdim": True}, input=(3, 5, 7))])
+        yield from variations("attributes", [call({"p": p}, generator=away, input=(33,))])
+        zeros = [[0.0, -0.0, 0.0, 0.0], [0.0, 1.0, -2.0, 0.0], [3.0, -4.0, 0.0, 12.0]]
+        yield from variations("special", [data(zeros, {"p": p, "dim": 1})])
+        yield from variations("special", [data(rows_with_specials(), {"p": p, "dim": 1})])
+    yield from variations("special", [data(rows_with_specials(), {"p": 2.0, "dim": 1})], dtypes=("float16",))
+    for p in (0.0, 1.0, 2.0, 3.0):
+        yield from of_nothing({"p": p})
+    for p in (1.0, 2.0):
+        yield from variations("attributes", [call({"p": p}, input=(37,)), call({"p": p}, input=(129,))])
+    # Squares of these overflow float32, their root does not: a norm has to be scaled.
+    vast = {"fill": "uniform", "low": -1.0e25, "high": 1.0e25}
+    yield from variations("special", [call({"p": 2.0}, generator=vast, input=(37,))], dtypes=("float32",))
+    # 70,000 is beyond float16: squares of 300 overflow there, their root does not.
+    yield from variations("long", [call({"dim": 1}, generator=offset(300.0, 30.0), input=(3, 129))], dtypes=MAIN_FLOATS)
+    yield from long({})
+    yield from all_of_many()
+    yield from long({"p": 1.0})
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    yield from refused(
+        *REFUSED,
+        call({"p": float("inf")}, input=(0,)),
+        call({"p": float("inf"), "dim": 1}, input=(3, 0)),
+        call({"p": -1.0}, input=(0,)),
+        call(dtypes=("int32",), input=(3, 4)),
+    )
+    small = data([[1e-4, -1e-4, 7e-5], [6.2e-5, 6.5e-5, 0.0]], {"p": 2.0, "dim": 1})  # whose squares float16 has not
+    yield from variations("special", [small], dtypes=("float16",))
+
+
+@with_further_layouts
+def logsumexp_samples() -> Iterator[Sample]:
+    yield from standard(ORDINARY, FLOATS, sized=sized({"dim": 1}), special=False)
+    yield from variations("attributes", every_dim(), dtypes=("float32",))
+    for low, high in ((-110.0, -95.0), (-1.0, 1.0), (-200.0, 200.0), (900.0, 1000.0)):
+        fill = {"fill": "uniform", "low": low, "high": high}
+        calls = [call({"dim": 1}, generator=fill, input=(4, 65)), call({"dim": 0}, generator=fill, input=(65, 3))]
+        yield from variations("special", calls, dtypes=MAIN_FLOATS)
+    rising = {"fill": "arange", "start": -200.0, "step": 0.5}
+    yield from variations("long", [call({"dim": 1}, generator=rising, input=(1, 801))], dtypes=MAIN_FLOATS)
+    cancelling = [[-0.6931472, -0.6931472], [-0.6931472, -0.6931471], [-1.0986123, -1.0986123], [0.0, -104.0]]
+    yield from variations("special", [data(cancelling, {"dim": 1})])
+    masked = [["-inf", 1.0, "-inf"], ["-inf", "-inf", -3.0], ["inf", "-inf", 0.0], ["nan", "-inf", "inf"]]
+    yield from variations("special", [data(masked, {"dim": 1})], dtypes=MAIN_FLOATS)
+    yield from specials({})
+    yield from long({})
+    yield from zero_mean([call({"dim": 1}, input=(3, 4097))])
+    yield from of_nothing()
+    yield from refused(*REFUSED)

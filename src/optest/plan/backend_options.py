@@ -1,0 +1,91 @@
+"""Options of backends that plans and flags state: of which backend, where, and which of them nobody reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from optest.errors import UnknownName
+from optest.plan.layers import Entry
+from optest.plan.plan_context import PlanContext
+from optest.plan.problems import Ledger, Place
+from optest.plan.request import CaseRequest
+from optest.plan.source import Path
+from optest.spec import TestCase
+
+if TYPE_CHECKING:
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["check_backend_names", "config_place", "configured_backends", "options_of_others", "unused_options"]
+
+
+def check_backend_names(contexts: Sequence[PlanContext], known: Collection[str], ledger: Ledger) -> None:
+    """Options are of backends that exist."""
+    for context in contexts:
+        with ledger.reading(context.source):
+            for place in _stated_backends(context.document) if context.document is not None else ():
+                if place[-1] not in known:
+                    ledger.unknown(place, UnknownName("backend", str(place[-1]), known))
+    for name in contexts[-1].flags.get("backend_config", ()):
+        if name not in known:
+            ledger.unknown("--attr", UnknownName("backend", name, known))
+
+
+def configured_backends(document: PlanDocument | None, request: CaseRequest) -> dict[str, str]:
+    """The backends that a plan with its includes, or ``--attr``, states options of, each with where it first does."""
+    found: dict[str, str] = {}
+    for each in document.family() if document is not None else ():
+        for place in _stated_backends(each):
+            found.setdefault(str(place[-1]), each.where(place))
+    for key in request.attributes:
+        head, _, rest = key.partition(".")
+        if head == "backend_config" and rest:
+            found.setdefault(rest.partition(".")[0], "--attr")
+    return found
+
+
+def unused_options(cases: Sequence[TestCase]) -> list[str]:
+    """A note for every backend that cases state options of, none of them being for the backend that they run on."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for case in cases:
+        if case.backend_config and case.backend.name not in case.backend_config:
+            counts.update((name, case.backend.name) for name in case.backend_config)
+    return [
+        f"backend_config.{name} is not used by backend {running}: {count} case{'s' if count > 1 else ''}"
+        for (name, running), count in counts.items()
+    ]
+
+
+def _stated_backends(document: PlanDocument) -> Iterator[Path]:
+    """Every place that names a backend to state options of it."""
+    yield from (("defaults", "backend_config", name) for name in document.defaults.get("backend_config", {}))
+    for index, entry in enumerate(document.cases):
+        yield from (("cases", index, "backend_config", name) for name in entry.get("backend_config", {}))
+    for product in document.products():
+        for rows, part, path in product.parts():
+            yield from (product.place(rows, (*path, "backend_config", name)) for name in part.get("backend_config", {}))
+
+
+def options_of_others(case: TestCase) -> str:
+    """A hint that the options are those of another backend."""
+    others = [name for name in case.backend_config if name != case.backend.name]
+    if case.backend.name in case.backend_config or not others:
+        return ""
+    return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
+
+
+def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry | None = None) -> Place:
+    """Where the options of the case's backend were written; ``entry`` is that of a combination.
+
+    On the command line it is a flag of the backend's own or ``--attr``; what is said names the key.
+    """
+    if document is None:
+        return ""
+    name = case.backend.name
+    stated: Entry = {}
+    if path:
+        stated = entry if entry is not None else document.cases[int(path[1])]
+    if path and name not in stated.get("backend_config", {}):
+        return ("defaults", "backend_config", name) if name in document.defaults.get("backend_config", {}) else path
+    return (*path, "backend_config", name) if path else ("defaults", "backend_config", name)

@@ -1,0 +1,249 @@
+"""Cases from plans and the command line: every value gets its layer, and every fault is found before anything runs.
+
+The command line wins over the case, the case over the plan's defaults, those over the operator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from optest.errors import UnknownName, UsageError
+from optest.plan.attributes import applicable
+from optest.plan.backend_options import check_backend_names, config_place, options_of_others
+from optest.plan.expansion import Expansion
+from optest.plan.fills import FillCheck
+from optest.plan.layers import Entry, Statement
+from optest.plan.make_case import make_case
+from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
+from optest.plan.plan_context import PlanContext, contexts_of
+from optest.plan.problems import Ledger
+from optest.plan.product import Product
+from optest.plan.request import CaseRequest
+from optest.plan.source import Path
+from optest.plan.untrusted import refuse_untrusted
+from optest.spec import BackendTarget, Fill, TestCase
+from optest.spec.construct import collection_paused
+
+if TYPE_CHECKING:
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["Operators", "build_cases"]
+
+
+def build_cases(
+    document: PlanDocument | None,
+    request: CaseRequest,
+    *,
+    operators: Operators,
+    target_of: Callable[[str, str | None], BackendTarget],
+    check_fill: Callable[[Fill], object],
+    check_backend: Callable[[TestCase], Sequence[str]],
+    dtypes_of: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda _: {},
+    check_hook: Callable[[str], object] = lambda _: None,
+    backend_names: Collection[str] | None = None,
+    default_timeout_s: float | None = None,
+) -> list[TestCase]:
+    """Return the cases of a plan under the command line's overrides, or one case for each ``--op``.
+
+    Args:
+        target_of: backend by name or kind, and chip, to a target; raises ``UnknownName``.
+        check_fill: raises ``UsageError`` or ``UnknownName`` for a fill that does not exist or has wrong parameters.
+        check_backend: what is wrong with a case's ``backend_config``.
+        dtypes_of: dtypes by tensor that the backend's options of a case state, for cases without ``dtypes``.
+        check_hook: raises ``UsageError`` for an import path of a generator or reference that leads nowhere.
+        backend_names: the keys that ``backend_config`` may have; None does not check them.
+        default_timeout_s: the deadline of cases for which nobody states one.
+
+    Raises:
+        PlanError: with everything that is wrong with the form of the files, their cases and the flags, in the order
+            of lines.
+        UsageError: if neither a plan nor an operator is named.
+        Unavailable: from ``target_of``.
+    """
+    if document is None and not request.ops:
+        raise UsageError("nothing to run: name a plan with --plan FILE or an operator with --op NAME")
+    ledger = Ledger()
+    documents = document.family() if document is not None else []
+    with collection_paused():
+        fills = FillCheck(check_fill, ledger, check_hook)
+        contexts = contexts_of(document, request, target_of, fills, dtypes_of, default_timeout_s)
+        known = KnownOperators(operators, ledger)
+        selection = _Selection(request, known)
+        check = check_backend if contexts[-1].is_target_known else lambda _: ()
+        gathering = _Gathering(known, selection, check)
+        for context in contexts:
+            with ledger.reading(context.source):
+                gathering.take_plan(context)
+                if context is contexts[-1]:
+                    gathering.take_flags(context)
+        for context in contexts:
+            with ledger.reading(context.source):
+                refuse_untrusted(context, is_top=context is contexts[-1])
+        _check_defaults(contexts, known, ledger)
+        _check_names(documents, ledger)
+        if backend_names is not None:
+            check_backend_names(contexts, backend_names, ledger)
+        problems = document.problems if document is not None else ()
+        ledger.refuse(problems, [each.path for each in documents])
+        return gathering.with_unique_ids()
+
+
+class _Selection:
+    """The operators that ``--op`` names, and which of them the plans have."""
+
+    def __init__(self, request: CaseRequest, known: KnownOperators) -> None:
+        self.wanted = {name: known.get(name, "--op") for name in request.ops}
+        self._names = {name for each in self.wanted.values() if each is not None for name in each.meanings}
+        self.found: set[str] = set()
+        self.every_op_is_known = True
+
+    def takes(self, operator: KnownOperator) -> bool:
+        """Whether cases of this operator are wanted, or some of those that a spelling may stand for."""
+        if not self.wanted:
+            return True
+        wanted = operator.meanings & self._names
+        self.found |= wanted
+        return bool(wanted)
+
+    def takes_case(self, case: TestCase) -> bool:
+        return not self.wanted or case.descriptor.name in self._names
+
+
+class _Gathering:
+    """The cases of all plans in order, with the name that each has or would have."""
+
+    def __init__(
+        self, known: KnownOperators, selection: _Selection, check_backend: Callable[[TestCase], Sequence[str]]
+    ) -> None:
+        self._known = known
+        self._selection = selection
+        self._check_backend = check_backend
+        self._cases: list[TestCase] = []
+        self._names: list[str] = []
+        """What each case is called; "" if a person named it so, letter by letter."""
+
+    def take_plan(self, context: PlanContext) -> None:
+        """Add the cases of one plan; of one that is wrong as much is checked as can be, and it may be left out."""
+        document = context.document
+        if document is None:
+            return
+        entries: Sequence[Entry] = document.cases
+        for index, entry in enumerate(entries):
+            path: Path = ("cases", index)
+            if not entry:
+                self._selection.every_op_is_known = False
+                continue
+            if document.is_product(index):
+                self._take_product(context, document.product(index), entry["op"], path)
+                continue
+            operator = self._known.get(entry["op"], (*path, "op"))
+            if operator is not None and self._selection.takes(operator):
+                self._take(context, make_case(Statement(operator, path, context, entry)), path)
+
+    def take_flags(self, context: PlanContext) -> None:
+        """Add one case for each operator that was asked for and that no plan has."""
+        selection = self._selection
+        for name, operator in selection.wanted.items() if selection.every_op_is_known else ():
+            if operator is not None and operator.meanings.isdisjoint(selection.found):
+                selection.found |= operator.meanings
+                self._take(context, make_case(Statement(operator, (), context, {"op": name})), ())
+
+    def _take(self, context: PlanContext, case: TestCase | None, path: Path) -> None:
+        if case is None or not self._selection.takes_case(case):
+            return
+        if messages := self._check_backend(case):
+            self._object(context, case, path, messages)
+        self._cases.append(case)
+        self._names.append("" if case.name else case.identifier())
+
+    def _take_product(self, context: PlanContext, product: Product | None, op: str, path: Path) -> None:
+        if product is None:
+            self._known.get(op, (*path, "op"))
+            return
+        for case, name, rows in Expansion(product, context, self._known, self._selection.takes).cases():
+            if not self._selection.takes_case(case):
+                continue
+            if messages := self._check_backend(case):
+                self._object(context, case, path, messages, product.entry(rows))
+            self._cases.append(case)
+            self._names.append(name)
+
+    def _object(
+        self, context: PlanContext, case: TestCase, path: Path, messages: Sequence[str], entry: Entry | None = None
+    ) -> None:
+        """Say what the backend has against a case; ``entry`` is that of a combination."""
+        place = config_place(case, path, context.document, entry)
+        for message in messages:
+            context.ledger.problem(place, message, options_of_others(case))
+
+    def with_unique_ids(self) -> list[TestCase]:
+        """The cases; of those that would be called alike, the later ones are called ``#2``, ``#3`` and so on."""
+        unique = self._cases
+        if len(set(self._names)) == len(unique) and all(self._names):
+            return unique
+        taken = {case.name: 1 for case, name in zip(unique, self._names, strict=True) if not name}
+        for place, name in enumerate(self._names):
+            if not name:
+                continue
+            if name not in taken:
+                taken[name] = 1
+                continue
+            count = taken[name] + 1
+            while (numbered := _numbered(name, count)) in taken:
+                count += 1
+            taken[name] = count
+            taken[numbered] = 1
+            unique[place] = dataclasses.replace(unique[place], name=numbered)
+        return unique
+
+
+def _numbered(identifier: str, count: int) -> str:
+    return identifier if count == 1 else f"{identifier}#{count}"
+
+
+# What is wrong with the plans as a whole
+
+
+def _check_defaults(contexts: Sequence[PlanContext], known: KnownOperators, ledger: Ledger) -> None:
+    """A default attribute, or a default tolerance of an output, that no operator of the plans has is a slip."""
+    documents = [context.document for context in contexts if context.document is not None]
+    if not known.all_known() or not all(all(document.cases) for document in documents):
+        return
+    operators = known.found()
+    for document in documents:
+        attributes = document.defaults.get("attributes", {})
+        used = {key for operator in operators for key in applicable(operator, attributes)} if attributes else set()
+        outputs = document.defaults["tolerance"].by_output if "tolerance" in document.defaults else {}
+        with ledger.reading(document.source):
+            for key in attributes:
+                if key not in used:
+                    names = {name for operator in operators for name in operator.attribute_names}
+                    error = UnknownName("attribute of any operator in the plan", key, names)
+                    ledger.unknown(("defaults", "attributes", key), error)
+            for name in outputs:
+                if not any(operator.knows(name) for operator in operators):
+                    names = {each for operator in operators for each in operator.descriptor.tensors.outputs}
+                    ledger.unknown(
+                        ("defaults", "tolerance", name), UnknownName("output of any operator in the plan", name, names)
+                    )
+
+
+def _check_names(documents: Sequence[PlanDocument], ledger: Ledger) -> None:
+    """A name is taken once, in all plans that run together."""
+    first: dict[str, tuple[PlanDocument, int]] = {}
+    for document, index, name in _named_cases(documents):
+        other, taken_by = first.setdefault(name, (document, index))
+        if other is not document or taken_by != index:
+            line = other.source.case_lines[taken_by]
+            place = f"line {line}" if other is document else f"{other.path}:{line}"
+            with ledger.reading(document.source):
+                ledger.problem(("cases", index, "name"), f"the name {name!r} is taken by the case in {place}")
+
+
+def _named_cases(documents: Sequence[PlanDocument]) -> Iterator[tuple[PlanDocument, int, str]]:
+    for document in documents:
+        for index, entry in enumerate(document.cases):
+            if "name" in entry:
+                yield document, index, entry["name"]

@@ -1,0 +1,141 @@
+"""One case from what is stated about it: every key from the layer that decides it, all faults in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from optest.plan.attributes import bind_attributes
+from optest.plan.fills import choose_fills, with_lengths_of_sums
+from optest.plan.layers import Statement, origins_of, where_of
+from optest.plan.tensors import input_specs, output_specs, read_layouts
+from optest.plan.tolerances import check_tolerances, tolerance_layers
+from optest.plan.values import is_dotted, shown
+from optest.spec import DEFAULT_PRIORITY, Argument, TensorSpec, TestCase, UnfitArguments
+from optest.spec.case import key_of, seed_text, signature_text
+from optest.spec.construct import constructor
+
+__all__ = ["make_case"]
+
+_new_case = constructor(TestCase)
+
+
+class _Computed(NamedTuple):
+    """What a case computes."""
+
+    attributes: Mapping[str, Any]
+    inputs: tuple[Argument, ...]
+    outputs: tuple[TensorSpec, ...]
+    generator: str | None
+
+
+_TENSORS = ("shapes", "dtypes", "attributes", "generator", "backend_config", "expects_error")
+"""Keys that decide what is computed: options of a backend may imply dtypes, a refusal may have any."""
+_REST = (
+    *("backend_config", "name", "seed", "reference", "tolerance", "timeout", "retries", "priority"),
+    *("skip", "xfail", "expects_error", "tags", "description"),
+)
+
+
+def make_case(statement: Statement) -> TestCase | None:
+    """The case that is stated, or None where too little of it is right to go on; all faults go into the ledger."""
+    computed = statement.once("computed", _TENSORS, _computed)
+    rest = statement.once("rest", _REST, _rest)
+    if computed is None:
+        return None
+    statement.once("tolerances", (*_TENSORS, "tolerance", "skip"), lambda _: _check(statement, computed, rest))
+    if "backend_config" in statement.doubtful:
+        return None
+    origins = statement.once("origins", ("attributes", "backend_config"), origins_of)
+    case = _new_case(descriptor=statement.operator.descriptor, origins=origins, **computed._asdict(), **rest)
+    if statement.operator.spelled is not None:
+        return _in_own_words(case, statement)
+    if statement.common is not None:
+        _share_identity(case, statement)
+    return case
+
+
+def _share_identity(case: TestCase, statement: Statement) -> None:
+    """Tell a case its identifier and key from what combinations that compute the same have in common."""
+    identifier, signature = statement.once("identity", _TENSORS, lambda _: (case.identifier(), signature_text(case)))
+    object.__setattr__(case, "_identifier", identifier)
+    object.__setattr__(case, "_key", key_of(seed_text(case.seed), signature))
+
+
+def _check(statement: Statement, computed: _Computed, rest: Mapping[str, Any]) -> None:
+    check_tolerances(statement, computed.outputs, rest["tolerances"])
+
+
+def _computed(statement: Statement) -> _Computed | None:
+    attributes = statement.once("attributes", ("attributes",), bind_attributes)
+    layouts = read_layouts(statement)
+    inputs = input_specs(statement, layouts)
+    if attributes is None or inputs is None:
+        choose_fills(statement, ())
+        return None
+    outputs = output_specs(statement, layouts, inputs, attributes)
+    present = [index for index, _ in inputs]
+    path, every, by_index = statement.once(
+        ("fills", *present), ("generator",), lambda _: choose_fills(statement, present)
+    )
+    descriptor = statement.operator.descriptor
+    arguments = {}
+    for index, spec in inputs:
+        name, fill = descriptor.tensors.input_name(index), by_index.get(index, every)
+        arguments[index] = Argument(name=name, path=f"input{index}", spec=spec, fill=fill)
+    return _Computed(attributes, with_lengths_of_sums(descriptor, arguments, outputs, attributes), outputs, path)
+
+
+def _rest(statement: Statement) -> dict[str, Any]:
+    """Everything that does not depend on tensors and attributes."""
+    entry, context = statement.entry, statement.context
+    return {
+        "backend": context.target,
+        "backend_config": statement.backend_config(),
+        "name": entry.get("name", ""),
+        "seed": statement.value("seed", context.seed),
+        "reference": _reference(statement),
+        "tolerances": tolerance_layers(statement),
+        "timeout_s": statement.value("timeout", context.default_timeout_s),
+        "retries": statement.value("retries", 0),
+        "priority": statement.value("priority", DEFAULT_PRIORITY),
+        "skip": entry.get("skip"),
+        "xfail": entry.get("xfail"),
+        "expects_error": entry.get("expects_error"),
+        "tags": _tags(statement),
+        "description": entry.get("description", ""),
+        "where": where_of(statement),
+        "base_dir": context.base_dir,
+        "allowed_folders": context.allowed_folders,
+    }
+
+
+def _reference(statement: Statement) -> str | None:
+    stated, place = statement.stated("reference")
+    if stated is None:
+        return None
+    if is_dotted(stated):
+        statement.context.fills.require_hook(stated, place, untrusted=statement.context.request.untrusted)
+    else:
+        message = f"reference is {shown(stated)}, but should be an import path: package.module:name"
+        statement.ledger.problem(place, message)
+    return str(stated)
+
+
+def _tags(statement: Statement) -> tuple[str, ...]:
+    own, inherited = statement.entry.get("tags", ()), statement.context.defaults.get("tags", ())
+    return tuple(dict.fromkeys((*own, *inherited, *statement.operator.descriptor.tags)))
+
+
+def _in_own_words(case: TestCase, statement: Statement) -> TestCase | None:
+    """What a spelling stands for; inference has said what is wrong with it, unless the case expects an error."""
+    spelled = statement.operator.spelled
+    assert spelled is not None
+    try:
+        return spelled.in_own_words(case)
+    except UnfitArguments as error:
+        if "expects_error" in statement.entry:
+            own = " or ".join(f"op: {name}" for name in sorted(statement.operator.meanings))
+            hint = f"whether a backend refuses it can be asked with {own}"
+            statement.ledger.problem(statement.place("op"), str(error), hint)
+        return None

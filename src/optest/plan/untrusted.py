@@ -1,0 +1,105 @@
+"""``--untrusted``: of such a plan nothing that only it names is run, and none of its paths leaves its folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from optest.plan.source import Path
+from optest.plan.values import shown
+from optest.store import PathError, resolve_path
+
+if TYPE_CHECKING:
+    from optest.plan.layers import Entry
+    from optest.plan.plan_context import PlanContext
+    from optest.plan.problems import Place
+    from optest.plan.schema import PlanDocument
+
+__all__ = ["allowed_folders", "refuse_untrusted"]
+
+RUNS_CODE = (
+    *("command", "build", "prepare", "cleanup", "pre_run", "post_run", "env"),
+    *("library", "mapping", "profile", "headers"),
+)
+"""Keys of a backend's options that start programs, change what they start, or say which C is loaded, and how called."""
+
+
+def allowed_folders(document: PlanDocument | None, flags: Entry) -> tuple[str, ...]:
+    """The folder of an untrusted plan, and whatever the command line itself names as a path."""
+    if document is None:
+        return ()
+    own = os.path.realpath(os.path.dirname(document.path) or ".")
+    configs = flags.get("backend_config", {}).values()
+    paths = [each for options in configs for key, value in options.items() for each in _paths_in(key, value)]
+    if "generator" in flags and flags["generator"].every is not None:
+        paths.append(str(flags["generator"].every.parameters.get("path", "")))
+    return tuple(dict.fromkeys((own, *(os.path.join(own, each) for each in paths if each))))
+
+
+def _paths_in(key: str, value: Any) -> Iterator[str]:
+    """Text of the command line's options that may be a path, up to its first token; words of commands are none."""
+    if isinstance(value, Mapping):
+        yield from (path for each in value.values() for path in _paths_in(key, each))
+    elif isinstance(value, (list, tuple)):
+        yield from (path for each in value for path in _paths_in(key, each))
+    elif isinstance(value, str) and key not in RUNS_CODE:
+        fixed, token, _ = value.partition("{")
+        yield os.path.dirname(fixed) if token else fixed
+
+
+def refuse_untrusted(context: PlanContext, *, is_top: bool) -> None:
+    """Note what an untrusted plan would run, and its paths that lead elsewhere; ``is_top``: its report is written."""
+    document, ledger = context.document, context.ledger
+    if document is None or not context.allowed_folders:
+        return
+    _refuse_in(document.defaults, ("defaults",), context)
+    for index, entry in enumerate(document.cases):
+        _refuse_in(entry, ("cases", index), context)
+    for product in document.products():
+        for rows, part, path in product.parts():
+            with ledger.reading(document.source, (product, rows)):
+                _refuse_in(part, path, context)
+    if is_top and isinstance(document.report.get("path"), str):
+        _refuse_path(document.report["path"], ("report", "path"), context)
+
+
+def _refuse_in(entry: Entry, path: Path, context: PlanContext) -> None:
+    for place, what in _code_named_in(entry, path):
+        context.ledger.problem(place, f"--untrusted refuses what the plan would run: {_command_text(what)}")
+    for name in _files_of_fills(entry):
+        _refuse_path(name, (*path, "generator"), context)
+
+
+def _refuse_path(name: str, place: Place, context: PlanContext) -> None:
+    try:
+        resolve_path(context.base_dir, name, context.allowed_folders)
+    except PathError as error:
+        context.ledger.problem(place, str(error))
+
+
+def _files_of_fills(entry: Entry) -> Iterator[str]:
+    """Those in options of a backend are the backend's to refuse, by the case's own folders."""
+    choice = entry.get("generator")
+    for fill in () if choice is None else (choice.every, *choice.by_tensor.values()):
+        name = fill.parameters.get("path") if fill is not None and fill.kind == "file" else None
+        if isinstance(name, str):
+            yield name
+
+
+def _code_named_in(entry: Entry, path: Path) -> Iterator[tuple[Path, Any]]:
+    generator = entry.get("generator")
+    if generator is not None and generator.path is not None:
+        yield (*path, "generator"), generator.path
+    if "reference" in entry:
+        yield (*path, "reference"), entry["reference"]
+    for backend, options in entry.get("backend_config", {}).items():
+        for key in RUNS_CODE:
+            if key in options:
+                yield (*path, "backend_config", backend, key), options[key]
+
+
+def _command_text(what: Any) -> str:
+    if isinstance(what, list) and all(isinstance(word, str) for word in what):
+        return " ".join(what)
+    return what if isinstance(what, str) else shown(what)

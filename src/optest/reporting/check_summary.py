@@ -1,0 +1,197 @@
+"""What a check adds up to: a line for each operator, gaps by their reasons, and the sum of it in one line."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from optest.reporting.failure_groups import skeleton, told_once
+from optest.reporting.typography import duration, plural
+from optest.spec import BAD_STATUSES, CaseResult, RunInfo, RunSummary, Status
+
+__all__ = [
+    "HEAD",
+    "OperatorLine",
+    "case_set_of",
+    "columns_of",
+    "count_text",
+    "folded",
+    "gap_reasons",
+    "in_order",
+    "is_check",
+    "operator_lines",
+    "sum_up",
+]
+
+_SET_TAG = "set:"
+_FEW_IDLE = 5
+"""Up to so many operators of which nothing ran for the same reason have lines of their own."""
+
+
+@dataclass(slots=True)
+class OperatorLine:
+    """What was found of one operator, each count by case set. A gap is a case that the backend says it cannot run."""
+
+    operator: str
+    passed: Counter[str] = field(default_factory=Counter)
+    gaps: Counter[str] = field(default_factory=Counter)
+    expected: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)
+    unchecked: Counter[str] = field(default_factory=Counter)
+    gap_reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ran(self) -> bool:
+        return bool(self.passed or self.expected or self.failed or self.unchecked)
+
+    def add(self, result: CaseResult) -> None:
+        column = self._column(result.status)
+        column[case_set_of(result)] += 1
+        if column is self.gaps:
+            self.gap_reasons[_gap_text(result)] += 1
+
+    def _column(self, status: Status) -> Counter[str]:
+        if status in BAD_STATUSES:
+            return self.failed
+        known = {Status.PASSED: self.passed, Status.SKIPPED: self.gaps, Status.XFAILED: self.expected}
+        return known.get(status, self.unchecked)
+
+    def remark(self) -> str:
+        """Where it is not all passed: in which case sets; for an operator of which nothing ran, why."""
+        if not self.ran:
+            (why, _), *_ = _grouped({text: Counter({"": n}) for text, n in self.gap_reasons.items()})
+            return f"nothing ran: {why}"
+        shown = {"failed": self.failed, "expected": self.expected, "unchecked": self.unchecked, "gaps": self.gaps}
+        return "; ".join(f"{word} in {_by_set(counts)}" for word, counts in shown.items() if counts)
+
+
+def case_set_of(result: CaseResult) -> str:
+    """The case set that a result belongs to, empty for a case that comes from none."""
+    return next((tag.removeprefix(_SET_TAG) for tag in result.tags if tag.startswith(_SET_TAG)), "")
+
+
+def is_check(info: RunInfo) -> bool:
+    return info.options.get("command") == "check"
+
+
+_NUMBERED = re.compile(r"[^/]*/[^/]*/(\d+)")
+
+
+def _place(result: CaseResult) -> tuple[str, str, int, int]:
+    number = _NUMBERED.match(result.id)
+    return (result.operator, case_set_of(result), int(number[1]) if number else 0, result.round)
+
+
+def in_order(results: Iterable[CaseResult]) -> list[CaseResult]:
+    """Operators by the alphabet, their cases in the order in which they are written, however they finished."""
+    return sorted(results, key=_place)
+
+
+def _gap_text(result: CaseResult) -> str:
+    """Why a case was not run: ``UNSUPPORTED: mapping cblas: cblas_sasum has no p of 3.0``."""
+    reason = f"{result.reason.value}: " if result.reason else ""
+    return f"{reason}{result.verdict.message.partition(chr(10))[0]}"
+
+
+def _by_set(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.most_common())
+
+
+def operator_lines(results: Iterable[CaseResult]) -> list[OperatorLine]:
+    """One line for each operator, in the order in which their results come."""
+    lines: dict[str, OperatorLine] = {}
+    for result in results:
+        line = lines.get(result.operator)
+        if line is None:
+            line = lines[result.operator] = OperatorLine(result.operator)
+        line.add(result)
+    return list(lines.values())
+
+
+def gap_reasons(lines: Iterable[OperatorLine]) -> list[tuple[str, Counter[str]]]:
+    """Why cases were not run and of which operators, the commonest first; of which nothing ran, says its own line.
+
+    Reasons that differ in values alone are one.
+    """
+    reasons: dict[str, Counter[str]] = {}
+    for line in lines:
+        for reason, count in line.gap_reasons.items() if line.ran else ():
+            reasons.setdefault(reason, Counter())[line.operator] += count
+    return _grouped(reasons)
+
+
+def _grouped(reasons: Mapping[str, Counter[str]]) -> list[tuple[str, Counter[str]]]:
+    """Each group with one text and the sum of its counts, the commonest first."""
+    alike: dict[tuple[str, ...], dict[str, Counter[str]]] = {}
+    for text, counts in reasons.items():
+        alike.setdefault(skeleton(text), {})[text] = counts
+    groups = [
+        (told_once({text: counts.total() for text, counts in group.items()}), sum(group.values(), Counter[str]()))
+        for group in alike.values()
+    ]
+    return sorted(groups, key=lambda group: -group[1].total())
+
+
+HEAD = ("operator", "passed", "gaps", "expected", "failed")
+"""The columns of :func:`columns_of`, after the name; behind them stands the remark."""
+
+
+def columns_of(line: OperatorLine) -> tuple[Counter[str], Counter[str], Counter[str], Counter[str]]:
+    return (line.passed, line.gaps, line.expected, line.failed)
+
+
+def count_text(counts: Counter[str]) -> str:
+    return str(counts.total()) if counts else "-"
+
+
+def folded(lines: Sequence[OperatorLine]) -> list[OperatorLine]:
+    """The same lines, but one at the end for many operators of which nothing ran for the same reason."""
+    alike: dict[str, list[OperatorLine]] = {}
+    for line in lines:
+        if not line.ran:
+            alike.setdefault(line.remark(), []).append(line)
+    many = {why: group for why, group in alike.items() if len(group) > _FEW_IDLE}
+    kept = [line for line in lines if line.ran or line.remark() not in many]
+    return [*kept, *(_one_line_of(group) for group in many.values())]
+
+
+def _one_line_of(lines: Sequence[OperatorLine]) -> OperatorLine:
+    total = OperatorLine(plural(len(lines), "operator"))
+    for line in lines:
+        total.gaps += line.gaps
+        total.gap_reasons += line.gap_reasons
+    return total
+
+
+def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSummary) -> list[str]:
+    """What was asked and what came of it in one line; then, where there are some, the gaps and what never ran."""
+    passed, gaps, expected, failed = (
+        sum(columns_of(line)[place].total() for line in lines) for place in range(len(HEAD) - 1)
+    )
+    unchecked = sum(line.unchecked.total() for line in lines)
+    missing = summary.total - passed - gaps - expected - failed - unchecked
+    parts = [f"{passed:,} passed" if passed else "nothing passed"]
+    parts += [f"{failed:,} failed"] if failed else []
+    parts += [_counted(expected, "expected difference")] if expected else []
+    parts += [f"{unchecked:,} not compared"] if unchecked else []
+    parts += [f"{missing:,} not run"] if missing > 0 else []
+    took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
+    stopped = "interrupted: " if summary.interrupted else ""
+    told = [f"{stopped}{_asked(info, summary, len(lines))}: {', '.join(parts)}{took}"]
+    idle = [line.operator for line in lines if not line.ran]
+    told += [f"{_counted(gaps, 'declared gap')} apart from these, which show nothing"] if gaps else []
+    told += [f"of {plural(len(idle), 'operator')} nothing ran: {', '.join(idle)}"] if idle else []
+    return told
+
+
+def _asked(info: RunInfo | None, summary: RunSummary, operators: int) -> str:
+    target = info.target if info is not None else "the backend"
+    tier = f", tier {info.options['tier']}" if info is not None and "tier" in info.options else ""
+    return f"{target} was asked {_counted(summary.total, 'case')} of {plural(operators, 'operator')}{tier}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,263 @@
+"""Failures that are alike together, with one block for each group; and texts that differ in values alone, told once."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from optest.reporting.explain import explain, lean_text
+from optest.reporting.patterns import layouts_of, pattern_of
+from optest.reporting.typography import printable, without_ansi
+from optest.spec import BAD_STATUSES, CaseResult, Reason, Status, dtype_names
+
+__all__ = [
+    "FailureGroup",
+    "block",
+    "failure_groups",
+    "group_block",
+    "group_lines",
+    "others_text",
+    "plain",
+    "skeleton",
+    "told_once",
+]
+
+_NAMED = 3
+"""As many further cases of a group are named."""
+_ACROSS = 3
+"""What is said in the same words of so many operators has one cause, outside of their kernels."""
+_OF_VALUES = (Reason.VALUE, Reason.NAN)
+_TOO_FEW = 4
+"""Elements of which nothing can be said with certainty."""
+_ASIDE = re.compile(r" \(.*\)")
+_FRAME = re.compile(r'^ *File "(.*)", line (\d+)', re.M)
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)"
+_DTYPE = "|".join(sorted(map(re.escape, dtype_names()), key=len, reverse=True))
+_VALUE = re.compile(
+    r"\[[^\[\]]*\]"  # a list
+    r"|'[^']*'"  # a text
+    r"|(?<![\w.])(?:"
+    rf"(?:{_DTYPE})(?:, (?:{_DTYPE}))*(?:\[[\dx]*\])?"  # dtypes, or a tensor
+    r"|\d+(?:x\d+)+"  # a shape
+    rf"|{_NUMBER}|True|False|None"
+    r")(?![\w.]*\w)",
+)
+_WIDTH = 40
+"""Characters that the values of one place take, where there are more than two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Failures with one cause, as far as it shows. ``first``, the simplest call, stands for ``others``; ``pattern``
+    says which cases of the operator they are."""
+
+    first: CaseResult
+    others: tuple[CaseResult, ...] = ()
+    pattern: str = ""
+
+
+def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
+    """What is not well, grouped by what is said of it; ``results`` are all of the run, the passed ones too.
+
+    Wrong values are alike where one operator has them and a sentence of their diagnoses is the same, or where neither
+    has one. Other failures are alike where their messages differ in values alone. What says the very same of several
+    operators is one group.
+    """
+    listed = list(results)
+    bad = [result for result in listed if result.status in BAD_STATUSES]
+    operators: dict[Hashable, set[str]] = {}
+    for result in bad:
+        for said in _said(result):
+            operators.setdefault(said, set()).add(result.operator)
+    across = {said for said, of in operators.items() if len(of) >= _ACROSS}
+    groups: dict[Hashable, list[CaseResult]] = {}
+    by_mark: dict[Hashable, Hashable] = {}
+    for result in bad:
+        marks = _marks(result, across)
+        key = next((by_mark[mark] for mark in marks if mark in by_mark), marks[0])
+        by_mark.update((mark, key) for mark in marks if mark not in by_mark)
+        groups.setdefault(key, []).append(result)
+    passed: dict[str, list[CaseResult]] = {}
+    failed: dict[str, list[CaseResult]] = {}
+    for result in listed if bad else ():
+        if result.status is Status.PASSED:
+            passed.setdefault(result.operator, []).append(result)
+        elif result.status in BAD_STATUSES:
+            failed.setdefault(result.operator, []).append(result)
+    return [_group(members, failed, passed) for members in _with_small_ones(list(groups.values()))]
+
+
+def _group(
+    members: Sequence[CaseResult],
+    failed: Mapping[str, Sequence[CaseResult]],
+    passed: Mapping[str, Sequence[CaseResult]],
+) -> FailureGroup:
+    first = min(members, key=_complexity)
+    one_operator = all(each.operator == first.operator for each in members)
+    right = passed.get(first.operator, ())
+    pattern = _pattern(members, failed[first.operator], right) if one_operator else ""
+    return FailureGroup(first=first, others=tuple(each for each in members if each is not first), pattern=pattern)
+
+
+def _pattern(members: Sequence[CaseResult], failed: Sequence[CaseResult], passed: Sequence[CaseResult]) -> str:
+    """Which cases of one operator fail: all that do, whatever is said of them, else the members of one group."""
+    whole = pattern_of(failed, passed)
+    rest = len(failed) - len(members)
+    if whole or not rest:
+        return whole
+    of_group = pattern_of(members, passed)
+    return of_group and f"{of_group}; {rest} more cases of it fail in other ways"
+
+
+def _with_small_ones(groups: list[list[CaseResult]]) -> list[list[CaseResult]]:
+    """Wrong values of so few elements that no diagnosis can fit go with those of their operator that have one."""
+    diagnosed = [group for group in groups if _diagnosis(group[0])]
+    kept = []
+    for group in groups:
+        hosts = [each for each in diagnosed if each[0].operator == group[0].operator]
+        if _diagnosis(group[0]) or not hosts or group[0].reason not in _OF_VALUES:
+            kept.append(group)
+            continue
+        max(hosts, key=len).extend(each for each in group if _is_small(each))
+        if rest := [each for each in group if not _is_small(each)]:
+            kept.append(rest)
+    return kept
+
+
+def _is_small(result: CaseResult) -> bool:
+    measures = result.verdict.measures
+    return bool(measures) and all(measure.compared < _TOO_FEW for measure in measures)
+
+
+def _diagnosis(result: CaseResult) -> Sequence[str]:
+    found = result.verdict.details.get("diagnosis") or ()
+    return [found] if isinstance(found, str) else list(map(str, found))
+
+
+def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
+    """What failures have in common that are alike; one is enough."""
+    if raised := _raised_there(result):
+        return [raised]
+    verdict = result.verdict
+    marks: list[Hashable] = [said for said in _said(result) if said in across]
+    sentences = [skeleton(_ASIDE.sub("", sentence)) for sentence in _diagnosis(result)]
+    marks += [(result.operator, result.status, words) for words in sentences]
+    if not marks:
+        text = () if result.reason in _OF_VALUES else skeleton(verdict.message)
+        marks.append((result.operator, result.status, result.reason, text))
+    return marks
+
+
+def _said(result: CaseResult) -> list[Hashable]:
+    """What is said of a failure beyond its reason, value for value; nothing for wrong values that nothing explains."""
+    texts = _diagnosis(result) or ([] if result.reason in _OF_VALUES else [result.verdict.message])
+    return [(result.status, text) for text in texts if text]
+
+
+def _raised_there(result: CaseResult) -> tuple[Any, ...]:
+    """What was raised and where; empty for a failure that is no exception or has no place."""
+    frames = _FRAME.findall(str(result.verdict.details.get("traceback_tail") or ""))
+    if result.reason is not Reason.RAISED or not frames:
+        return ()
+    return (result.status, result.reason, frames[-1], skeleton(result.verdict.message))
+
+
+def _complexity(result: CaseResult) -> tuple[Any, ...]:
+    """The simplest call first: dense, with attributes at their defaults, of few elements; the worst of equal ones.
+
+    Before all others stand those of which something can be said."""
+    words = result.identifier or result.id
+    elements = sum(math.prod(shape) for shape in result.shapes.values())
+    unexplained = not _diagnosis(result) and not any(map(lean_text, result.verdict.measures))
+    return (unexplained, len(layouts_of(result)), words.count("="), elements, -_badness(result))
+
+
+def _badness(result: CaseResult) -> float:
+    used = [measure.worst_used for measure in result.verdict.measures if measure.worst_used is not None]
+    finite = [each for each in used if math.isfinite(each)]
+    return max(finite, default=0.0)
+
+
+def group_lines(group: FailureGroup) -> list[str]:
+    """The failure block of a group: of its simplest call, then which cases fail so."""
+    pattern = [f"  fails: {group.pattern}"] if group.pattern else []
+    others = [f"  {others_text(group)}"] if group.others else []
+    return [*explain(group.first, pattern), *others]
+
+
+def others_text(group: FailureGroup) -> str:
+    """``and 4 more like it: …`` with the names of some, one of each operator first."""
+    of_each = {each.operator: each for each in reversed(group.others)}
+    ordered = list(dict.fromkeys(map(id, [*reversed(of_each.values()), *group.others])))
+    names = {id(each): each.id for each in group.others}
+    named = ", ".join(names[each] for each in ordered[:_NAMED])
+    more = ", …" if len(group.others) > _NAMED else ""
+    operators = {each.operator for each in (group.first, *group.others)}
+    of = f", of {len(operators)} operators" if len(operators) > 1 else ""
+    return printable(f"and {len(group.others)} more like it{of}: {named}{more}")
+
+
+def plain(result: CaseResult) -> CaseResult:
+    """The result with the words of foreign code uncoloured; nothing else of it is changed."""
+    verdict = result.verdict
+    uncoloured = replace(verdict, message=without_ansi(verdict.message), details=_uncoloured(verdict.details))
+    return replace(result, id=without_ansi(result.id), verdict=uncoloured)
+
+
+def block(result: CaseResult) -> str:
+    """The failure block of a result as one text: that of the terminal, but for colours of foreign output."""
+    return "\n".join(explain(plain(result)))
+
+
+def group_block(group: FailureGroup) -> str:
+    """The failure block of a group as one text."""
+    return "\n".join(group_lines(replace(group, first=plain(group.first))))
+
+
+def _uncoloured(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_ansi(value)
+    if isinstance(value, Mapping):
+        return {name: _uncoloured(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_uncoloured(each) for each in value]
+    return value
+
+
+def skeleton(text: str) -> tuple[str, ...]:
+    """What texts share that differ in values alone: the words between these."""
+    return tuple(_VALUE.split(text))
+
+
+def told_once(texts: Mapping[str, int]) -> str:
+    """One text for all, which share their :func:`skeleton`: where values differ, the commonest and how many others."""
+    words = skeleton(next(iter(texts)))
+    values: list[Counter[str]] = [Counter() for _ in words[1:]]
+    for text, count in texts.items():
+        for place, value in zip(values, _VALUE.findall(text), strict=True):
+            place[value] += count
+    told = [_one_of(place) for place in values]
+    return "".join(part for pair in zip(words, [*told, ""], strict=True) for part in pair)
+
+
+def _one_of(values: Counter[str]) -> str:
+    """``0.0, 3.0 or 4 others``; one value is itself."""
+    ranked = [value for value, _ in values.most_common()]
+    fitting = max(2, sum(len(", ".join(ranked[: count + 1])) <= _WIDTH for count in range(len(ranked))))
+    if len(ranked) - fitting <= 1:
+        return _joined(ranked)
+    return _joined([*ranked[:fitting], f"{len(ranked) - fitting} others"])
+
+
+def _joined(shown: Sequence[str]) -> str:
+    """With commas, unless a value has some of its own."""
+    *first, last = shown
+    if not first:
+        return last
+    if any(", " in each and not each.startswith("[") for each in first):
+        return " or ".join([*first, last])
+    return f"{', '.join(first)} or {last}"

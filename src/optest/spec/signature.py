@@ -1,0 +1,241 @@
+"""What a call of an operator may state: its tensors by name and place, and its attributes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from optest.errors import UnknownName
+from optest.spec.dtypes import DType, dtype
+
+__all__ = ["REQUIRED", "Attribute", "Parameter", "Signature", "UnfitArguments"]
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+    def __reduce__(self) -> str:
+        return "REQUIRED"  # a copy of a descriptor holds this very object, by which it is known
+
+
+REQUIRED: Any = _Required()
+"""The default of an attribute that a case has to state."""
+
+
+class UnfitArguments(ValueError):
+    """Shapes, dtypes or attribute values that the operator cannot take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One tensor input: ``optional`` may be left out, ``variadic`` stands for any number of tensors."""
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+
+
+_PARAMETER = re.compile(r"(?P<star>\*?)(?P<name>[A-Za-z_]\w*)(?P<optional>\??)")
+
+
+def _parameters(text: str, signature: str) -> tuple[Parameter, ...]:
+    matches = [_PARAMETER.fullmatch(part.strip()) for part in text.split(",")]
+    if any(match is None for match in matches):
+        raise ValueError(f"signature is {signature!r}, but should look like 'input, weight? -> out'")
+    return tuple(
+        Parameter(name=match["name"], optional=bool(match["optional"]), variadic=bool(match["star"]))
+        for match in matches
+        if match is not None
+    )
+
+
+_POSITIONAL = re.compile(r"(input|output)(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """The tensors of an operator in order. Every tensor also answers to ``input0``, ``output0`` and so on.
+
+    The last ``optional_outputs`` outputs may be absent, as the attributes say; with ``variadic_output`` the one
+    output ``out`` stands for any number of them: ``out0``, ``out1`` and so on.
+    """
+
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[str, ...] = ("out",)
+    optional_outputs: int = 0
+    variadic_output: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Signature:
+        """Read ``"input, weight?, *rest -> values, indices?"``; ``?`` is optional, ``*`` any number.
+
+        Raises:
+            ValueError: if the text has another form.
+        """
+        left, arrow, right = text.partition("->")
+        inputs = _parameters(left, text) if left.strip() else ()
+        outputs = _parameters(right, text) if arrow else (Parameter(name="out"),)
+        optional = [each.optional for each in outputs]
+        if sorted(optional) != optional or (any(each.variadic for each in outputs) and len(outputs) > 1):
+            raise ValueError(f"signature is {text!r}, but optional outputs should come last, and '*out' stand alone")
+        return cls(
+            inputs=inputs,
+            outputs=tuple(each.name for each in outputs),
+            optional_outputs=sum(optional),
+            variadic_output=any(each.variadic for each in outputs),
+        )
+
+    def output_names(self, count: int) -> tuple[str, ...] | None:
+        """The names of ``count`` outputs in order, None where the operator cannot have so many."""
+        if self.variadic_output:
+            return tuple(f"{self.outputs[0]}{index}" for index in range(count))
+        if not len(self.outputs) - self.optional_outputs <= count <= len(self.outputs):
+            return None
+        return self.outputs[:count]
+
+    @property
+    def required_inputs(self) -> int:
+        return sum(not parameter.optional and not parameter.variadic for parameter in self.inputs)
+
+    @property
+    def is_variadic(self) -> bool:
+        return bool(self.inputs) and self.inputs[-1].variadic
+
+    def input_name(self, index: int) -> str:
+        """The name of the input at ``index``; a variadic parameter ``x`` gives ``x0``, ``x1`` and so on."""
+        if self.is_variadic and index >= len(self.inputs) - 1:
+            return f"{self.inputs[-1].name}{index - len(self.inputs) + 1}"
+        return self.inputs[index].name
+
+    def locate(self, name: str) -> tuple[str, int]:
+        """Return ``("input", 1)`` or ``("output", 0)`` for a tensor's own or positional name.
+
+        Raises:
+            UnknownName: if the operator has no such tensor.
+        """
+        for index, parameter in enumerate(self.inputs):
+            if name == parameter.name and not parameter.variadic:
+                return "input", index
+        if name in self.outputs and not self.variadic_output:
+            return "output", self.outputs.index(name)
+        positional = _POSITIONAL.fullmatch(name)
+        if positional is not None:
+            side, index = positional[1], int(positional[2])
+            endless = self.variadic_output if side == "output" else self.is_variadic
+            if endless or index < len(self.outputs if side == "output" else self.inputs):
+                return side, index
+        if self.variadic_output:
+            own = re.fullmatch(rf"{re.escape(self.outputs[0])}(\d+)", name)
+            if own is not None:
+                return "output", int(own[1])
+        if self.is_variadic:
+            own = re.fullmatch(rf"{re.escape(self.inputs[-1].name)}(\d+)", name)
+            if own is not None:
+                return "input", len(self.inputs) - 1 + int(own[1])
+        raise UnknownName("tensor", name, self._names_to_write())
+
+    def tensor_names(self) -> tuple[str, ...]:
+        own = (*(parameter.name for parameter in self.inputs), *self.outputs)
+        positional = (
+            *(f"input{index}" for index in range(len(self.inputs))),
+            *(f"output{index}" for index in range(len(self.outputs))),
+        )
+        return tuple(dict.fromkeys((*own, *positional)))
+
+    def _names_to_write(self) -> tuple[str, ...]:
+        """The names that :meth:`locate` knows; of any number of tensors, those of the first two."""
+        endless = ({self.inputs[-1].name} if self.is_variadic else set()) | (
+            set(self.outputs) if self.variadic_output else set()
+        )
+        names: list[str] = []
+        for name in self.tensor_names():
+            names += [f"{name}0", f"{name}1"] if name in endless else [name]
+        return tuple(names)
+
+    def __str__(self) -> str:
+        shown = (f"{'*' * p.variadic}{p.name}{'?' * p.optional}" for p in self.inputs)
+        required = len(self.outputs) - self.optional_outputs
+        outputs = (f"{'*' * self.variadic_output}{n}{'?' * (i >= required)}" for i, n in enumerate(self.outputs))
+        return f"{', '.join(shown)} -> {', '.join(outputs)}"
+
+
+_ATTRIBUTE_TYPES = ("int", "float", "bool", "str", "ints", "dtype")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute:
+    """One attribute: its name, type, default and legal values.
+
+    ``type`` is ``int``, ``float``, ``bool``, ``str``, ``ints`` (a tuple of int) or ``dtype``, or two of them as in
+    ``ints|str``. A default of :data:`REQUIRED` has no default; a default of None admits None.
+    """
+
+    name: str
+    type: str
+    default: Any = REQUIRED
+    choices: tuple[Any, ...] = ()
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not set(self.type.split("|")) <= set(_ATTRIBUTE_TYPES):
+            raise ValueError(f"attribute type is {self.type!r}, but should be one of {', '.join(_ATTRIBUTE_TYPES)}")
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+    def read(self, value: Any) -> Any:
+        """Return ``value`` in its canonical form.
+
+        Raises:
+            UnfitArguments: if the value has another type or is not among the choices.
+        """
+        if value is None and self.default is None:
+            return None
+        kinds = self.type.split("|")
+        read = (_canonical_value(kind, value) for kind in kinds)
+        canonical = next((each for each in read if each is not _UNFIT), _UNFIT)
+        if canonical is _UNFIT:
+            words = " or ".join(_TYPE_WORDS[kind] for kind in kinds)
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be {words}")
+        if self.choices and canonical not in self.choices:
+            listed = ", ".join(map(repr, self.choices))
+            raise UnfitArguments(f"attribute {self.name} is {value!r}, but should be one of {listed}")
+        return canonical
+
+
+_UNFIT = object()
+_TYPE_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "ints": "a list of integers",
+    "dtype": "the name of a dtype",
+}
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _canonical_value(kind: str, value: Any) -> Any:
+    match kind:
+        case "int" if _is_int(value):
+            return value
+        case "float" if _is_int(value) or isinstance(value, float):
+            return float(value)
+        case "bool" if isinstance(value, bool) or (_is_int(value) and value in (0, 1)):  # ONNX has 0 and 1
+            return bool(value)
+        case "str" if isinstance(value, str):
+            return value
+        case "ints" if _is_int(value):
+            return (value,)
+        case "ints" if isinstance(value, (list, tuple)) and all(map(_is_int, value)):
+            return tuple(value)
+        case "dtype" if isinstance(value, (str, DType)):
+            return dtype(value).name
+    return _UNFIT

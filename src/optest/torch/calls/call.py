@@ -1,0 +1,251 @@
+"""One call of torch made on given tensors: what it yields as a flat list, and which of its inputs it writes into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from optest.spec import Fault, Reason
+from optest.spec.call_names import canonical
+from optest.spec.calls import Call, Device, TensorRef, TorchName, parse_call
+from optest.torch.calls.binding import CannotBind, fits, named_arguments
+from optest.torch.calls.descriptors import descriptor_of
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator, constant, find
+from optest.torch.fact_sheet import facts_of, is_known_by_schema
+from optest.torch.facts import ChangedInputs
+
+__all__ = ["TorchCall", "in_float64", "leaves_of", "torch_call", "written_beside", "written_results"]
+
+
+@dataclass(frozen=True, slots=True)
+class TorchCall:
+    """A call of torch: the function, the arguments, and the inputs that it changes."""
+
+    call: Call
+    function: Callable[..., Any]
+    mutates: tuple[int, ...]
+    beside: tuple[int, ...] = ()
+    """Those of them that are no result of it, such as running statistics; they stand last among them."""
+
+    into: tuple[int, ...] = ()
+    """Inputs that it is given to put its results into, which it returns: ``out=``."""
+
+    constant: tuple[int, ...] = ()
+    """Inputs that torch takes no gradient of though they are floating: running statistics."""
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """All inputs that the call writes into."""
+        return (*self.mutates, *self.into)
+
+    @property
+    def is_for_the_host(self) -> bool:
+        """Whether the call itself puts its result on the CPU: by name, or as it has neither a device nor a tensor."""
+        devices = [value for value in self.call.values() if isinstance(value, Device)]
+        if not devices:
+            return not self.call.tensors()
+        return any(value.name.startswith("cpu") for value in devices)
+
+    def on(
+        self,
+        tensors: Sequence[torch.Tensor],
+        device: torch.device,
+        *,
+        dtypes: Mapping[torch.dtype, torch.dtype] | None = None,
+    ) -> Callable[[], list[Any]]:
+        """The call on these tensors, ready to be made: whatever it returns, then the inputs that it changed.
+
+        Devices in the call are ``device``, save the CPU; ``dtypes`` are put in the place of others.
+        """
+        args, kwargs = self.call.mapped(lambda value: _live(value, tensors, device, dtypes or {}))
+        function = in_float64(self.call.function, self.function) if dtypes else self.function
+        changed = [tensors[index] for index in self.mutates]
+
+        def make() -> list[Any]:
+            return [*leaves_of(function(*args, **kwargs)), *changed]
+
+        return make
+
+
+@lru_cache(maxsize=4096)
+def torch_call(text: str) -> TorchCall:
+    """Read a call.
+
+    Raises:
+        NotLiteral: if the text is none.
+        NoSuchCallable, NotAnOperator: for its function.
+    """
+    call = parse_call(text)
+    for value in call.values():
+        if type(value) is TorchName:
+            constant(value.name)
+    changed = {int(name.removeprefix("input")) for name in descriptor_of(call.function).mutates}
+    if call.kwargs.get("inplace") is True and call.args and isinstance(call.args[0], TensorRef):
+        changed.add(call.args[0].index)
+    into = written_results(call)
+    known = facts_of(call.function).changed
+    beside = (set(written_beside(call)) if known is None else _also_changed(call, known)) - changed - set(into)
+    named = set(call.tensors())
+    beside_results = tuple(sorted(beside & named))
+    mutates = (*sorted(changed & named), *beside_results)
+    return TorchCall(call, find(call.function), mutates, beside_results, into, _held_constant(call, known))
+
+
+def _also_changed(call: Call, known: ChangedInputs) -> set[int]:
+    """The inputs that the call changes beside its result: running statistics in training, weights that are clipped."""
+    given = _given_inputs(call)
+    if given.get(known.asks, known.default) in (False, None):
+        return set()
+    return {given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef)}
+
+
+def _held_constant(call: Call, known: ChangedInputs | None) -> tuple[int, ...]:
+    """The running statistics that the call reads, or changes without a gradient."""
+    if known is None or not known.are_statistics:
+        return ()
+    given = _given_inputs(call)
+    return tuple(given[name].index for name in known.inputs if isinstance(given.get(name), TensorRef))
+
+
+def _given_inputs(call: Call) -> dict[str, Any]:
+    try:
+        return named_arguments(call)
+    except CannotBind:
+        return {}
+
+
+def leaves_of(returned: Any) -> list[Any]:
+    """Tensors and scalars in the order in which tuples, lists and dicts hold them; None is nothing."""
+    leaves, _ = pytree.tree_flatten(returned)
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def _live(
+    value: Any, tensors: Sequence[torch.Tensor], device: torch.device, dtypes: Mapping[torch.dtype, torch.dtype]
+) -> Any:
+    kind = type(value)
+    if kind is TensorRef:
+        return tensors[value.index]
+    if kind is TorchName:
+        found = constant(value.name)
+        return dtypes.get(found, found) if isinstance(found, torch.dtype) else found
+    if kind is Device:
+        is_host = value.name.startswith("cpu") and device.type != "meta"
+        return torch.device("cpu") if is_host else device
+    return value
+
+
+# Which inputs a call writes into, beside what its name says: ``out=``, and what the schema of an operator declares.
+
+
+def written_results(call: Call) -> tuple[int, ...]:
+    """The inputs that the call is given to put its results into, and returns: ``out=input2``."""
+    schema = _schema(call)
+    if schema is not None:
+        found = [ref for each, value in _given(call, schema) if each.is_out for ref in _refs(value)]
+        return tuple(found) if schema.returns else ()
+    return tuple(_refs(call.kwargs.get("out")))
+
+
+def written_beside(call: Call) -> tuple[int, ...]:
+    """The inputs that an operator's schema says it writes into, but for the results that it returns."""
+    schema = _schema(call)
+    if schema is None:
+        return ()
+    results = written_results(call)
+    return tuple(
+        ref
+        for each, value in _given(call, schema)
+        if each.alias_info is not None and each.alias_info.is_write
+        for ref in _refs(value)
+        if ref not in results
+    )
+
+
+def _schema(call: Call) -> Any:
+    """The schema of an operator of ``torch.ops`` that the arguments fit, None of any other function."""
+    name = call.function
+    if not name.startswith("torch.ops."):
+        word = canonical(name).word
+        if not is_known_by_schema(word):
+            return None
+        name = f"torch.ops.aten.{word}"
+    try:
+        found: Any = find(name)
+    except (NoSuchCallable, NotAnOperator):
+        return None
+    if isinstance(found, torch._ops.OpOverload):
+        return found._schema
+    if not isinstance(found, torch._ops.OpOverloadPacket):
+        return None
+    schemas = [getattr(found, each)._schema for each in found.overloads()]
+    return next((each for each in schemas if _takes(each, call)), None)
+
+
+def _takes(schema: Any, call: Call) -> bool:
+    positional = [each for each in schema.arguments if not each.kwarg_only]
+    names = {each.name for each in schema.arguments}
+    needed = {each.name for each in schema.arguments if each.is_out}
+    return (
+        len(call.args) <= len(positional)
+        and needed <= set(call.kwargs) <= names
+        and all(fits(value, str(each.type)) for value, each in zip(call.args, positional, strict=False))
+    )
+
+
+def _given(call: Call, schema: Any) -> Iterator[tuple[Any, Any]]:
+    """Every argument that the call states, with its value."""
+    positional = [each for each in schema.arguments if not each.kwarg_only]
+    yield from zip(positional, call.args, strict=False)
+    yield from ((each, call.kwargs[each.name]) for each in schema.arguments if each.name in call.kwargs)
+
+
+def _refs(value: Any) -> Iterator[int]:
+    """The inputs that a value is, or holds in lists and tuples."""
+    if isinstance(value, TensorRef):
+        yield value.index
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _refs(each)
+
+
+# Functions that torch has in 32 and 16 bits alone, made of others here, so that float64 is their truth, too.
+
+_NAMES = {"self": "one", "input": "one", "mat_a": "one", "mat2": "other", "mat_b": "other"}
+
+
+def in_float64(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """What computes ``function`` of that name in float64: itself, where torch has it there."""
+    return _grouped_mm if facts_of(name).terms == "product of groups" else function
+
+
+def _grouped_mm(*args: Any, **named: Any) -> torch.Tensor:
+    """The product of each group; ``offs`` are the ends of groups in the dimension that the operands have no groups for.
+
+    Raises:
+        Fault: BAD_CASE where they do not ascend, UNSUPPORTED for a bias, and where elements of the result belong to no
+            group, into which torch writes nothing.
+    """
+    named = {_NAMES.get(name, name): value for name, value in named.items()}
+    given = dict(zip(("one", "other", "offs", "bias"), args, strict=False)) | named
+    one, other, offs = given["one"], given["other"], given.get("offs")
+    if given.get("bias") is not None:
+        raise Fault(Reason.UNSUPPORTED, "the product of groups is known here without a bias alone")
+    if offs is None:
+        return one @ other
+    groups = list(pairwise([0, *offs.tolist()]))
+    if any(begin > end for begin, end in groups):
+        raise Fault(Reason.BAD_CASE, "the ends of groups have to ascend")
+    if one.dim() == other.dim():
+        return torch.stack([one[:, begin:end] @ other[begin:end] for begin, end in groups])
+    if groups[-1][1] != (one.shape[0] if one.dim() == 2 else other.shape[1]):
+        raise Fault(Reason.UNSUPPORTED, "the groups end before the operand does, and torch writes nothing behind them")
+    if one.dim() == 2:
+        return torch.cat([one[begin:end] @ other[group] for group, (begin, end) in enumerate(groups)])
+    return torch.cat([one[group] @ other[:, begin:end] for group, (begin, end) in enumerate(groups)], dim=1)

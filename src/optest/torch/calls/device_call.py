@@ -1,0 +1,186 @@
+"""A case that is a call of torch, asked of a device or a compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from optest.numerics import Array
+from optest.spec import ExpectedError, Fault, Reason, TestCase
+from optest.spec.calls import NotLiteral
+from optest.torch.calls.call import TorchCall, torch_call
+from optest.torch.calls.compiled import compiled, differentiated_by
+from optest.torch.calls.device_under_test import DeviceUnderTest, kept_on_device, require_on_device
+from optest.torch.calls.expected_gradients import (
+    can_be_differentiated,
+    has_floating_input,
+    upstream_gradients,
+)
+from optest.torch.calls.gradients import Differentiated, Draw, changeable, differentiated
+from optest.torch.calls.lint import require_chosen_elements, require_legal_positions
+from optest.torch.calls.memory_effects import compare_strides, require_inputs_unchanged, require_memory_as_on_cpu
+from optest.torch.calls.names import NoSuchCallable, NotAnOperator
+from optest.torch.calls.recompiled_calls import FirstCall, require_later_calls_right
+from optest.torch.calls.refusals import NO_KERNEL, REFUSALS, in_words_of_eager_torch, refused_on_cpu
+from optest.torch.calls.undefined_results import why_no_one_result
+from optest.torch.tensors import as_array, copied
+
+__all__ = ["answer", "call_of", "outputs_of", "why_no_operator", "with_gradients"]
+
+
+def call_of(case: TestCase) -> TorchCall:
+    """The call of a case.
+
+    Raises:
+        Fault: BAD_CASE if torch has no such function, the text is no call, or it is a call of another operator.
+    """
+    try:
+        return _call_of_its_operator(case)
+    except (NoSuchCallable, NotAnOperator, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+
+
+def _call_of_its_operator(case: TestCase) -> TorchCall:
+    call = torch_call(case.attributes["call"])
+    called = call.call.function
+    if called != case.descriptor.name:
+        message = f"op is {case.descriptor.name}, but `call` is one of {called}: whose rules would hold?"
+        raise Fault(Reason.BAD_CASE, message)
+    return call
+
+
+def why_no_operator(case: TestCase) -> str | None:
+    """Why there is nothing to test in a call: a trace swept it up, or it has no one right result. None if there is.
+
+    Raises:
+        Fault: BAD_CASE for a name that torch does not have, and for data that cannot be right.
+    """
+    try:
+        call = _call_of_its_operator(case)
+    except NotAnOperator as error:
+        return f"not an operator: {error}"
+    except (NoSuchCallable, NotLiteral) as error:
+        raise Fault(Reason.BAD_CASE, str(error)) from None
+    require_legal_positions(case)
+    require_chosen_elements(case)
+    return why_no_one_result(case, call)
+
+
+def answer(
+    case: TestCase, inputs: Sequence[Array], place: Callable[[int, Array], torch.Tensor], target: DeviceUnderTest
+) -> list[Array]:
+    """Make the call on the device and return all that it yields; ``place`` puts an input there, by its number.
+
+    Raises:
+        Fault: WRONG_DEVICE, COMPILE, FALLBACK; INPUT_MUTATED, OUT_OF_BOUNDS and STATE for what it does to memory.
+    """
+    call = call_of(case)
+    tensors = [place(index, array) for index, array in enumerate(inputs)]
+    upstream: Draw | None = None
+    with kept_on_device(target):
+        if case.expects_error is not None:
+            leaves = _asked_to_refuse(call, inputs, tensors, target, case.expects_error)
+        elif case.attributes.get("grad"):
+            leaves, upstream = _with_gradients_if_any(call, inputs, tensors, target)
+            require_inputs_unchanged(call, tensors, tensors, lambda index: place(index, inputs[index]))
+        else:
+            given = changeable(call, tensors)
+            leaves = _results(call, given, target, refuses=False)
+            require_inputs_unchanged(call, tensors, given, lambda index: place(index, inputs[index]))
+            require_memory_as_on_cpu(call, inputs, given, leaves)
+            if target.compiler is not None or target.device.type != "cpu":
+                must_be_same = target.same_strides or bool(case.attributes.get("same_strides"))
+                compare_strides(call, inputs, leaves, target, must_be_same=must_be_same)
+        target.synchronize()
+    for leaf in leaves:
+        require_on_device(leaf, target, is_for_the_host=call.is_for_the_host)
+    try:
+        found = [as_array(leaf) for leaf in leaves]
+    except KeyError as error:
+        raise Fault(Reason.DTYPE, f"an output has the dtype {error}, which optest does not know") from None
+    if case.expects_error is None:
+        require_later_calls_right(
+            FirstCall(
+                call=call,
+                inputs=inputs,
+                tensors=tensors,
+                again=lambda index: place(index, inputs[index]),
+                leaves=leaves,
+                results=found,
+                target=target,
+                upstream=upstream,
+            )
+        )
+    return found
+
+
+def _results(call: TorchCall, tensors: Sequence[torch.Tensor], target: DeviceUnderTest, *, refuses: bool) -> list[Any]:
+    with torch.no_grad():
+        if target.compiler is None:
+            return call.on(tensors, target.device)()
+        return compiled(lambda *given: call.on(given, target.device)(), tensors, target, refuses=refuses)
+
+
+def _asked_to_refuse(
+    call: TorchCall,
+    inputs: Sequence[Array],
+    tensors: Sequence[torch.Tensor],
+    target: DeviceUnderTest,
+    wanted: ExpectedError,
+) -> list[Any]:
+    """What a call yields that torch on the CPU refuses as it is ``wanted``; whatever refuses it, too, is raised."""
+    # It may be asked to resize an output, which memory of NumPy's would refuse for another reason.
+    given = [copied(each) for each in tensors]
+    try:
+        return _results(call, given, target, refuses=True)
+    except REFUSALS as refusal:
+        if target.compiler is None:
+            raise
+        same = in_words_of_eager_torch(refusal, refused_on_cpu(call, inputs, wanted), call, inputs)
+        if same is None:
+            raise
+        raise same from None
+
+
+def _with_gradients_if_any(
+    call: TorchCall, inputs: Sequence[Array], tensors: Sequence[torch.Tensor], target: DeviceUnderTest
+) -> tuple[list[Any], Draw | None]:
+    """What the call yields, and its gradients for what comes from above, unless torch on the CPU has none, either."""
+    if not has_floating_input(call, inputs):
+        return _results(call, changeable(call, tensors), target, refuses=False), None
+    try:
+        upstream = upstream_gradients(call, inputs)
+        return with_gradients(call, tensors, upstream, target), upstream
+    except (*NO_KERNEL, Fault):
+        if can_be_differentiated(call, inputs):
+            raise
+    return _results(call, changeable(call, tensors), target, refuses=False), None
+
+
+def with_gradients(
+    call: TorchCall, tensors: Sequence[torch.Tensor], upstream: Draw, target: DeviceUnderTest
+) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
+
+    def make(*given: torch.Tensor) -> list[Any]:
+        return call.on(changeable(call, given), target.device)()
+
+    if target.compiler is None:
+        found = differentiated(call, make, tensors, upstream)
+    else:
+        found = differentiated_by(
+            make,
+            tensors,
+            target,
+            lambda function, given: differentiated(call, function, given, upstream),
+            lambda other: outputs_of(other, tensors, target),
+        )
+    return outputs_of(found, tensors, target)
+
+
+def outputs_of(found: Differentiated, tensors: Sequence[torch.Tensor], target: DeviceUnderTest) -> list[Any]:
+    """What the call yields, which inputs have a gradient, and the gradients."""
+    exists = torch.tensor(found.has_gradient(), dtype=torch.bool, device=target.device)
+    return [*found.leaves, exists, *found.dense(tensors)]

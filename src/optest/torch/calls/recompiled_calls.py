@@ -1,0 +1,234 @@
+"""What was compiled is called again: a model does so, and a compiler has state that a first call does not show.
+
+The second call gets the same values in other memory. What it yields is judged like the first answer where its bits
+differ, so a result that is drawn together in another order is none the worse for that. Further calls get other values
+of one input: whoever kept the values of the first call is found by that. The last one gets the first values again. No
+call may change its inputs, or the results of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from optest.numerics import Array, bits
+from optest.spec import Fault, Reason
+from optest.torch.calls.call import TorchCall
+from optest.torch.calls.changed_values import ChangedValues, are_of_changed_values, changed_values, is_taken_by_torch
+from optest.torch.calls.device_under_test import DeviceUnderTest
+from optest.torch.calls.global_state import may_draw, random_numbers_kept
+from optest.torch.calls.gradients import Draw, changeable
+from optest.torch.calls.memory_effects import have_common_memory, require_inputs_unchanged, storage_address
+from optest.torch.tensors import as_array, copied
+
+__all__ = ["FirstCall", "require_later_calls_right"]
+
+_SECOND = "called a second time with the same values"
+_LAST = "called again with the first values, after calls with other ones"
+_MOST_COPIED_BYTES = 1 << 26
+"""Beyond that the second call gets the very tensors of the first one, but for those that it changes."""
+
+_MOST_CHANGED_BYTES = 1 << 22
+"""What a compiler keeps does not depend on sizes, and long calls are not made once more for each input."""
+
+_REPLAYS = "cudagraphs"
+"""Torch's own compilers of this name promise no result beyond the next call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstCall:
+    """A call of what was compiled, and what it yielded: ``leaves`` on the device, ``results`` as arrays."""
+
+    call: TorchCall
+    inputs: Sequence[Array]
+    tensors: Sequence[torch.Tensor]
+    """The inputs on the device."""
+
+    again: Callable[[int], torch.Tensor]
+    """Puts an input on the device once more."""
+
+    leaves: Sequence[Any]
+    results: Sequence[Array]
+    target: DeviceUnderTest
+    upstream: Draw | None = None
+    """What its gradients got from above; None where none were asked for."""
+
+
+def require_later_calls_right(first: FirstCall) -> None:
+    """Call what was compiled again, with the same values, with other ones of each input in turn, and with the first.
+
+    The target keeps what a call with the first values yields where that has other bits than the first results.
+
+    Raises:
+        Fault: RAISED if a later call raises where torch on the CPU does not, STATE if it writes into the results of the
+            first one, draws random numbers or yields results of other values, since a compiler kept the ones that it
+            first saw; INPUT_MUTATED and OUT_OF_BOUNDS if it writes into its inputs.
+    """
+    if first.target.compiled is None:
+        return
+    _call_with_the_same_values(first)
+    if _bytes_of(first.tensors) <= _MOST_CHANGED_BYTES:
+        _call_with_changed_values(first)
+
+
+def _call_with_the_same_values(first: FirstCall) -> None:
+    others = _in_other_memory(first)
+    given = changeable(first.call, others)
+    who = f"what {first.target.compiler} compiled"
+    with random_numbers_kept(who, unless=partial(may_draw, first.call, first.tensors)):
+        leaves = _called(given, _SECOND, first.target)
+    _require_inputs_unchanged(first, others, given, first.again, _SECOND)
+    if not _is_replayed(first):
+        _require_results_kept(first, leaves, [*first.tensors, *given])
+    _keep_if_different(first, first.results, leaves, _SECOND)
+
+
+def _call_with_changed_values(first: FirstCall) -> None:
+    """Each result has to follow the values of each input, and each gradient too, where there are some.
+
+    Torch on the CPU is asked only where one does not. Nothing is known of inputs that are empty or zero.
+    """
+    kept = [np.array(array) for array in first.results]  # calls below might write into the memory of the first results
+    for index in dict.fromkeys(first.call.call.tensors()):
+        _require_followed(index, first, kept)
+        _require_results_as_they_were(first, kept)
+    others = _in_other_memory(first)
+    given = changeable(first.call, others)
+    leaves = _called(given, _LAST, first.target)
+    _require_inputs_unchanged(first, others, given, first.again, _LAST)
+    _require_results_as_they_were(first, kept)
+    _keep_if_different(first, kept, leaves, _LAST)
+
+
+def _require_followed(index: int, first: FirstCall, kept: Sequence[Array]) -> None:
+    """Call with other values of one input; nothing is asked where nobody knows which are legal."""
+    changed = changed_values(first.call, index, first.tensors[index])
+    if changed is None:
+        return
+    others = _in_other_memory(first)
+    changed.put(others[index])
+    before = [copied(each) for each in others]
+    given = changeable(first.call, others)
+    found = _called_with_changed(given, index, changed, first)
+    if found is None:
+        return
+    _require_inputs_unchanged(first, others, given, lambda number: before[number], f"with {changed.how}")
+    unchanged = {
+        number: one
+        for number, (one, two) in enumerate(zip(kept, found, strict=False))
+        if _is_same(one, two)
+        and not (first.upstream is not None and one.dtype == np.bool_)  # which gradients there are
+    }
+    if unchanged and are_of_changed_values(unchanged, first.call, first.inputs, index, changed, first.upstream):
+        raise Fault(
+            Reason.STATE,
+            f"with {changed.how}, what {first.target.compiler} compiled yields what it yielded before: it kept the "
+            "values that it was compiled with",
+            details={"input": index},
+        )
+
+
+def _called_with_changed(
+    given: Sequence[torch.Tensor], index: int, changed: ChangedValues, first: FirstCall
+) -> list[Array] | None:
+    """What the call yields; None where it refuses values that torch on the CPU refuses, too."""
+    if first.target.compiled is None:
+        return None
+    try:
+        return [as_array(leaf) for leaf in first.target.compiled(given)]
+    except Exception as error:
+        if not is_taken_by_torch(first.call, first.inputs, index, changed, first.upstream):
+            return None
+        raise Fault(
+            Reason.RAISED,
+            f"with {changed.how}, what {first.target.compiler} compiled raises {_said(error)}; torch does not",
+            details={"input": index},
+        ) from error
+
+
+def _keep_if_different(first: FirstCall, wanted: Sequence[Array], leaves: Sequence[Any], how: str) -> None:
+    found = [as_array(leaf) for leaf in leaves]
+    if not _are_same(wanted, found):
+        first.target.further.append((how, found))
+
+
+def _is_replayed(first: FirstCall) -> bool:
+    return _REPLAYS in str(first.target.compiler)
+
+
+def _require_results_as_they_were(first: FirstCall, kept: Sequence[Array]) -> None:
+    if not _is_replayed(first) and not _are_same(kept, first.results):
+        message = f"the results of the first call are written by later calls of what {first.target.compiler} compiled"
+        raise Fault(Reason.STATE, message)
+
+
+def _called(given: Sequence[torch.Tensor], how: str, target: DeviceUnderTest) -> list[Any]:
+    if target.compiled is None:
+        return []
+    try:
+        found = target.compiled(given)
+        target.synchronize()
+    except Exception as error:
+        raise Fault(Reason.RAISED, f"{how}, what {target.compiler} compiled raises {_said(error)}") from error
+    return found
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]
+
+
+def _require_inputs_unchanged(
+    first: FirstCall,
+    placed: Sequence[torch.Tensor],
+    given: Sequence[torch.Tensor],
+    again: Callable[[int], torch.Tensor],
+    how: str,
+) -> None:
+    """Look at the inputs of another call than the first one."""
+    try:
+        require_inputs_unchanged(first.call, placed, given, again)
+    except Fault as fault:
+        raise Fault(fault.reason, f"{how}: {fault.message}", details=fault.details) from None
+
+
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(each.untyped_storage().nbytes() for each in tensors)
+
+
+def _in_other_memory(first: FirstCall) -> Sequence[torch.Tensor]:
+    if _bytes_of(first.tensors) > _MOST_COPIED_BYTES:
+        return first.tensors
+    if first.target.device.type != "cpu":
+        return [first.again(index) for index in range(len(first.tensors))]
+    return [copied(each) for each in first.tensors]
+
+
+def _require_results_kept(first: FirstCall, leaves: Sequence[Any], inputs: Sequence[torch.Tensor]) -> None:
+    owned = {storage_address(each) for each in inputs} | {0}
+    for each in leaves:
+        if not _has_memory(each) or storage_address(each) in owned:
+            continue
+        for number, kept in enumerate(first.leaves):
+            if _has_memory(kept) and have_common_memory(kept, each):
+                raise Fault(
+                    Reason.STATE,
+                    f"output{number} of the first call is written by the second call of what {first.target.compiler} "
+                    "compiled: both results are the same memory",
+                )
+
+
+def _has_memory(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and bool(leaf.numel())
+
+
+def _are_same(first: Sequence[Array], second: Sequence[Array]) -> bool:
+    return len(first) == len(second) and all(_is_same(one, two) for one, two in zip(first, second, strict=True))
+
+
+def _is_same(one: Array, two: Array) -> bool:
+    return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(bits(one), bits(two))

@@ -1,0 +1,204 @@
+"""``optest capture``: the calls of a model as a file of model cases."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from optest.core.extensions import load_extensions
+from optest.core.runner import why_not_run
+from optest.errors import InternalError, NothingSelected, PlanError, Unavailable, UsageError
+from optest.guests import CommandContext
+from optest.plan import parse_plan
+from optest.registry import load_object
+from optest.torch.model_cases.writing import text_of_model_file
+
+if TYPE_CHECKING:
+    from optest.torch.capture.running import Capture
+
+__all__ = ["WrittenCapture", "capture", "capture_command", "require_writable"]
+
+_QUIET = "compute nothing"
+_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCapture:
+    """The file that was written and what it was made of."""
+
+    path: str
+    model: str
+    made: Capture
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    """Why a case of the file will not run, by its name."""
+
+    def lines(self) -> Iterator[str]:
+        """What was written, what was not, and what comes next."""
+        made = self.made
+        operators = len({case["op"] for case in made.cases})
+        yield (
+            f"{self.path}: {_counted(len(made.cases), 'case')} of {_counted(made.calls, 'call')}, "
+            f"{_counted(operators, 'operator')}, model {self.model}"
+        )
+        yield from _beside(made)
+        for name, why in self.not_run.items():
+            yield f"  will not run: {name}: {why}"
+        yield "next:"
+        yield f"  optest run --plan {shlex.quote(self.path)}"
+        yield f"  optest run --plan {shlex.quote(self.path)} --compile-backend inductor"
+
+
+def _by_reason(left_out: Mapping[tuple[str, str], int]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for (function, reason), count in left_out.items():
+        if reason != _QUIET:
+            found.setdefault(reason, Counter())[function] += count
+    return found
+
+
+def require_writable(path: str, *, force: bool) -> None:
+    """Refuse what cannot be written before a model runs.
+
+    Raises:
+        UsageError: for a name that no plan has, a folder that is not there, and a file that is.
+    """
+    file = Path(path)
+    if file.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"-o is {path}, but should be a file that ends in .yaml")
+    if file.is_dir():
+        raise UsageError(f"-o is {path}, which is a folder")
+    if not file.parent.is_dir():
+        raise UsageError(f"-o is {path}, but there is no folder {file.parent}")
+    if file.exists() and not force:
+        raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+
+
+def capture(
+    what: str,
+    output: str,
+    *,
+    model: str = "",
+    level: str = "torch",
+    ops: Sequence[str] = (),
+    min_bytes: int = 0,
+    max_bytes: int | None = None,
+    shrink_to: int | None = None,
+    seed: int = 0,
+    config: Sequence[str] = (),
+    force: bool = False,
+) -> WrittenCapture:
+    """Run ``what`` once and write its calls to ``output``.
+
+    Raises:
+        UsageError: if it cannot be found, run or written.
+        NothingSelected: if it makes no call that is wanted.
+        Unavailable: if torch, or what a model needs, is not installed.
+    """
+    require_writable(output, force=force)
+    load_extensions(None)  # a plug-in that cannot be loaded is told before the model runs
+    try:
+        asked_of = load_object("optest.torch.capture.recording:Asked")  # it brings torch
+        captured = load_object("optest.torch.capture.running:captured")
+    except Unavailable as error:
+        raise Unavailable("capture", error.remedy) from None
+
+    asked = asked_of(ops=_patterns(ops), min_bytes=min_bytes, max_bytes=max_bytes)
+    made = captured(what, asked=asked, level=level, seed=seed, shrink_to=shrink_to, config=_config(config))
+    if not made.cases:
+        raise NothingSelected(_nothing(what, made))
+    name = model or made.stem
+    text = text_of_model_file(
+        name,
+        made.cases,
+        defaults={"dtype": made.dtype, "seed": seed},
+        comment=[f"Calls of torch that {what.rpartition('/')[2]} makes, written by `optest capture`."],
+    )
+    _write(Path(output), text, force=force)
+    return WrittenCapture(path=output, model=name, made=made)
+
+
+def capture_command(context: CommandContext, **given: Any) -> int:
+    """What the command line asks for, as :data:`optest.torch.guest.GUEST` declares it.
+
+    Raises:
+        OptestError: as :func:`capture`.
+    """
+    written = capture(**given)
+    cases, driver = context.cases(plan=written.path, backend="torch")
+    verdicts = {case.name: why_not_run(case, driver) for case in cases}
+    not_run = {name: verdict.message for name, verdict in verdicts.items() if verdict is not None}
+    for line in replace(written, not_run=not_run).lines():
+        context.echo(line)
+    return 0
+
+
+def _patterns(ops: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for each in ops for word in each.split(",") if word)
+
+
+def _config(words: Sequence[str]) -> dict[str, Any]:
+    """``KEY=VALUE`` (a JSON value or text) and JSON files, later ones over earlier ones."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            found[key] = _json_or_text(value)
+            continue
+        try:
+            stated = json.loads(Path(word).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--config is {word}, which is no file of JSON: {error}\n  or state KEY=VALUE") from None
+        if not isinstance(stated, dict):
+            raise UsageError(f"--config is {word}, which should hold a JSON object")
+        found |= stated
+    return found
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _nothing(what: str, made: Capture) -> str:
+    lines = list(_beside(made)) or ["  it made no call of torch's: does the function run the model?"]
+    return "\n".join([f"{what} made no call that becomes a case; nothing was written", *lines])
+
+
+def _beside(made: Capture) -> Iterator[str]:
+    """What was seen and is no case of the file, and why."""
+    for reason, functions in _by_reason(made.left_out).items():
+        names = ", ".join(list(functions)[:_SHOWN])
+        more = f" and {len(functions) - _SHOWN} more" if len(functions) > _SHOWN else ""
+        yield f"  left out, as they {reason}: {_counted(sum(functions.values()), 'call')} of {names}{more}"
+    for reason, count in made.not_asked.items():
+        yield f"  not asked for, as they {reason}: {_counted(count, 'call')}"
+
+
+def _write(path: Path, text: str, *, force: bool) -> None:
+    """What is written is read first, and a file is written whole or not at all."""
+    try:
+        parse_plan(text.encode(), path.name)
+    except PlanError as error:
+        raise InternalError(f"the file that was captured cannot be read: {error}") from None
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if path.exists() and not force:
+            raise UsageError(f"{path} is there already, and nothing was written; --force writes over it")
+        draft.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,167 @@
+"""What torch brings to optest: its options, ``optest capture``, and its part in a run. Torch is not imported here."""
+
+from __future__ import annotations
+
+from optest.guests import Argument, Command, Guest, Option
+
+__all__ = ["GUEST"]
+
+_OPTIONS = (
+    Option(
+        name="reference_dtype",
+        flags=("--reference-dtype",),
+        type="choice",
+        choices=("float64", "same"),
+        default="float64",
+        group="What to run",
+        in_trends=True,
+        help="What torch's own calls are expected in: float64, or the dtype of the case, for parity alone. [float64]",
+    ),
+    Option(
+        name="backward",
+        flags=("--backward",),
+        type="bool",
+        default=False,
+        group="What to run",
+        in_trends=True,
+        help="Differentiate every call of torch, and judge the gradients of its inputs, too.",
+    ),
+    Option(
+        name="torch_device",
+        flags=("--torch-device",),
+        group="Who is asked",
+        repro=True,
+        metavar="DEVICE",
+        commands=("run", "list", "check", "replay"),
+        help="Device of the torch backend: cpu, cuda, npu, spyre … or one that a package registers; cuda:1. [cpu]",
+    ),
+    Option(
+        name="compile_backend",
+        flags=("--compile-backend",),
+        group="Who is asked",
+        repro=True,
+        metavar="NAME",
+        commands=("run", "replay"),
+        in_trends=True,
+        help="Make torch's own calls by torch.compile with this backend: inductor, aot_eager … [eager]",
+    ),
+    Option(
+        name="allow_fallback",
+        flags=("--allow-fallback",),
+        repeat=True,
+        group="Who is asked",
+        repro=True,
+        metavar="OP,OP",
+        help="Calls of torch that may fall back to the CPU or to eager torch; judged, with a note. Repeatable.",
+    ),
+    Option(
+        name="same_strides",
+        flags=("--same-strides",),
+        type="bool",
+        default=False,
+        group="Who is asked",
+        repro=True,
+        help="Fail calls of torch whose results have other strides than torch on the CPU gives them; else it is told.",
+    ),
+    Option(
+        name="max_bytes",
+        flags=("--max-bytes",),
+        type="int",
+        minimum=1,
+        group="Who is asked",
+        repro=True,
+        metavar="N",
+        help="Leave out calls of torch that need more memory, with their reference. [half of what is available]",
+    ),
+)
+
+_CAPTURE = Command(
+    name="capture",
+    function="optest.torch.capture_command:capture_command",
+    after="explain",
+    short="Write the operators that a model calls as cases.",
+    text="""Run a model once and write every call of torch that it makes as a case of FILE.yaml.
+
+    \b
+    optest capture model.py -o model.yaml            the whole script
+    optest capture model.py:forward -o model.yaml    a function of it, without what loading it calls
+    optest capture package.model:forward -o model.yaml
+    optest capture hf:GPT2LMHeadModel --config n_layer=2 -o gpt2.yaml
+
+    The function takes no arguments. The script runs here, with your rights, as `python model.py` does.
+    """,
+    arguments=(Argument(name="what", metavar="SCRIPT_OR_MODEL"),),
+    options=(
+        Option(
+            name="output",
+            flags=("-o", "--output"),
+            required=True,
+            metavar="FILE.yaml",
+            completes="file",
+            help="Where the cases are written.",
+        ),
+        Option(
+            name="model",
+            flags=("--model",),
+            default="",
+            metavar="NAME",
+            help="Name of the model in the file. [that of the script]",
+        ),
+        Option(
+            name="level",
+            flags=("--level",),
+            type="choice",
+            choices=("torch", "aten"),
+            default="torch",
+            help="torch: as the model calls it; aten: what reaches torch's dispatcher. [torch]",
+        ),
+        Option(
+            name="ops",
+            flags=("--ops",),
+            repeat=True,
+            metavar="PATTERN",
+            help="Operators by name or glob: linear,torch.nn.*. Repeatable.",
+        ),
+        Option(
+            name="min_bytes",
+            flags=("--min-bytes",),
+            type="int",
+            minimum=0,
+            default=0,
+            help="Leave out calls with smaller tensors, in all.",
+        ),
+        Option(
+            name="max_bytes",
+            flags=("--max-bytes",),
+            type="int",
+            minimum=0,
+            help="Leave out calls with larger tensors, in all.",
+        ),
+        Option(
+            name="shrink_to",
+            flags=("--shrink-to",),
+            type="int",
+            minimum=8,
+            metavar="SIZE",
+            help="Divide larger sizes, alike in all tensors of a call, until they fit.",
+        ),
+        Option(
+            name="seed",
+            flags=("--seed",),
+            type="int",
+            minimum=0,
+            default=0,
+            help="Of the model's random numbers and of the file. [0]",
+        ),
+        Option(
+            name="config",
+            flags=("--config",),
+            repeat=True,
+            metavar="KEY=VALUE|FILE",
+            help="With hf:CLASS: its configuration. Repeatable.",
+        ),
+        Option(name="force", flags=("--force",), type="bool", default=False, help="Write over a file that is there."),
+    ),
+)
+
+GUEST = Guest(options=_OPTIONS, commands=(_CAPTURE,), hooks="optest.torch.run_hooks:TorchRunHooks")

@@ -1,0 +1,52 @@
+"""Dtypes that an operator is defined for, told in few words and completely."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optest.api.run_request import run_request
+from optest.errors import PlanError
+from optest.operators import operators
+from optest.plan.dtypes import variants_in_words
+
+_NAMES = st.sampled_from(("float32", "float16", "int8", "int64"))
+_VARIANTS = st.lists(st.lists(_NAMES, max_size=3).map(tuple), unique=True)
+
+
+def expanded(words: str) -> list[tuple[str, ...]]:
+    """Every combination that the words name."""
+    return [
+        combination
+        for part in (words.split("; ") if words else [])
+        for combination in product(*(each.split("|") for each in part.split(", ")))
+    ]
+
+
+@given(_VARIANTS.filter(lambda found: () not in found))
+def test_the_words_name_each_combination_once(variants: list[tuple[str, ...]]) -> None:
+    assert sorted(expanded(variants_in_words(variants))) == sorted(variants)
+
+
+@pytest.mark.parametrize("operator", ["matmul", "gather", "dequantize", "where", "cast"])
+def test_those_of_the_catalogue(operator: str) -> None:
+    variants = operators.get(operator).dtype_variants
+    assert sorted(expanded(variants_in_words(variants))) == sorted(variants)
+
+
+def test_what_goes_together_stands_together() -> None:
+    variants = [(value, index) for index in ("int64", "int32") for value in ("float32", "int8")]
+    assert variants_in_words(variants) == "float32|int8, int64|int32"
+    assert variants_in_words([("float32",), ("int8",)]) == "float32|int8"
+    assert variants_in_words([("float32", "float32"), ("int8", "int8")]) == "float32, float32; int8, int8"
+
+
+def test_who_states_one_dtype_for_all_is_shown_one_for_each() -> None:
+    request = {"op": ("dequantize",), "shape": ("input=2x3", "scale=1", "zero_point=1"), "dtype": "int8"}
+    with pytest.raises(PlanError) as raised:
+        run_request(request)
+    (problem,) = raised.value.problems
+    assert str(problem.hint).startswith("one for each input fits: int8, float32, int8; defined for: int8, float32|")

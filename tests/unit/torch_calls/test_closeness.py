@@ -1,0 +1,175 @@
+"""What roundings allow is asked of each element, and a pass that shows nothing is doubted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_kit import Wrong, case, element, tensor, verdict, zeros
+
+from optest.spec import Reason, Status, TestCase
+
+pytestmark = pytest.mark.torch
+
+POWERS = case("torch.exp2(input0)", tensor(60, fill="arange"))
+PRODUCTS = case("torch.cumprod(input0, 0)", tensor(60, fill="uniform", low=1.5, high=2.5))
+
+
+@pytest.mark.parametrize("of", [POWERS, PRODUCTS], ids=["exp2", "cumprod"])
+@pytest.mark.parametrize("place", [0, 1, 20, 59])
+def test_one_wrong_element_beside_much_larger_ones_is_found(of: TestCase, place: int) -> None:
+    """The largest is 2^59, and a rounding of it is as large as the element 2^35."""
+    assert verdict(of).status is Status.PASSED
+    found = verdict(of, element(place, lambda value: value * 2))
+    assert found.reason is Reason.VALUE, found
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.nn.functional.tanhshrink(input0)",
+        "torch.nn.functional.binary_cross_entropy_with_logits(input0, input1, reduction='none')",
+        "torch.nn.functional.poisson_nll_loss(input0, input1, reduction='none')",
+        "torch.nn.functional.interpolate(input0, size=[7, 8], mode='bicubic')",
+        "torch.nn.functional.grid_sample(input0, input2, align_corners=False)",
+    ],
+)
+def test_terms_that_cancel_on_the_way_leave_what_was_rounded(text: str, kind: str) -> None:
+    """``x - tanh(x)`` of a small x in 16 bits: tanh(x) is rounded, and more is not left."""
+    pictures, places = tensor((2, 3, 8, 9), kind), tensor((2, 5, 6, 2), kind, "uniform", low=-0.9, high=0.9)
+    shown = (pictures, tensor((2, 3, 8, 9), kind, "uniform", low=0.1, high=1.0), places)
+    found = verdict(case(text, *shown[: 1 + sum(f"input{number}" in text for number in (1, 2)) * 2]))
+    assert found.status is Status.PASSED, found
+
+
+def test_what_a_rounding_of_a_step_does_not_explain_is_wrong() -> None:
+    of = case("torch.nn.functional.tanhshrink(input0)", tensor(200, "bfloat16"))
+    assert verdict(of, Wrong(lambda outputs: [outputs[0] * outputs[0].dtype.type(1.2)])).reason is Reason.VALUE
+
+
+def test_answers_that_any_number_would_pass_for_are_suspect() -> None:
+    """One rounding of 1e8 is a whole period."""
+    of = case("torch.special.bessel_j0(input0)", tensor(50, fill="uniform", low=1e8, high=2e8))
+    assert verdict(of, zeros()).status is Status.SUSPECT
+    found = verdict(of, Wrong(lambda outputs: [-outputs[0]]))
+    assert found.status is Status.SUSPECT
+    assert "any answer between passes there" in found.message
+
+
+def test_beside_a_jump_one_of_its_sides_is_right_and_what_lies_between_is_doubted() -> None:
+    of = case("torch.frac(input0)", tensor(60, fill="arange", start=1))
+    assert verdict(of).status is Status.PASSED
+    half = verdict(of, Wrong(lambda outputs: [outputs[0] + np.float32(0.5)]))
+    assert (half.status, "60 of 60 elements jump" in half.message) == (Status.SUSPECT, True)
+    assert verdict(of, Wrong(lambda outputs: [outputs[0] + np.float32(20)])).reason is Reason.VALUE
+
+
+def test_results_that_are_all_noise_are_suspect() -> None:
+    """Differences of numbers that are one rounding apart: zeros are as good an answer."""
+    of = case("torch.sinc(input0)", tensor(40, fill="data", values=[float(1 << 20)] * 40))
+    assert verdict(of).status in (Status.PASSED, Status.SUSPECT)
+    assert verdict(of, Wrong(lambda outputs: [outputs[0] * 3 + np.float32(1e-8)])).status is not Status.PASSED
+
+
+def data(shape: tuple[int, ...], kind: str, values: Sequence[float]) -> Any:
+    return tensor(shape, kind, "data", values=np.array(values).reshape(shape).tolist())
+
+
+LABELS = data((5, 5), "bfloat16", [1.0, -1.0, 1.0, 1.0, -1.0] * 5)
+
+
+def hinge() -> TestCase:
+    near_margin = tensor((5, 5), "bfloat16", "uniform", low=4.5, high=5.5)
+    return case(
+        "torch.nn.functional.hinge_embedding_loss(input0, input1, margin=5.108374602625908, reduction='none')",
+        near_margin,
+        LABELS,
+    )
+
+
+def test_a_label_that_decides_is_no_measured_number() -> None:
+    """A label that is a rounding off is none, and every element would leap."""
+    found = verdict(hinge())
+    assert found.status is Status.PASSED, found
+
+
+def test_a_wrong_answer_to_labels_is_found_or_doubted() -> None:
+    assert verdict(hinge(), Wrong(lambda outputs: [outputs[0] * outputs[0].dtype.type(0.5)])).reason is Reason.VALUE
+    assert verdict(hinge(), element(1, lambda _: 20.0)).status is Status.SUSPECT
+
+
+def mean(*logarithms: float) -> TestCase:
+    """Three of the nine are chosen, and add up to nearly nothing."""
+    return case(
+        "torch.nn.functional.nll_loss(input0, input1)",
+        data((3, 3), "bfloat16", logarithms),
+        data((3,), "int64", [0, 1, 2]),
+    )
+
+
+CANCELS = (5.3125, 1.0, -8.0, 2.0, -7.21875, -3.0, 6.0, 4.0, 1.921875)
+
+
+def nudged(by: float) -> Wrong:
+    return Wrong(lambda outputs: [np.asarray(outputs[0] + outputs[0].dtype.type(by))])
+
+
+def test_terms_that_cancel_had_to_come_out_as_little() -> None:
+    found = verdict(mean(*CANCELS), nudged(0.01))
+    assert found.status is Status.PASSED, found
+    assert verdict(mean(*CANCELS), nudged(0.5)).reason is Reason.VALUE
+
+
+ONE_CLASS = case(
+    "torch.nn.functional.nll_loss(input0, input1)",
+    data((3, 1), "bfloat16", [5.3125, -7.21875, 1.890625]),
+    data((3,), "int64", [0, 0, 0]),
+)
+
+
+def test_what_no_other_inputs_change_either_stays_doubted() -> None:
+    """Wherever its elements stand the sum is the same, so nothing says that it was looked at."""
+    assert verdict(ONE_CLASS, nudged(0.03)).status is Status.SUSPECT
+
+
+@pytest.mark.parametrize(("answer", "status"), [(0.007, Status.PASSED), (0.01, Status.SUSPECT), (0.0, Status.SUSPECT)])
+def test_an_answer_that_is_nearer_to_the_truth_than_half_of_it_is_not_doubted(answer: float, status: Status) -> None:
+    """The truth is 1/192; 8 roundings of the terms are more than that."""
+    found = verdict(ONE_CLASS, Wrong(lambda outputs: [np.full_like(outputs[0], answer)]))
+    assert found.status is status, found
+
+
+def test_noise_is_doubted_still() -> None:
+    """Every element is the same, so that none can be told from another by its place."""
+    of = case("torch.sinc(input0)", tensor(40, fill="data", values=[float(1 << 20)] * 40))
+    assert verdict(of, Wrong(lambda outputs: [outputs[0] * 3 + np.float32(1e-8)])).status is not Status.PASSED
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("torch.linspace(input0, -3, 50, dtype=torch.{})", ("float32", [4.3])),
+        ("torch.linspace(4.3, input0, 50, dtype=torch.{})", ("int64", [-3])),
+    ],
+)
+def test_a_call_that_states_its_dtype_rounds_to_it_on_the_way(
+    text: str, given: tuple[str, list[float]], kind: str, grad: bool
+) -> None:
+    """Near the middle, where end and start cancel, steps in 16 bits are far off; torch documents that it takes them."""
+    of = case(text.format(kind), data((), *given), grad=grad)
+    found = verdict(of)
+    assert found.status is Status.PASSED, found
+    assert verdict(of, element(0, lambda value: value * value.dtype.type(1.1))).reason is Reason.VALUE
+    assert verdict(of, zeros()).reason is not None
+
+
+def test_the_gradient_of_a_sign_has_elements_that_can_be_read() -> None:
+    of = case("torch.sgn(input0)", tensor((3, 4)), grad=True)
+    found = verdict(of)
+    assert found.status is Status.PASSED, found
+    assert verdict(of, element(0, lambda _: 1.0, output=2)).reason is Reason.VALUE
