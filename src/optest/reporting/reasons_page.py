@@ -23,7 +23,7 @@ _HEAD = """\
 
 Every case that is not well has a *status*, by which reports are grouped, and a *reason*, on which people act. A report
 shows the reason beside the case and, under a failure, what to try. Each reason has a page: what happened, why it
-matters, what to try, with an example.
+matters, what to try, mostly with an example.
 
 | reason | usual status | what happened |
 |---|---|---|
