@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument(
         "--full",
         action="store_true",
-        help="the figures that docs/performance.md and docs/evidence.md quote; the better part of an hour",
+        help="the figures that benchmarks/README.md quotes; the better part of an hour",
     )
     parser.add_argument("--only", action="append", choices=sorted(SCRIPTS), help="this benchmark. Repeatable.")
     given = parser.parse_args()

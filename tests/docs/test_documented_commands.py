@@ -87,14 +87,15 @@ def environment() -> dict[str, str]:
 
 
 HEAVY = {
-    "docs/backends.md",
+    "docs/backends/command.md",
+    "docs/c-libraries/ffi.md",
+    "docs/c-libraries/index.md",
+    "docs/c-libraries/infiniop.md",
     "docs/capture.md",
     "docs/check.md",
-    "docs/how-to/c-library.md",
     "docs/how-to/custom-operator.md",
     "docs/how-to/from-model-to-operator.md",
     "docs/how-to/npu-run-sh.md",
-    "docs/infiniop.md",
     "docs/opinfo.md",
     "docs/reports.md",
     "examples/models/README.md",

@@ -43,7 +43,7 @@ _CLEANUP_S = 30.0
 
 
 class CommandBackendDriver(BackendDriver):
-    """Runs the command of ``backend_config.<name>``; docs/backends.md has its keys and tokens."""
+    """Runs the command of ``backend_config.<name>``; docs/backends/command.md has its keys and tokens."""
 
     name = "command"
     kind = "command"

@@ -140,7 +140,7 @@ def _nothing_in(made: Sketch) -> str:
     return (
         said
         + "".join(reasons)
-        + "\n  `optest list operators` has the names; docs/backends.md says how a mapping is written"
+        + "\n  `optest list operators` has the names; docs/c-libraries/mapping.md says how a mapping is written"
     )
 
 

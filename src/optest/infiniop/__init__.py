@@ -1,4 +1,4 @@
-"""libinfiniop from Python, by the names of its own test layer; docs/infiniop.md says what each does here.
+"""libinfiniop from Python, by the names of its own test layer; docs/c-libraries/infiniop.md says what each does here.
 
 Nothing is loaded at import: neither the library, which opens when it is first used, nor torch.
 """

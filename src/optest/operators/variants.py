@@ -57,6 +57,6 @@ FLOAT32_PARAMETERS = tuple((half, *("float32",) * count) for half in ("float16",
 
 OPENCL = "OpenCL C 3.0 §7.4 (full profile)"
 MEASURED = "measured in five libraries: docs/verdicts.md"
-SUMS = "growth as √k: Higham and Mary, 2019 (SIAM J. Sci. Comput. 41, A2815); figures: docs/evidence.md"
+SUMS = "growth as √k: Higham and Mary, 2019 (SIAM J. Sci. Comput. 41, A2815); figures: docs/verdicts.md"
 
 DIM = Attribute(name="dim", type="int", default=-1, aliases=("axis",), description="Dimension along which it works.")

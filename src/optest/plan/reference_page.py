@@ -32,19 +32,29 @@ _MANY = 6
 def plan_page() -> str:
     """The whole page, with a newline at its end."""
     schema = plan_schema()
-    parts = [_HEAD, "## The file\n", _table(schema)]
+    parts = [_HEAD, "## The file\n", _table(_rows(schema))]
+    shown: dict[str, str] = {}
     for name, node in schema["$defs"].items():
-        parts += [f"## {_TITLES.get(name, name)}\n", f"{node.get('description', '')}\n", _table(node)]
+        rows = _rows(node)
+        new = {key: row for key, row in rows.items() if shown.get(key) != row}
+        body = _table(rows) if new else f"Keys as in the tables above: {', '.join(f'`{key}`' for key in rows)}.\n"
+        parts += [f"## {_TITLES.get(name, name)}\n", f"{node.get('description', '')}\n", body]
+        shown |= rows
     return "\n".join(parts)
 
 
-def _table(node: Node) -> str:
+def _table(rows: dict[str, str]) -> str:
+    return "\n".join(["| key | value | default | meaning |", "|---|---|---|---|", *rows.values()]) + "\n"
+
+
+def _rows(node: Node) -> dict[str, str]:
+    """The row of each key."""
     required = node.get("required", ())
-    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    rows = {}
     for key, value in node["properties"].items():
         cells = (f"`{key}`", _cell(_type(value)), _default(value, key in required), _cell(value.get("description", "")))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        rows[key] = f"| {' | '.join(cells)} |"
+    return rows
 
 
 def _cell(text: str) -> str:

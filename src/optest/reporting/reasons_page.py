@@ -22,16 +22,27 @@ _HEAD = """\
 <!-- Made by `optest.reporting.reasons_page`; edit src/optest/reporting/meanings.py, not this file. -->
 
 Every case that is not well has a *status*, by which reports are grouped, and a *reason*, on which people act. A report
-shows the reason beside the case and, under a failure, what to try.
+shows the reason beside the case and, under a failure, what to try. Each reason has a page: what happened, why it
+matters, what to try, mostly with an example.
 
-A status is the usual one for its reason. A command that exits with another status than 0 is an `error`, for
-example, while a worker that ends in the middle of a case has `crashed`, both with the reason EXIT_CODE.
+| reason | usual status | what happened |
+|---|---|---|
 """
 
-_STATUSES = """\
+_STATUSES = """
+A status may differ from the usual one of its reason. A command that exits with another status than 0 is an `error`; a
+worker that ends in the middle of a case has `crashed`. Both have the reason EXIT_CODE.
+
 ## Statuses
 
 | status | meaning | exit status of the run |
+|---|---|---|
+"""
+
+_WITHOUT_REASON = """
+These statuses need no reason:
+
+| status | what happened | what to try |
 |---|---|---|
 """
 
@@ -51,35 +62,27 @@ _STATUS_WORDS = {
 
 def reasons_page() -> str:
     """The whole page, with a newline at its end."""
-    parts = [_HEAD, _STATUSES + "\n".join(map(_status_row, Status)) + "\n"]
-    parts += [_section(reason.value, _status_of(reason), MEANINGS[reason]) + _more(reason) for reason in Reason]
-    parts += [_section(status.value, "", STATUS_MEANINGS[status]) for status in STATUS_MEANINGS]
-    return "\n".join(parts)
+    reasons = [_reason_row(reason, MEANINGS[reason]) for reason in Reason]
+    statuses = [_status_row(status) for status in Status]
+    without_reason = [_meaning_row(status, meaning) for status, meaning in STATUS_MEANINGS.items()]
+    return "".join([_HEAD, *reasons, _STATUSES, *statuses, _WITHOUT_REASON, *without_reason])
+
+
+def _reason_row(reason: Reason, meaning: Meaning) -> str:
+    found_by = ", reported by backends" if reason in REPORTED_BY_BACKENDS else ""
+    link = f"[{reason.value}](reasons/{reason.value}.md)"
+    return f"| {link} | `{reason.status.value}`{found_by} | {prose(meaning.sentence)} |\n"
+
+
+def _meaning_row(status: Status, meaning: Meaning) -> str:
+    return f"| `{status.value}` | {prose(meaning.sentence)} | {prose(meaning.remedy)} |\n"
 
 
 def _status_row(status: Status) -> str:
     ends = {True: "1", False: "0"}[status in BAD_STATUSES]
     if status is Status.SKIPPED:
         ends = "0; 5 if every case is skipped"
-    return f"| `{status.value}` | {_STATUS_WORDS[status]} | {ends} |"
-
-
-def _status_of(reason: Reason) -> str:
-    found_by = "; reported by backends that look for it" if reason in REPORTED_BY_BACKENDS else ""
-    return f"Status `{reason.status.value}`{found_by}.\n\n"
-
-
-def _section(title: str, status: str, meaning: Meaning) -> str:
-    return (
-        f"## {title}\n\n{status}"
-        f"- **What happened:** {prose(meaning.sentence)}.\n"
-        f"- **Why it matters:** {prose(meaning.matters)}.\n"
-        f"- **What to try:** {prose(meaning.remedy)}.\n"
-    )
-
-
-def _more(reason: Reason) -> str:
-    return f"\n[More about {reason.value}](reasons/{reason.value}.md): an example, and what to try in which order.\n"
+    return f"| `{status.value}` | {_STATUS_WORDS[status]} | {ends} |\n"
 
 
 def prose(words: str) -> str:

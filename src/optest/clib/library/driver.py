@@ -53,7 +53,7 @@ _MOST_ASKED = 4096
 
 
 class FfiBackend(BackendDriver):
-    """Calls the library of ``backend_config.ffi``; docs/backends.md has its keys and the mapping's words."""
+    """Calls the library of ``backend_config.ffi``; docs/c-libraries has its keys and the mapping's words."""
 
     name = "ffi"
     kind = "cpu"

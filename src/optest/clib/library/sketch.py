@@ -195,8 +195,9 @@ def _first_line(text: str) -> str:
 def _lines(name: str, libraries: Sequence[str], found: _Found, others: Sequence[str]) -> Iterator[str]:
     yield from _comment(
         "How operators of optest are called in this library, guessed by `optest ffi inspect --write` from names and "
-        "types in its headers. Look at every line that says `guess`; what the words mean is in docs/backends.md, "
-        '"A C library". Promises of the library are not in its headers: state `dtypes`, `in_place` and `refuses`.'
+        "types in its headers. Look at every line that says `guess`; what the words mean is in "
+        "docs/c-libraries/mapping.md. Promises of the library are not in its headers: state `dtypes`, `in_place` and "
+        "`refuses`."
     )
     yield "version: 1"
     yield f"name: {name}"
