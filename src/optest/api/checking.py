@@ -31,6 +31,7 @@ from optest.backends.abilities import (
     case_options_of,
 )
 from optest.core.border import Border
+from optest.core.expected import is_own
 from optest.core.expectations import judged_by_others
 from optest.errors import NothingSelected, UnknownName, UsageError
 from optest.generators.fills import check_fill
@@ -276,7 +277,7 @@ def samples_of(descriptor: OperatorDescriptor) -> list[Sample]:
     try:
         with Border(f"the samples of {descriptor.name}", Reason.BAD_CASE, let_through=lambda: True):
             own = list(make())
-            return [*own, *scaled_samples(descriptor, own)]
+            return [*own, *scaled_samples(descriptor, own)] if is_own(descriptor.samples) else own
     except Fault as fault:
         raise UsageError(fault.message) from None
 
