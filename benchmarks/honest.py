@@ -57,7 +57,7 @@ def ask(backend: str, op: str, seed: int) -> Asked:
     for case in request.run.cases:
         driver = request.run.driver
         verdict = why_not_run(case, driver) or execute([case], driver).verdicts[0]
-        verdict = request.expectations.excused(case, verdict)
+        verdict = request.run.expectations.excused(case, verdict)
         found.statuses[verdict.status] += 1
         if verdict.status not in _HARMLESS:
             reason = verdict.reason.value if verdict.reason else ""

@@ -139,7 +139,7 @@ def ask(backend: str, op: str, seed: int) -> Found:
     driver, found, results = request.run.driver, Found(backend=backend), []
     for case in request.run.cases:
         verdict = why_not_run(case, driver) or execute([case], driver, every_measure=True).verdicts[0]
-        verdict = request.expectations.excused(case, verdict)
+        verdict = request.run.expectations.excused(case, verdict)
         for measure in verdict.measures:
             if measure.rounding is not None:
                 found.asked[f"{op} {measure.dtype}"] += 1

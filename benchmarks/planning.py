@@ -69,7 +69,6 @@ def least_s(work: Callable[[Any], Any], given: Callable[[], Any], rounds: int) -
 
 def explicit(count: int, rounds: int) -> None:
     text = plan(count)
-    driver = backend_manager.get("numpy")
     document = parse_plan(text, "plan.yaml")
 
     def build(_: Any = None) -> Any:
@@ -79,7 +78,7 @@ def explicit(count: int, rounds: int) -> None:
             operators=operators,
             target_of=lambda _name, _chip: BackendTarget(name="numpy"),
             check_fill=check_fill,
-            check_backend=driver.problems,
+            check_backend=lambda _case: (),
             backend_names=backend_manager.names(),
         )
 

@@ -16,6 +16,10 @@ __all__ = ["compose", "fatal"]
 MAX_DEPTH = 64
 
 
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+"""From PyYAML 6.0.4 on its scanner looks ahead over a thousand levels, before the composer counts any."""
+
+
 class _TooDeep(yaml.MarkedYAMLError):
     pass
 
@@ -88,6 +92,8 @@ def compose(raw: bytes, file: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 0
+        if isinstance(error, _TooDeep) or error.problem == _TOO_DEEP_FOR_LIBYAML:
+            raise fatal(file, line, f"nesting is more than {MAX_DEPTH} levels deep") from None
         if error.problem == "but found another document":
             raise fatal(file, line, "a second document begins, but a plan is one document", "remove '---'") from None
         raise fatal(file, line, f"this is not YAML: {_said(error, raw)}", _shown(raw, mark)) from None
