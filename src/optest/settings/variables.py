@@ -1,4 +1,4 @@
-"""The environment: nothing else in optest reads it, but for the masks that core/worker sets for a device."""
+"""The environment: nothing else in optest reads it."""
 
 from __future__ import annotations
 
