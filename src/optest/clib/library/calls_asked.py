@@ -23,6 +23,8 @@ _FRONT = (2, 3, 1, 2, 1, 1, 1, 1)
 """Sizes of dimensions in front of others: few elements, not all alike, and some that nobody may step through."""
 _MOST_ELEMENTS = 4_096
 _FAR_TOO_MANY = 8
+_MOST_OF_RESIZED = 1 << 18
+"""Elements: a size that stands in several dimensions of one shape grows in all of them."""
 _FIRST_DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -142,9 +144,9 @@ class AskedCall:
         return dataclasses.replace(call, shapes={**given, **_output_shapes(case)})
 
     def resized(self, size: int) -> list[AskedCall]:
-        """The call with each of its sizes in turn replaced, wherever it stands."""
+        """The call with each of its sizes in turn replaced, wherever it stands; none where that is too large."""
         found = [self._replaced({old: size}) for old in self._sizes() if old != size]
-        return [call for call in found if call is not None]
+        return [each for each in found if each is not None and max(map(prod, each.shapes.values())) <= _MOST_OF_RESIZED]
 
     def with_size(self, old: int, size: int) -> list[AskedCall]:
         """The call with one of its sizes replaced; none where that does not fit."""
