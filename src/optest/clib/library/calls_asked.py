@@ -23,7 +23,7 @@ _FRONT = (2, 3, 1, 2, 1, 1, 1, 1)
 """Sizes of dimensions in front of others: few elements, not all alike, and some that nobody may step through."""
 _MOST_ELEMENTS = 4_096
 _FAR_TOO_MANY = 8
-_MOST_OF_RESIZED = 1 << 18
+_MOST_OF_RESIZED = 1 << 20
 """Elements: a size that stands in several dimensions of one shape grows in all of them."""
 _FIRST_DTYPES = ("float32", "float16", "bfloat16", "float64")
 
