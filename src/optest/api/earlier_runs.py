@@ -81,7 +81,7 @@ def as_in_the_earlier_run(given: Mapping[str, Any]) -> Mapping[str, Any]:
     run = {option: directory.id if wanted == _LATEST else wanted}
     if settings["plan"] or settings["source"] or settings["op"]:
         return {**given, **run}
-    before = _asked_before(directory)
+    before = _options_of_run(directory)
     if before is None:
         raise UsageError(
             f"run {directory.id} is a replay or a check, of which no plan can be run again\n"
@@ -178,7 +178,7 @@ def _find(root: Path, wanted: str, plan: str | None) -> RunDirectory:
     if wanted != _LATEST:
         return RunDirectory.open(root, wanted)
     for directory in reversed(RunDirectory.all(root)):
-        before = _asked_before(directory)
+        before = _options_of_run(directory)
         if before is not None and (not plan or _is_same_file(before.get("plan"), plan)):
             return directory
     if plan and RunDirectory.all(root):
@@ -186,7 +186,7 @@ def _find(root: Path, wanted: str, plan: str | None) -> RunDirectory:
     raise UnknownName("run", wanted, ("(none yet)",), where=str(root))
 
 
-def _asked_before(directory: RunDirectory) -> Mapping[str, Any] | None:
+def _options_of_run(directory: RunDirectory) -> Mapping[str, Any] | None:
     """The options of a run of a plan or of operators, None of any other, as a replay, or if it cannot be read.
 
     Those of a check mean something else: its operators are asked their case sets.

@@ -53,7 +53,7 @@ def replay(
     bootstrap()
     settings = resolve(given)
     found, before, notes = _found(Path(settings["runs_dir"]), run, wanted)
-    request = dataclasses.replace(_asked(found, given, before), notes=notes)
+    request = dataclasses.replace(_replay_request(found, given, before), notes=notes)
     if save_to is None and script is None:
         return run_cases(request, stream=stream)
     files = _Files.planned(found, save_to, script)
@@ -103,7 +103,7 @@ def _is_replay(directory: RunDirectory) -> bool:
     return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
-def _asked(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
+def _replay_request(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
     """``before`` are the options of the run that is replayed."""
     settings = resolve(given)
     targets = {(each.backend, each.chip, each.device) for each in found}

@@ -155,7 +155,7 @@ def _like_latest(root: Path) -> list[Journal]:
         journal = read_journal(directory.journal_path)
         if journal.info is None:
             continue
-        if found and _what_was_asked(journal) != _what_was_asked(found[0]):
+        if found and _request_of(journal) != _request_of(found[0]):
             continue
         found.append(journal)
         if len(found) == _MOST_IN_A_TREND:
@@ -163,7 +163,7 @@ def _like_latest(root: Path) -> list[Journal]:
     return found
 
 
-def _what_was_asked(journal: Journal) -> tuple[object, ...]:
+def _request_of(journal: Journal) -> tuple[object, ...]:
     assert journal.info is not None
     options = journal.info.options
     return (journal.info.plan, journal.info.target, *(_plain(options.get(name)) for name in _WHAT_IS_ASKED))

@@ -113,7 +113,7 @@ def run_request(
     given = as_in_the_earlier_run(given)
     written = _read_plans(resolve(given))
     settings, backend_notes = _settings_with_backend(given, written)
-    _require_cases_stated(written, settings)
+    _require_a_selection(written, settings)
     make = partial(
         build_cases,
         operators=operators,
@@ -165,7 +165,7 @@ def _read_plans(settings: Settings) -> _Written:
     return _Written(document=document, sources=sources)
 
 
-def _require_cases_stated(written: _Written, settings: Settings) -> None:
+def _require_a_selection(written: _Written, settings: Settings) -> None:
     if written.document is None and not written.sources and not settings["op"]:
         raise UsageError(
             "nothing to run: give a plan (--plan FILE) or an operator\n"

@@ -66,7 +66,7 @@ class NumpyBackend(BackendDriver):
 
     def script(self, case: TestCase, inputs: Sequence[ScriptInput], *, may_run: bool) -> Script | str:  # noqa: ARG002
         """The user's own reference, called by its import path; optest's own cannot be had without optest."""
-        path = _stated_reference(case)
+        path = _reference_of_case(case)
         if not isinstance(path, str) or path.startswith("optest."):
             return f"backend {self.name} answers with references of optest itself"
         if not all(numpy_dtype(spec.dtype).isbuiltin == 1 for spec in case.outputs):
@@ -76,7 +76,7 @@ class NumpyBackend(BackendDriver):
         return reference_script(path, case, inputs)
 
     def unsupported(self, case: TestCase) -> str | None:
-        if _stated_reference(case) is None:
+        if _reference_of_case(case) is None:
             return f"operator {case.descriptor.name} has no reference, which is what backend {self.name} answers with"
         return None
 
@@ -141,18 +141,18 @@ def _values(output: Any) -> Any:
 
 def reference_label(case: TestCase) -> str:
     """The import path of the case's reference, as one word; ``none`` without one."""
-    reference = _stated_reference(case)
+    reference = _reference_of_case(case)
     if reference is None or isinstance(reference, str):
         return reference or "none"
     return f"{getattr(reference, '__module__', '?')}:{getattr(reference, '__qualname__', '?')}".replace(" ", "")
 
 
-def _stated_reference(case: TestCase) -> str | Reference | None:
+def _reference_of_case(case: TestCase) -> str | Reference | None:
     return case.reference or case.descriptor.reference
 
 
 def _reference_of(case: TestCase) -> Reference:
-    reference = _stated_reference(case)
+    reference = _reference_of_case(case)
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
     if isinstance(reference, str):

@@ -102,7 +102,7 @@ def resolve(
     """
     allowance = _resolve(case, expected, index, numerics, inputs)
     if case.tolerances and expected.dtype.is_float and _signs_are_strict(case, expected, index):
-        return _told_more(dataclasses.replace(allowance, signed_zeros=True), "a zero has its sign (signed_zeros)")
+        return _with_formula(dataclasses.replace(allowance, signed_zeros=True), "a zero has its sign (signed_zeros)")
     return allowance
 
 
@@ -140,7 +140,7 @@ def _resolve(
             tolerances, case.descriptor, index, expected.name, one_answer, needs_its_name(case, expected)
         )
         if stated is not None and not _is_too_wide(stated, expected):
-            return stated if expected.rule is None else _told_more(stated, expected.rule.formula)
+            return stated if expected.rule is None else _with_formula(stated, expected.rule.formula)
     if kind is None:
         raise NoRule(
             f"operator {case.descriptor.name} has no rule for {expected.dtype} and no tolerance is stated; "
@@ -149,13 +149,13 @@ def _resolve(
     if sums_exactly:
         return _INTEGER_EXACT
     if kind is _MOVES:
-        return _told_with_alternatives(_MOVEMENT, case.descriptor, expected)
+        return _with_alternatives(_MOVEMENT, case.descriptor, expected)
     if kind is _EXACT:
         only = _EXACT_FLOATS if expected.dtype.precision else _EXACT_INTEGERS
-        return _told_with_alternatives(only, case.descriptor, expected)
+        return _with_alternatives(only, case.descriptor, expected)
     if kind is _CLOSE:
         assert rule is not None
-        return _told_more(_close(case, expected), rule.formula if case.reference is None else "")
+        return _with_formula(_close(case, expected), rule.formula if case.reference is None else "")
     return _class_rule(case, expected, numerics, inputs)
 
 
@@ -215,11 +215,11 @@ _INTEGER_EXACT = _built_in(
 )
 
 
-def _told_with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor, expected: Expected) -> Allowance:
+def _with_alternatives(allowance: Allowance, descriptor: OperatorDescriptor, expected: Expected) -> Allowance:
     """The same, but saying what else is right where the operator has alternatives."""
     if descriptor.rule is None or expected.rule is not None or not _tells_alternatives(descriptor):
         return allowance
-    return _told_more(allowance, descriptor.rule.formula)
+    return _with_formula(allowance, descriptor.rule.formula)
 
 
 def _tells_alternatives(descriptor: OperatorDescriptor) -> bool:
@@ -227,7 +227,7 @@ def _tells_alternatives(descriptor: OperatorDescriptor) -> bool:
     return descriptor.alternatives is not None and getattr(descriptor.alternatives, "tells", True)
 
 
-def _told_more(allowance: Allowance, formula: str) -> Allowance:
+def _with_formula(allowance: Allowance, formula: str) -> Allowance:
     if not formula:
         return allowance
     used = dataclasses.replace(allowance.used, text=f"{allowance.used.text}; {formula}")

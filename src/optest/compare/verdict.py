@@ -115,7 +115,7 @@ def _sum_up(
             checks=checks,
         )
     if not wrong:
-        stated = _stated_empty(case)
+        stated = _empty_input_of(case)
         why = " by declaration" if case.outputs else f" as {stated} is" if stated else ""
         notes = [
             f"{wanted.name}: empty{why}, {format_shape(wanted.shape)}"
@@ -173,7 +173,7 @@ def _judge_output(
     looks = every_measure, defines_signs(case, wanted)
     try:
         judged = _judge_values(actual, reference, wanted, allowance, numerics, *looks)
-        if judged.finding is None or wanted.alternatives is None or _is_stated_instead(case, wanted, allowance):
+        if judged.finding is None or wanted.alternatives is None or _has_explicit_tolerance(case, wanted, allowance):
             return judged
         as_right = wanted.alternatives(outputs)
         if as_right is None:
@@ -187,7 +187,7 @@ def _judge_output(
         return _Judged(None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}"))
 
 
-def _is_stated_instead(case: TestCase, wanted: Expected, allowance: Allowance) -> bool:
+def _has_explicit_tolerance(case: TestCase, wanted: Expected, allowance: Allowance) -> bool:
     """Whether a tolerance is stated for what only the rule of close results would look at again."""
     rule = case.descriptor.rule
     is_close = wanted.rule is None and rule is not None and rule.kind is RuleClass.CLOSE
@@ -243,7 +243,7 @@ def _is_left_empty(case: TestCase, every: Sequence[Expected]) -> bool:
     return not case.outputs and any(math.prod(each.shape) for each in every if not each.name.startswith("grad."))
 
 
-def _stated_empty(case: TestCase) -> str:
+def _empty_input_of(case: TestCase) -> str:
     """The input that is stated without elements, "" for none, of a call whose outputs no plan can declare.
 
     Such a call has any number of outputs, and nobody but who makes it knows their shapes: what is stated of it are its
@@ -258,7 +258,7 @@ def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> _Judg
     """An output without elements, which has to be declared so, or to stand beside others that are compared."""
     wanted = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
-    meant = declared or bool(_stated_empty(case)) or _is_of_an_empty_input(case, wanted.name)
+    meant = declared or bool(_empty_input_of(case)) or _is_of_an_empty_input(case, wanted.name)
     if not meant and not _is_left_empty(case, every):
         message = (
             f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "
@@ -444,13 +444,15 @@ def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected)
     """
     if measure.rule is None or not measure.compared:
         return False
-    allowed = _stated_or_close(case, index, measure.rule.name, wanted)
+    allowed = _elementwise_tolerance(case, index, measure.rule.name, wanted)
     if allowed is None:
         return False
     return zeros_are_within(np.asarray(wanted.value), *allowed)
 
 
-def _stated_or_close(case: TestCase, index: int, rule: str, wanted: Expected) -> tuple[float, float, float] | None:
+def _elementwise_tolerance(
+    case: TestCase, index: int, rule: str, wanted: Expected
+) -> tuple[float, float, float] | None:
     """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
     if rule == RuleClass.CLOSE.value:
         close = fitting_tolerance(wanted.dtype, wanted.value)

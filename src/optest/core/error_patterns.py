@@ -77,7 +77,7 @@ def as_multiple(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> 
         near = np.abs(got - value * right) < error
         is_held = wanted.dtype.is_float or not np.any(np.mod(value * right[near], 1))
         if is_held and np.unique(right[near]).size >= _LEAST_VALUES and fits(_scaled(wanted, right, near, value)):
-            return _said(f"actual / expected is one ratio: the ratio is {name}", near)
+            return _with_count(f"actual / expected is one ratio: the ratio is {name}", near)
     return ""
 
 
@@ -96,10 +96,10 @@ def as_shifted(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> s
     value = np.where(near, right + difference, right).astype(np.asarray(wanted.value).dtype)
     if not fits(replace(wanted, value=value, alternatives=None)):
         return ""
-    return _said(f"actual - expected is one number: the difference is {difference:.6g}", near)
+    return _with_count(f"actual - expected is one number: the difference is {difference:.6g}", near)
 
 
-def _said(words: str, near: Array) -> str:
+def _with_count(words: str, near: Array) -> str:
     count = int(np.count_nonzero(near))
     return words if count == near.size else f"{words} ({count} of {near.size} elements)"
 

@@ -129,7 +129,7 @@ def may_refuse(case: TestCase, inputs: Sequence[Array]) -> str:
     if hook is None or case.reference is not None:
         return ""
     with ErrorStateKept(), Border("the operator's `may_refuse`", _REFERENCE_FAILED):
-        return str(_asked(hook, case, _with_left_out(case, inputs)))
+        return str(_call_hook(hook, case, _with_left_out(case, inputs)))
 
 
 def _without_notes(values: Sequence[Any], device: str | None) -> tuple[list[Any], tuple[Check, ...]]:
@@ -176,13 +176,13 @@ def _trusted(
     reference = case.reference or case.descriptor.reference
     if reference is None:
         return None, ()
-    values = _asked(reference, case, inputs)
+    values = _call_hook(reference, case, inputs)
     if values is None:
         raise Fault(Reason.REFERENCE_FAILED, "the reference yields None, but should yield the outputs")
     return _arrays(values), ()
 
 
-def _asked(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
+def _call_hook(hook: str | Callable[..., Any], case: TestCase, inputs: Sequence[Array | None]) -> Any:
     """What a reference or `terms` yields. A foreign one gets copies: a framework's tensor over our memory can write."""
     function, is_own = _hook(hook)
     if not is_own:
@@ -227,7 +227,7 @@ def _has_terms(descriptor: OperatorDescriptor) -> bool:
 def _terms(case: TestCase, inputs: Sequence[Array | None]) -> Sequence[Any]:
     """The operator's error terms; asked for where its class rule may decide for one of the cases."""
     assert case.descriptor.terms is not None
-    terms = _sequence(_asked(case.descriptor.terms, case, inputs))
+    terms = _sequence(_call_hook(case.descriptor.terms, case, inputs))
     for each in terms:
         if isinstance(each, Terms) and np.min(each.count, initial=0) < 0:
             raise ValueError(f"a count of terms is {np.min(each.count)}, but should be 0 or more")

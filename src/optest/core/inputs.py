@@ -29,7 +29,7 @@ def make_inputs(
     with Border("the generator", _BAD_CASE, interrupted):
         inputs, known = resolve_generator(case.generator).generate(case, _random(case))
         if case.generator is not None:
-            _require_as_stated(case, inputs)
+            _require_declared_specs(case, inputs)
     for array in inputs:
         array.setflags(write=False)
     return inputs, known
@@ -40,7 +40,7 @@ def _random(case: TestCase) -> Any:
     return None if case.generator is None else numpy_generator(case)
 
 
-def _require_as_stated(case: TestCase, inputs: Any) -> None:
+def _require_declared_specs(case: TestCase, inputs: Any) -> None:
     if not isinstance(inputs, (tuple, list)) or len(inputs) != len(case.inputs):
         got = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
         raise Fault(Reason.BAD_CASE, f"the generator yields {got}, but should yield {len(case.inputs)} arrays")

@@ -87,11 +87,11 @@ def judged_by_readings(
                 checks=verdict.checks,
             )
         if found.status is Status.PASSED:
-            return _told(verdict, found, reading)
+            return _with_reading(verdict, found, reading)
     return verdict
 
 
-def _told(verdict: Verdict, found: Verdict, reading: _Reading) -> Verdict:
+def _with_reading(verdict: Verdict, found: Verdict, reading: _Reading) -> Verdict:
     if not reading.is_right:
         return replace(verdict, details={**verdict.details, reading.name.replace(" ", "_"): reading.words})
     note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)

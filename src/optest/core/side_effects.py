@@ -110,9 +110,9 @@ class SideEffects:
         harmful = [each.said for each in changed if each.is_harmful]
         if not (names or late or harmful):
             return None
-        return self._told(names, late, harmful, unseen)
+        return self._fault(names, late, harmful, unseen)
 
-    def _told(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
+    def _fault(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
         said = []
         if names:
             said.append(f"the case's code replaced {_listed(names)}, which verdicts rest on")

@@ -167,7 +167,7 @@ class WorkerProcess:
             except NotAnAnswer as error:
                 return self._spoilt(child, page, cases, str(error))
             if self._may_pay_for_others(cases[0], execution):
-                return self._once_more(child, page, cases)
+                return self._retry_in_new_child(child, page, cases)
             self._answers += 1
             self._options.limits.deadlines.record(cases[0], execution.verdicts[0], execution.timings.run_s)
             if _is_last(execution):
@@ -200,7 +200,7 @@ class WorkerProcess:
             and case.descriptor.name not in self._failing
         )
 
-    def _once_more(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> ExecutionResult:
+    def _retry_in_new_child(self, child: Child, page: PhasePage, cases: Sequence[TestCase]) -> ExecutionResult:
         """The execution in a new worker."""
         self._give_up(child, page)
         execution = self._execute(cases)

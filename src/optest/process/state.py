@@ -91,7 +91,7 @@ def _folder() -> str:
         return ""
 
 
-def _told_folder(before: str, after: str) -> Iterator[Change]:
+def _changes_of_folder(before: str, after: str) -> Iterator[Change]:
     yield Change(f"the working directory: {before} became {after}")
 
 
@@ -107,7 +107,7 @@ def _mask() -> int:
     return mask
 
 
-def _told_mask(before: int, after: int) -> Iterator[Change]:
+def _changes_of_mask(before: int, after: int) -> Iterator[Change]:
     yield Change(f"the mask of new files' permissions: {before:#o} became {after:#o}")
 
 
@@ -119,7 +119,7 @@ def _blocked() -> set[int]:
     return _signal.pthread_sigmask(signal.SIG_BLOCK, ())  # type: ignore[no-any-return]
 
 
-def _told_blocked(before: set[int], after: set[int]) -> Iterator[Change]:
+def _changes_of_blocked(before: set[int], after: set[int]) -> Iterator[Change]:
     for what, numbers in (("blocks", after - before), ("no longer blocks", before - after)):
         if numbers:
             yield Change(f"the thread's signal mask: it {what} {_named(numbers)}")
@@ -152,7 +152,7 @@ def _handlers(actions: Mapping[int, bytes]) -> dict[int, int]:
     return {number: int.from_bytes(each[:_HANDLER_BYTES], sys.byteorder) for number, each in actions.items()}
 
 
-def _told_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
+def _changes_of_actions(before: Mapping[int, bytes], after: Mapping[int, bytes]) -> Iterator[Change]:
     was = _handlers(before)
     for number, handler in _handlers(after).items():
         if handler != was[number]:
@@ -171,7 +171,7 @@ def _python_handlers() -> list[Any]:
     return [*map(_signal.getsignal, _WATCHED_SIGNALS)]
 
 
-def _told_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
+def _changes_of_handlers(before: list[Any], after: list[Any]) -> Iterator[Change]:
     for number, was, now in zip(_WATCHED_SIGNALS, before, after, strict=True):
         if was != now:
             what = {0: "its default action", 1: "it is ignored"}.get(now, "another handler")
@@ -192,7 +192,7 @@ def _open_streams() -> list[bool]:
     return [stream is not None and not stream.closed for stream in (sys.stdin, sys.stdout, sys.stderr)]
 
 
-def _told_streams(before: list[bool], after: list[bool]) -> Iterator[Change]:
+def _changes_of_streams(before: list[bool], after: list[bool]) -> Iterator[Change]:
     for name, was, now in zip(_STREAMS, before, after, strict=True):
         if was and not now:
             yield Change(f"sys.{name}: it was closed")
@@ -212,7 +212,7 @@ def _timers() -> list[bool]:
     return [_signal.getitimer(each)[0] > 0 for each in _TIMERS]
 
 
-def _told_timers(before: list[bool], after: list[bool]) -> Iterator[Change]:
+def _changes_of_timers(before: list[bool], after: list[bool]) -> Iterator[Change]:
     is_new = any(now and not was for was, now in zip(before, after, strict=True))
     yield Change("a timer or alarm is running" if is_new else "a timer or alarm of the process was stopped")
 
@@ -228,7 +228,7 @@ def _errors_of_warnings() -> list[Any]:
     return [each for each in warnings.filters if each[0] == "error"]
 
 
-def _told_warnings(before: list[Any], after: list[Any]) -> Iterator[Change]:
+def _changes_of_warnings(before: list[Any], after: list[Any]) -> Iterator[Change]:
     kinds = dict.fromkeys(each[2].__name__ for each in after if each not in before)
     listed = ", ".join(kinds) or "the filters that do"
     yield Change(f"what warnings do: {listed} {'raises an exception' if kinds else 'were removed'}")
@@ -248,7 +248,7 @@ def _locale() -> bytes:
     return _set_locale(_ALL_LOCALES, None) or b""
 
 
-def _told_locale(before: bytes, after: bytes) -> Iterator[Change]:
+def _changes_of_locale(before: bytes, after: bytes) -> Iterator[Change]:
     yield Change(f"the locale: {before.decode(errors='replace')} became {after.decode(errors='replace')}")
 
 
@@ -270,7 +270,7 @@ def _variables(entries: tuple[bytes, ...]) -> dict[str, str]:
     return {name: value for name, _, value in split}
 
 
-def _told_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> Iterator[Change]:
+def _changes_of_environment(before: tuple[bytes, ...], after: tuple[bytes, ...]) -> Iterator[Change]:
     """A variable that is new may be how a runtime finds itself again; one that others read is theirs."""
     was, now = _variables(before), _variables(after)
     for name in sorted(was.keys() | now.keys()):
@@ -301,7 +301,7 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _told_standard(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+def _changes_of_standard(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
     for each in sorted(before - after):
         yield Change(f"{_STANDARD[each]}: it was closed")
 
@@ -319,7 +319,7 @@ def _processors() -> frozenset[int]:
     return frozenset() if affinity is None else frozenset(affinity(0))
 
 
-def _told_processors(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
+def _changes_of_processors(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
     """OpenMP binds the calling thread too where that is asked for."""
     said = f"the processors that the thread may run on: {len(before)} became {len(after)}"
     yield Change(said, is_harmful=False)
@@ -350,16 +350,16 @@ def _setlocale() -> Any:
 _PARTS: dict[str, _Part] = {}
 if sys.platform == "linux":
     _PARTS |= {
-        "folder": _Part(read=_folder, told=_told_folder, put_back=_enter),
-        "mask": _Part(read=_mask, told=_told_mask, put_back=_set_mask),
-        "blocked": _Part(read=_blocked, told=_told_blocked, put_back=_set_blocked),
-        "actions": _Part(read=_actions, told=_told_actions, put_back=_set_actions),
-        "handlers": _Part(read=_python_handlers, told=_told_handlers, put_back=_set_handlers),
-        "streams": _Part(read=_open_streams, told=_told_streams, put_back=_open_streams_again),
-        "timer": _Part(read=_timers, told=_told_timers, put_back=_stop_timers),
-        "warnings": _Part(read=_errors_of_warnings, told=_told_warnings, put_back=_put_warnings),
-        "locale": _Part(read=_locale, told=_told_locale, put_back=_put_locale),
-        "environment": _Part(read=_environment, told=_told_environment, put_back=_put_environment),
-        "standard": _Part(read=_open_standard, told=_told_standard, put_back=_open_again),
-        "processors": _Part(read=_processors, told=_told_processors, put_back=_let_run),
+        "folder": _Part(read=_folder, told=_changes_of_folder, put_back=_enter),
+        "mask": _Part(read=_mask, told=_changes_of_mask, put_back=_set_mask),
+        "blocked": _Part(read=_blocked, told=_changes_of_blocked, put_back=_set_blocked),
+        "actions": _Part(read=_actions, told=_changes_of_actions, put_back=_set_actions),
+        "handlers": _Part(read=_python_handlers, told=_changes_of_handlers, put_back=_set_handlers),
+        "streams": _Part(read=_open_streams, told=_changes_of_streams, put_back=_open_streams_again),
+        "timer": _Part(read=_timers, told=_changes_of_timers, put_back=_stop_timers),
+        "warnings": _Part(read=_errors_of_warnings, told=_changes_of_warnings, put_back=_put_warnings),
+        "locale": _Part(read=_locale, told=_changes_of_locale, put_back=_put_locale),
+        "environment": _Part(read=_environment, told=_changes_of_environment, put_back=_put_environment),
+        "standard": _Part(read=_open_standard, told=_changes_of_standard, put_back=_open_again),
+        "processors": _Part(read=_processors, told=_changes_of_processors, put_back=_let_run),
     }

@@ -25,12 +25,12 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption(
         "--compile-backend",
         default=environment().get("TEST_COMPILE_BACKEND") or "inductor",
-        type=_stated,
+        type=_option_value,
         metavar="NAME",
         help="backend of torch.compile; eager compiles nothing (default: $TEST_COMPILE_BACKEND or inductor)",
     )
     group.addoption(
-        "--torch-device", default=None, type=_stated, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
+        "--torch-device", default=None, type=_option_value, metavar="DEVICE", help="cpu, cuda, npu … (default: cpu)"
     )
     group.addoption(
         "--expectations",
@@ -43,7 +43,7 @@ def add_options(parser: pytest.Parser) -> None:
     parser.addini("optest_models", "files and folders of model cases and plans", type="paths", default=[])
 
 
-def _stated(name: str) -> str:
+def _option_value(name: str) -> str:
     """A shell's variable that is empty would switch compiling off or ask the CPU, with nobody told."""
     if not name:
         raise ArgumentTypeError("it is empty; eager compiles nothing, and cpu is a device")

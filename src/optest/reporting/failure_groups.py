@@ -71,7 +71,7 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     bad = [result for result in listed if result.status in BAD_STATUSES]
     operators: dict[Hashable, set[str]] = {}
     for result in bad:
-        for said in _said(result):
+        for said in _symptoms(result):
             operators.setdefault(said, set()).add(result.operator)
     across = {said for said, of in operators.items() if len(of) >= _ACROSS}
     groups: dict[Hashable, list[CaseResult]] = {}
@@ -143,7 +143,7 @@ def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
     if raised := _raised_there(result):
         return [raised]
     verdict = result.verdict
-    marks: list[Hashable] = [said for said in _said(result) if said in across]
+    marks: list[Hashable] = [said for said in _symptoms(result) if said in across]
     sentences = [skeleton(_ASIDE.sub("", sentence)) for sentence in _diagnosis(result)]
     marks += [(result.operator, result.status, words) for words in sentences]
     if not marks:
@@ -152,7 +152,7 @@ def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
     return marks
 
 
-def _said(result: CaseResult) -> list[Hashable]:
+def _symptoms(result: CaseResult) -> list[Hashable]:
     """What is said of a failure beyond its reason, value for value; nothing for wrong values that nothing explains."""
     texts = _diagnosis(result) or ([] if result.reason in _OF_VALUES else [result.verdict.message])
     return [(result.status, text) for text in texts if text]

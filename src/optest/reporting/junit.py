@@ -106,11 +106,11 @@ def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[E
         facts |= {f"one side, {which}": sentence(lean) for which, lean in here}
         _add(suite, facts)
         for result in of:
-            _add_case(suite, result, _told_once(result, told.get(id(result))))
+            _add_case(suite, result, _text_of_group(result, told.get(id(result))))
         yield _closed(suite)
 
 
-def _told_once(result: CaseResult, group: FailureGroup | None) -> str:
+def _text_of_group(result: CaseResult, group: FailureGroup | None) -> str:
     """The block of the case that stands for those like it; of the others what tells them apart."""
     if group is None or not group.others:
         return block(result)
