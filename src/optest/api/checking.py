@@ -106,8 +106,8 @@ def check(given: Mapping[str, Any], *, stream: TextIO | None = None) -> RunOutco
         idle = _unused_expectations(request, results, summary)
         notes = [(note, "dim") for note in _notes(request)]
         if settings["seed"]:
-            told = f"expected, but did not happen with seed {settings['seed']}"
-            return [*((f"{told}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
+            message = f"expected, but did not happen with seed {settings['seed']}"
+            return [*((f"{message}: {line}; lines are held to seed 0", "dim") for line in idle), *notes]
         unused.extend(f"expected, but did not happen: {line}; {remedy}" for line, remedy in idle.items())
         return [*((line, "bad") for line in unused), *notes]
 
@@ -244,10 +244,10 @@ def _available(
             had.append(each)
         else:
             reasons.setdefault(why, []).append(each.name)
-    said = tuple(_lacking(names, why) for why, names in reasons.items())
+    messages = tuple(_lacking(names, why) for why, names in reasons.items())
     if not had:
-        raise NothingSelected("nothing can be asked: " + "; ".join(said))
-    return had, said
+        raise NothingSelected("nothing can be asked: " + "; ".join(messages))
+    return had, messages
 
 
 def _lacking(names: Sequence[str], why: str) -> str:
@@ -304,8 +304,8 @@ def _chosen_operators(names: Sequence[str]) -> list[OperatorDescriptor]:
     """Those of these names or aliases, all if none is given, in the order of the catalogue."""
     if not names:
         return list(operators)
-    wanted = {meant for name in names for meant in operators.meanings(name)}
-    return [each for each in operators if each.name in wanted]
+    chosen = {meant for name in names for meant in operators.meanings(name)}
+    return [each for each in operators if each.name in chosen]
 
 
 def _cases_of(
@@ -397,8 +397,8 @@ def _unused_expectations(request: CheckRequest, results: Sequence[CaseResult], s
     if narrowed or summary.interrupted or summary.finished < summary.total:
         return {}
     unused = request.run.expectations.unused(request.run.cases, results)
-    wanted = {each.name for each in _case_request(settings).dtypes}
-    unused = [line for line in unused if not wanted or line.dtype in wanted]  # of others mixed cases alone were asked
+    dtypes = {each.name for each in _case_request(settings).dtypes}
+    unused = [line for line in unused if not dtypes or line.dtype in dtypes]  # of others mixed cases alone were asked
     return {f"{line.name} ({line.where})": remedy(line, request.run.cases, results) for line in unused}
 
 

@@ -119,10 +119,10 @@ def _together(requests: Sequence[RunRequest], cases: list[TestCase]) -> RunReque
 def lines_expected(chosen: Sequence[tuple[RunRequest, TestCase]]) -> dict[str, bool]:
     """The lines of expectations that these cases ask about, with whether they cover any of them."""
     cases = [case for _, case in chosen]
-    found: dict[str, bool] = {}
+    lines: dict[str, bool] = {}
     for request in {id(request): request for request, _ in chosen}.values():
-        found.update(request.expectations.asked_by(cases))
-    return found
+        lines.update(request.expectations.asked_by(cases))
+    return lines
 
 
 def unused_expectations(expected: Mapping[str, bool], directories: Iterable[Path]) -> list[str]:

@@ -51,10 +51,10 @@ class Earlier:
         """
         known = {case.id for case in cases}
         moved = {key for name, key in self.failed.items() if name not in known}
-        found = [case for case in cases if case.id in self.failed or case.key in moved]
-        keys = {case.key for case in found}
+        repeated = [case for case in cases if case.id in self.failed or case.key in moved]
+        keys = {case.key for case in repeated}
         gone = sum(name not in known and key not in keys for name, key in self.failed.items())
-        return found, gone
+        return repeated, gone
 
     @property
     def on_target(self) -> str:
@@ -101,11 +101,11 @@ def as_in_the_earlier_check(given: Mapping[str, Any]) -> Mapping[str, Any]:
         UsageError: if it is no check.
     """
     settings = resolve(given)
-    wanted, backend = settings["rerun_failed"], settings["backend"]
-    if not wanted:
+    run, backend = settings["rerun_failed"], settings["backend"]
+    if not run:
         return given
     root = Path(settings["runs_dir"])
-    directory = _latest_check(root, backend) if wanted == _LATEST else RunDirectory.open(root, wanted)
+    directory = _latest_check(root, backend) if run == _LATEST else RunDirectory.open(root, run)
     before = _options_of_check(directory)
     if before is None:
         raise UsageError(
@@ -173,17 +173,17 @@ def _options_of_check(directory: RunDirectory) -> Mapping[str, Any] | None:
     return options if options.get("command") == "check" else None
 
 
-def _find(root: Path, wanted: str, plan: str | None) -> RunDirectory:
+def _find(root: Path, name: str, plan: str | None) -> RunDirectory:
     """The run; the latest is the latest that was asked for a plan or an operator, and for this plan if one is given."""
-    if wanted != _LATEST:
-        return RunDirectory.open(root, wanted)
+    if name != _LATEST:
+        return RunDirectory.open(root, name)
     for directory in reversed(RunDirectory.all(root)):
         before = _options_of_run(directory)
         if before is not None and (not plan or _is_same_file(before.get("plan"), plan)):
             return directory
     if plan and RunDirectory.all(root):
         raise UsageError(f"no run under {root} was of {plan}; name one: --rerun-failed RUN")
-    raise UnknownName("run", wanted, ("(none yet)",), where=str(root))
+    raise UnknownName("run", name, ("(none yet)",), where=str(root))
 
 
 def _options_of_run(directory: RunDirectory) -> Mapping[str, Any] | None:
@@ -239,18 +239,23 @@ def rerun_of(earlier: Earlier, chosen: Sequence[TestCase], every: Sequence[TestC
             "but none of them is among the cases now\n"
             "  name another run: --rerun-failed RUN"
         )
-    found, _ = earlier.of(chosen)
+    repeated, _ = earlier.of(chosen)
     lost = f", and {_cases(gone)} that {_are(gone)} not there any more" if gone else ""
-    note = f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(found))}{lost}{earlier.hint}"
-    return found, note
+    note = (
+        f"again what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}{lost}{earlier.hint}"
+    )
+    return repeated, note
 
 
 def failed_first(earlier: Earlier, chosen: Sequence[TestCase]) -> tuple[list[TestCase], str]:
     """What went wrong before everything else."""
-    found, _ = earlier.of(chosen)
-    first = {id(case) for case in found}
+    repeated, _ = earlier.of(chosen)
+    first = {id(case) for case in repeated}
     rest = [case for case in chosen if id(case) not in first]
-    return [*found, *rest], f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(found))}"
+    return [
+        *repeated,
+        *rest,
+    ], f"first what went wrong in run {earlier.run_id}{earlier.on_target}: {_cases(len(repeated))}"
 
 
 def _cases(count: int) -> str:

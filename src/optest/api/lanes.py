@@ -47,8 +47,8 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
         UsageError: if workers were asked for and cannot find the driver.
         Unavailable: if the driver lacks something on this machine.
     """
-    wanted, jobs = request.settings["isolate"], request.settings["jobs"]
-    if wanted == "none" or (wanted == "auto" and jobs == 1 and not _runs_foreign_code(request)):
+    isolation, jobs = request.settings["isolate"], request.settings["jobs"]
+    if isolation == "none" or (isolation == "auto" and jobs == 1 and not _runs_foreign_code(request)):
         if jobs > 1:
             raise UsageError("--jobs needs workers, but --isolate none runs in this process; drop one of them")
         return _lane_here(request, directory, interruption)
@@ -58,7 +58,7 @@ def lanes_of(request: RunRequest, directory: RunDirectory, interruption: Interru
     try:
         first.start()
     except NotInWorker as error:
-        if wanted != "auto" or (jobs > 1 and request.settings.stated("jobs")):
+        if isolation != "auto" or (jobs > 1 and request.settings.stated("jobs")):
             raise
         here = _lane_here(request, directory, interruption)
         note = f"run in this process: {str(error).splitlines()[0]}"
@@ -171,8 +171,8 @@ def bench_notes(options: BenchOptions | None, jobs: int) -> tuple[str, ...]:
 
 
 def _seconds(text: str) -> float:
-    found = _TIME.fullmatch(text.strip())
-    seconds = float(found["number"]) * _UNITS_S[found["unit"]] if found else 0.0
-    if not found or seconds <= 0:
+    match = _TIME.fullmatch(text.strip())
+    seconds = float(match["number"]) * _UNITS_S[match["unit"]] if match else 0.0
+    if not match or seconds <= 0:
         raise UsageError(f"--bench-time is {text!r}, but should be a time such as 0.2s, 50ms or 2s, and more than 0")
     return seconds

@@ -133,7 +133,9 @@ def explain(case_id: str | None, given: Mapping[str, Any]) -> Iterator[str]:
     for case in _named(_selected_cases(given), case_id):
         yield case.id if case.identifier() in case.id else f"{case.name}: {case.identifier()}"
         rows = [(what, value, f"({origin})" if origin else "") for what, value, origin in explain_case(case)]
-        rows += [("reference", told, "(operator)") for hooks in run_hooks() if (told := hooks.describe_reference(case))]
+        rows += [
+            ("reference", words, "(operator)") for hooks in run_hooks() if (words := hooks.describe_reference(case))
+        ]
         rows += [(what, rule, "") for what, rule in _rules(case)]
         width = max(len(what) for what, _, _ in rows)
         for what, value, origin in rows:
@@ -145,12 +147,12 @@ def _named(cases: list[TestCase], case_id: str | None) -> list[TestCase]:
         if len(cases) == 1:
             return cases
         raise UsageError(f"{len(cases)} cases are selected; name one: optest explain CASE")
-    found = [case for case in cases if case_id in (case.id, case.key)]
+    named = [case for case in cases if case_id in (case.id, case.key)]
     pattern = glob_pattern(case_id)
-    found = found or [case for case in cases if pattern.fullmatch(case.id)]
-    if not found:
+    named = named or [case for case in cases if pattern.fullmatch(case.id)]
+    if not named:
         raise unknown_among("case", case_id, [case.id for case in cases], "`optest list cases` with the same flags")
-    return found
+    return named
 
 
 def unknown_among(kind: str, name: str, known: Sequence[str], listed_by: str) -> UsageError:

@@ -48,11 +48,11 @@ def init_pytest(folder: Path, models: Sequence[str]) -> Iterator[str]:
     for name in models:
         if not (folder / name).exists():
             raise UsageError(f"{name} is not there\n  create it first, or name the folder where the model cases lie")
-    found = tuple(models) or tuple(_folders_with(folder, {"model", "cases"}))
+    folders = tuple(models) or tuple(_folders_with(folder, {"model", "cases"}))
     path = _file_that_pytest_reads(folder)
-    yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in found])
-    if found:
-        yield from _test_file(folder, found[0])
+    yield from _ini_lines(path, [Path(os.path.relpath(folder / name, path.parent)).as_posix() for name in folders])
+    if folders:
+        yield from _test_file(folder, folders[0])
         yield "look at them: pytest --list-models"
         return
     yield "no model cases (YAML files with the keys model and cases) lie below this folder"

@@ -33,7 +33,7 @@ _ALL_FAILURES = ("latest", "last")
 
 
 def replay(
-    wanted: Sequence[str],
+    selections: Sequence[str],
     run: str,
     given: Mapping[str, Any],
     *,
@@ -52,18 +52,20 @@ def replay(
     """
     bootstrap()
     settings = resolve(given)
-    found, before, notes = _found(Path(settings["runs_dir"]), run, wanted)
-    request = dataclasses.replace(_replay_request(found, given, before), notes=notes)
+    results, before, notes = _selected_results(Path(settings["runs_dir"]), run, selections)
+    request = dataclasses.replace(_replay_request(results, given, before), notes=notes)
     if save_to is None and script is None:
         return run_cases(request, stream=stream)
-    files = _Files.planned(found, save_to, script)
+    files = _Files.planned(results, save_to, script)
     outcome = run_cases(dataclasses.replace(request, keep=True), stream=stream)
     for line in _written(outcome, request, files):
         print(line, file=stream or sys.stdout)
     return outcome
 
 
-def _found(root: Path, run: str, wanted: Sequence[str]) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
+def _selected_results(
+    root: Path, run: str, selections: Sequence[str]
+) -> tuple[list[CaseResult], Mapping[str, Any], tuple[str, ...]]:
     """The results that are meant, the options of their run, and notes.
 
     If the latest run is a replay without them, they are sought in the run before it.
@@ -72,14 +74,14 @@ def _found(root: Path, run: str, wanted: Sequence[str]) -> tuple[list[CaseResult
     where = f"run {directory.id}{_HINT if run == 'latest' else ''}"
     journal = read_journal(directory.journal_path)
     try:
-        return find_results(journal, wanted, where), _options_of(journal), ()
+        return find_results(journal, selections, where), _options_of(journal), ()
     except UsageError:
         origin = _before_replays(root, directory) if run == "latest" else None
         if origin is None:
             raise
     journal = read_journal(origin.journal_path)
-    found = find_results(journal, wanted, f"run {origin.id}{_HINT}")
-    return found, _options_of(journal), (f"of run {origin.id}, the latest that is no replay",)
+    results = find_results(journal, selections, f"run {origin.id}{_HINT}")
+    return results, _options_of(journal), (f"of run {origin.id}, the latest that is no replay",)
 
 
 def _options_of(journal: Journal) -> Mapping[str, Any]:
@@ -103,20 +105,20 @@ def _is_replay(directory: RunDirectory) -> bool:
     return not any(options.get(name) for name in ("plan", "source", "op", "command"))
 
 
-def _replay_request(found: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
+def _replay_request(results: Sequence[CaseResult], given: Mapping[str, Any], before: Mapping[str, Any]) -> RunRequest:
     """``before`` are the options of the run that is replayed."""
     settings = resolve(given)
-    targets = {(each.backend, each.chip, each.device) for each in found}
+    targets = {(each.backend, each.chip, each.device) for each in results}
     if len(targets) > 1 and not settings["backend"]:
-        listed = ", ".join(sorted({each.target for each in found}))
+        listed = ", ".join(sorted({each.target for each in results}))
         raise UsageError(f"these results come from {listed}; replay those of one backend at a time, or give --backend")
-    first = found[0]
+    first = results[0]
     driver = backend_manager.select(settings["backend"] or first.backend, settings["chip"] or first.chip)
     settings = _as_then(driver, first, given, settings, before)
     configure(driver, settings)
     target = backend_manager.target(driver, settings["chip"] or first.chip)
     timeout_s = settings["timeout"] if settings.stated("timeout") else None
-    cases = [case_from_wire(each.case, operators.get) for each in found]
+    cases = [case_from_wire(each.case, operators.get) for each in results]
     cases = [dataclasses.replace(each, backend=target, timeout_s=timeout_s or each.timeout_s) for each in cases]
     return RunRequest(settings=settings, document=None, driver=driver, target=target, cases=cases)
 
@@ -133,44 +135,44 @@ def _as_then(
     return resolve({**given, **then}) if then else settings
 
 
-def find_results(journal: Journal, wanted: Sequence[str], where: str = "") -> list[CaseResult]:
+def find_results(journal: Journal, selections: Sequence[str], where: str = "") -> list[CaseResult]:
     """The results that are meant, each once and in the order of the plan; the last of several rounds.
 
-    Each of ``wanted`` is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one,
+    A selection is an id, a number (counted from 1), the beginning of a case key or a glob of ids. Without one,
     it is every result that is not well; ``latest`` is the run that is asked anyway.
 
     Raises:
         UsageError: if there is none, or the beginning of a key fits different cases.
         NothingSelected: if every failure is meant and there are none.
     """
-    found: list[CaseResult] = []
-    named = [each for each in wanted if each not in _ALL_FAILURES]
+    results: list[CaseResult] = []
+    named = [each for each in selections if each not in _ALL_FAILURES]
     for each in named or _ALL_FAILURES[:1]:
-        found += _meant(journal, each, where)
-    latest = {(each.id, each.key): each for each in found}
+        results += _meant(journal, each, where)
+    latest = {(each.id, each.key): each for each in results}
     return in_plan_order(dataclasses.replace(each, round=0) for each in latest.values())
 
 
-def _meant(journal: Journal, wanted: str, where: str) -> list[CaseResult]:
+def _meant(journal: Journal, selection: str, where: str) -> list[CaseResult]:
     results = journal.results
-    if wanted.isdigit() and 1 <= int(wanted) <= len(results):
-        return [results[int(wanted) - 1]]
-    by_id = [each for each in results if each.id == wanted]
+    if selection.isdigit() and 1 <= int(selection) <= len(results):
+        return [results[int(selection) - 1]]
+    by_id = [each for each in results if each.id == selection]
     if by_id:
         return by_id[-1:]
-    if wanted in _ALL_FAILURES:
+    if selection in _ALL_FAILURES:
         bad = [each for each in results if each.status in BAD_STATUSES]
         if not bad:
             raise NothingSelected(f"nothing to replay: no case failed\n  at {where}")
         return bad
-    by_key = [each for each in results if len(wanted) >= 4 and each.key.startswith(wanted)]
+    by_key = [each for each in results if len(selection) >= 4 and each.key.startswith(selection)]
     if len({each.key for each in by_key}) > 1:
-        raise UsageError(f"result {wanted!r} fits {len(by_key)} cases: {', '.join(each.id for each in by_key)}")
-    fitting = by_key[-1:] or [each for each in results if fnmatchcase(each.id, wanted)]
+        raise UsageError(f"result {selection!r} fits {len(by_key)} cases: {', '.join(each.id for each in by_key)}")
+    fitting = by_key[-1:] or [each for each in results if fnmatchcase(each.id, selection)]
     if fitting:
         return fitting
     run = journal.info.run_id if journal.info is not None else "latest"
-    error = unknown_among("result", wanted, [each.id for each in results], f"`optest report {run} -v`")
+    error = unknown_among("result", selection, [each.id for each in results], f"`optest report {run} -v`")
     raise UsageError(f"{error}\n  at {where}" if where else str(error))
 
 
@@ -183,7 +185,7 @@ class _Files:
     script: Path | None = None
 
     @classmethod
-    def planned(cls, found: Sequence[CaseResult], save_to: str | None, script: str | None) -> _Files:
+    def planned(cls, results: Sequence[CaseResult], save_to: str | None, script: str | None) -> _Files:
         """Try the paths before anything runs.
 
         Raises:
@@ -197,8 +199,8 @@ class _Files:
         path = Path(script)
         if path.is_dir() or path.suffix != ".py":
             return cls(tensors=tensors, scripts=_folder(path))
-        if len(found) > 1:
-            raise UsageError(f"--script is the file {script}, but should be a folder for {len(found)} results")
+        if len(results) > 1:
+            raise UsageError(f"--script is the file {script}, but should be a folder for {len(results)} results")
         check_writable(path)
         return cls(tensors=tensors, scripts=path.parent, script=path)
 

@@ -34,17 +34,17 @@ def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path 
         UnknownName: if there is no such report.
         UsageError: if a path cannot be written, or one file is given for several reports.
     """
-    wanted = sorted(set(asked_for) - {"terminal"})
-    for form in wanted:
+    formats = sorted(set(asked_for) - {"terminal"})
+    for form in formats:
         require_report(form)
     if path is None:
-        return dict.fromkeys(wanted)
-    wanted = wanted or [format_of_suffix(path) or "json"]
-    files = [form for form in wanted if not _is_printed(form)]
+        return dict.fromkeys(formats)
+    formats = formats or [format_of_suffix(path) or "json"]
+    files = [form for form in formats if not _is_printed(form)]
     if path.is_dir():
         placed = {form: path / _file_name(form) for form in files}
-    elif len(files or wanted) == 1:
-        placed = dict.fromkeys(files or wanted, path)
+    elif len(files or formats) == 1:
+        placed = dict.fromkeys(files or formats, path)
     else:
         raise UsageError(
             f"--report-path is the file {path}, but should be an existing folder for {len(files)} reports "
@@ -52,7 +52,7 @@ def report_files(asked_for: Iterable[str], path: Path | None) -> dict[str, Path 
         )
     for each in placed.values():
         check_writable(each)
-    return {form: placed.get(form) for form in wanted}
+    return {form: placed.get(form) for form in formats}
 
 
 def default_report_path(form: str, folder: Path) -> Path | None:
@@ -131,9 +131,9 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
             raise UsageError(f"run {run} does not say what it was asked, so it cannot be compared")
     different = {journal.info.run_id for journal in journals if journal.info is not None}
     if len(different) < 2:
-        found = "there is one" if different else "there is none"
+        other = "there is one" if different else "there is none"
         raise UsageError(
-            f"a trend needs two runs at least, but {found}\n"
+            f"a trend needs two runs at least, but {other}\n"
             "  name them: optest report --trend RUN RUN (ids, their beginnings, folders or journals)"
         )
     found_trend = trend_of(journals)
@@ -148,19 +148,19 @@ def trend(runs: Sequence[str], form: str, output: str | None, given: Mapping[str
 
 def _like_latest(root: Path) -> list[Journal]:
     """The latest run and those before it that asked the same of the same target."""
-    found: list[Journal] = []
+    journals: list[Journal] = []
     for directory in reversed(RunDirectory.all(root)):
         if not directory.journal_path.is_file():
             continue
         journal = read_journal(directory.journal_path)
         if journal.info is None:
             continue
-        if found and _request_of(journal) != _request_of(found[0]):
+        if journals and _request_of(journal) != _request_of(journals[0]):
             continue
-        found.append(journal)
-        if len(found) == _MOST_IN_A_TREND:
+        journals.append(journal)
+        if len(journals) == _MOST_IN_A_TREND:
             break
-    return found
+    return journals
 
 
 def _request_of(journal: Journal) -> tuple[object, ...]:

@@ -269,11 +269,11 @@ def _require_callable(path: str) -> None:
         UsageError: if nothing is at the path, its import fails, or it is neither a function nor a generator.
     """
     try:
-        found = load_extension("the module", path)
+        loaded = load_extension("the module", path)
     except Unavailable:
         return
-    if not callable(found) and not callable(getattr(found, "generate", None)):
-        raise UsageError(f"{path!r} is of type {type(found).__name__}, but should be a function")
+    if not callable(loaded) and not callable(getattr(loaded, "generate", None)):
+        raise UsageError(f"{path!r} is of type {type(loaded).__name__}, but should be a function")
 
 
 def _in_order(

@@ -198,23 +198,23 @@ def _run_to_the_end(begun: _BegunRun, manager: ReportManager, steering: Steering
 def _report_files(request: RunRequest) -> dict[str, Path | None]:
     """What the command line and the plan ask for; the plan's path is relative to it."""
     settings = request.settings
-    wanted, path = set(settings["report"]), settings["report_path"]
+    formats, path = set(settings["report"]), settings["report_path"]
     stated = request.document.report if request.document is not None else {}
     if "format" in stated:
-        wanted.add(stated["format"])
+        formats.add(stated["format"])
     if path is not None or request.document is None or "path" not in stated:
-        return report_files(wanted, None if path is None else Path(path))
-    return _files_of_the_plan(wanted, request.document, untrusted=settings["untrusted"])
+        return report_files(formats, None if path is None else Path(path))
+    return _files_of_the_plan(formats, request.document, untrusted=settings["untrusted"])
 
 
-def _files_of_the_plan(wanted: Collection[str], document: PlanDocument, *, untrusted: bool) -> dict[str, Path | None]:
+def _files_of_the_plan(formats: Collection[str], document: PlanDocument, *, untrusted: bool) -> dict[str, Path | None]:
     """Reports that a plan asks for take the place of earlier ones, and of no other file.
 
     Raises:
         UsageError: if another file is there, or an untrusted plan leads out of its folder.
     """
     stated, allowed = document.report["path"], (os.path.dirname(document.path) or ".",) if untrusted else ()
-    files = report_files(wanted, resolve_path(document.folder(), stated, allowed))
+    files = report_files(formats, resolve_path(document.folder(), stated, allowed))
     for file in files.values():
         if file is not None and resolve_path("", str(file), allowed).is_file() and not is_report(file):
             raise UsageError(
@@ -299,8 +299,8 @@ def _declared(request: RunRequest) -> dict[str, Any]:
         return {}
     if not isinstance(request.driver, CountsOperators):
         return {}
-    found = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
-    return {} if found is None else {DECLARED: {"count": found[0], "others": list(found[1])}}
+    declared = request.driver.declares(sorted({case.descriptor.name for case in request.cases}))
+    return {} if declared is None else {DECLARED: {"count": declared[0], "others": list(declared[1])}}
 
 
 def _seed(request: RunRequest) -> int:

@@ -57,16 +57,16 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
     archive = read_archive(replayed.tensors)
     inputs = [_script_input(argument.path, archive, inline=_fits_inline(archive, case)) for argument in case.inputs]
     driver = replayed.driver
-    found: Script | str = f"backend {driver.name} does not say how a case runs without optest"
+    script: Script | str = f"backend {driver.name} does not say how a case runs without optest"
     if isinstance(driver, WritesScripts):
-        found = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
-    if isinstance(found, str):
-        return _through_optest(replayed, found, file_name)
-    uses_saved = any("saved[" in line for line in found.lines)
-    uses_path = uses_saved or any("Path(" in line for line in found.lines)
-    exotic = _ML_DTYPES not in found.imports and any("ml_dtypes." in line for line in found.lines)
-    imports = (_ML_DTYPES, *found.imports) if exotic else found.imports
-    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if exotic else ()), *found.needs)))
+        script = driver.script(case, inputs, may_run=result.status not in _MAY_NOT_RUN)
+    if isinstance(script, str):
+        return _through_optest(replayed, script, file_name)
+    uses_saved = any("saved[" in line for line in script.lines)
+    uses_path = uses_saved or any("Path(" in line for line in script.lines)
+    exotic = _ML_DTYPES not in script.imports and any("ml_dtypes." in line for line in script.lines)
+    imports = (_ML_DTYPES, *script.imports) if exotic else script.imports
+    needs = ", ".join(dict.fromkeys(("numpy", *(("ml_dtypes",) if exotic else ()), *script.needs)))
     header = [
         *_docstring(result, f"Written by `optest replay --script`. It needs {needs}, but not optest."),
         *sorted(each for each in imports if each in _STANDARD),
@@ -78,10 +78,10 @@ def script_for(replayed: Replayed, file_name: str) -> WrittenScript:
     ]
     body = [
         *((_load(file_name),) if uses_saved else ()),
-        *found.lines,
-        *_comparison(result, case, found.outputs),
+        *script.lines,
+        *_comparison(result, case, script.outputs),
     ]
-    return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=found.arrays)
+    return WrittenScript(text=_within_limit(header, body), needs_tensors=uses_saved, arrays=script.arrays)
 
 
 _STANDARD = frozenset({"import os", "import subprocess"})
@@ -92,8 +92,8 @@ def _through_optest(replayed: Replayed, why: str, file_name: str) -> WrittenScri
     """The driver is asked through optest; the script says why."""
     result, case = replayed.result, replayed.case
     count = max(1, len(result.verdict.measures), len(case.outputs))
-    told = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
-    told += f", options={dict(replayed.options)!r}" if replayed.options else ""
+    plugins = f", plugins={list(replayed.plugins)!r}" if replayed.plugins else ""
+    plugins += f", options={dict(replayed.options)!r}" if replayed.options else ""
     header = [
         *_docstring(result, f"It needs optest, since {why}."),
         "from pathlib import Path",
@@ -102,7 +102,7 @@ def _through_optest(replayed: Replayed, why: str, file_name: str) -> WrittenScri
         "",
     ]
     body = [
-        f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){told})",
+        f"outputs = ask_again(Path(__file__).with_name({_quoted(file_name)}){plugins})",
         *_comparison(result, case, [f"outputs[{place}]" for place in range(count)]),
     ]
     return WrittenScript(text=_within_limit(header, body), needs_tensors=True, arrays={}, why_optest=why)
@@ -111,8 +111,8 @@ def _through_optest(replayed: Replayed, why: str, file_name: str) -> WrittenScri
 def _docstring(result: CaseResult, how: str) -> list[str]:
     """The first lines of the failure block, and what the script needs."""
     title, *more = explain(result)
-    told = next((line.strip() for line in more if not line.strip().startswith(("case: ", "again: "))), "")
-    return [f'"""{_one_line(title)}', *([_one_line(told)] if told else []), "", _one_line(how), '"""', ""]
+    headline = next((line.strip() for line in more if not line.strip().startswith(("case: ", "again: "))), "")
+    return [f'"""{_one_line(title)}', *([_one_line(headline)] if headline else []), "", _one_line(how), '"""', ""]
 
 
 def _one_line(text: str) -> str:

@@ -44,18 +44,18 @@ def source_documents(settings: Settings) -> Sequence[SourceDocument]:
         if settings[name]:
             raise UsageError(f"--{name} stands beside --source, which makes its cases whole; drop one of them")
     stated = settings["dtype"]
-    found = collected(
+    documents = collected(
         settings["source"],
         dtypes=tuple(each.name for each in parse_dtypes(stated)) if stated else (),
         device=(settings["torch_device"] or "cpu").partition(":")[0],
         seed=settings["seed"] or 0,
     )
-    empty = [note for each in found if not each.entries for note in each.notes]
+    empty = [note for each in documents if not each.entries for note in each.notes]
     if empty:
         raise NothingSelected(f"--source {' '.join(settings['source'])} has no case: {'; '.join(empty)}")
     return [
         SourceDocument(plan=document_of(each.entries, each.origin), origin=each.origin, notes=each.notes)
-        for each in found
+        for each in documents
     ]
 
 

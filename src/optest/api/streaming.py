@@ -105,8 +105,8 @@ class CaseStream:
         """What is asked for, and what quickly follows it, until nobody asks any more."""
         execution_of = {id(case): execution for execution in remaining for case in execution.cases}
         while (turn := self._next_turn()) is not None:
-            asked = [execution_of[id(case)] for case in turn]
-            different = {id(execution): execution for execution in asked}.values()
+            executions = [execution_of[id(case)] for case in turn]
+            different = {id(execution): execution for execution in executions}.values()
             line = [execution for execution in different if _key(execution.first) not in self._results]
             for place, execution in enumerate(line):
                 if place and not self._goes_on(place):

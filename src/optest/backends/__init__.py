@@ -170,10 +170,10 @@ class BackendManager:
         if name in self._lazy:
             path = self._lazy[name]
             try:
-                found = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
+                loaded = load_object(path) if name in self._own else load_extension(f"backend {name!r}", path)
             except Unavailable as error:
                 raise Unavailable(f"backend {name}", error.remedy) from None
-            driver = found() if isinstance(found, type) else found
+            driver = loaded() if isinstance(loaded, type) else loaded
             _require_sound(driver)
             if driver.name != name:
                 raise UsageError(f"backend {name!r} is registered for a driver that calls itself {driver.name!r}")
@@ -196,7 +196,7 @@ class BackendManager:
         """Every driver, imported. Raises ``Unavailable`` for the first that cannot be."""
         return tuple(self.get(name) for name in self.names())
 
-    def select(self, wanted: str, chip: str | None = None) -> BackendDriver:
+    def select(self, name: str, chip: str | None = None) -> BackendDriver:
         """Return the driver for a name or kind (``ascend`` or ``npu``) that has ``chip``.
 
         Raises:
@@ -204,19 +204,19 @@ class BackendManager:
             UsageError: if several drivers of a kind would do.
             Unavailable: if the driver needs a package that is not installed.
         """
-        if wanted in self.names():
-            driver = self.get(wanted)
+        if name in self.names():
+            driver = self.get(name)
             _require_chip(driver, chip)
             return driver
-        drivers = self._of_kind(wanted)
+        drivers = self._of_kind(name)
         able = [driver for driver in drivers if chip is None or driver.accepts_chip(chip)]
         able = [driver for driver in able if driver.name not in self._own] or able
         if not able:
             known = [each for driver in drivers for each in driver.chips]
-            raise UnknownName(f"chip of backend {wanted}", chip or "", known)
+            raise UnknownName(f"chip of backend {name}", chip or "", known)
         if len(able) > 1:
             listed = ", ".join(driver.name for driver in able)
-            raise UsageError(f"backend kind {wanted!r} is {listed}; name one of them")
+            raise UsageError(f"backend kind {name!r} is {listed}; name one of them")
         return able[0]
 
     def _of_kind(self, kind: str) -> list[BackendDriver]:

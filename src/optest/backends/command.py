@@ -322,13 +322,13 @@ def _read(file: TensorFile, job: _Job, finished: Finished) -> Any:
 
 def _conversions(job: _Job, inputs: Sequence[Any]) -> list[Check]:
     """A note for every input that is another number in its file than for the reference."""
-    found = []
+    checks = []
     for file, array in zip(job.config.inputs, inputs, strict=True):
         given = dtype_of(array.dtype)
         if given is not file.dtype:
             detail = f"{file.tensor} is {given}, but was written as {file.dtype}; the reference saw {given}"
-            found.append(Check(name="inputs as generated", state=CheckState.NOTE, detail=detail))
-    return found
+            checks.append(Check(name="inputs as generated", state=CheckState.NOTE, detail=detail))
+    return checks
 
 
 def _dump_golden(job: _Job, inputs: Sequence[Any]) -> None:

@@ -205,15 +205,15 @@ class _Reader(SectionReader):
         else:
             self.say(key, f"is {value!r}, but should be a list of {{tensor, path, dtype}} or a map from names to paths")
             return []
-        found: list[tuple[str, str, Mapping[str, Any]]] = []
+        entries: list[tuple[str, str, Mapping[str, Any]]] = []
         for where, name, entry in pairs:
             if name is not None and isinstance(entry, str):
-                found.append((where, str(name), {"path": entry}))
+                entries.append((where, str(name), {"path": entry}))
             elif not isinstance(entry, Mapping):
                 self.say(where, f"is {entry!r}, but should be {'a path or ' if name else ''}a map with path and dtype")
             else:
-                found += self._entry(where, name, entry)
-        return found
+                entries += self._entry(where, name, entry)
+        return entries
 
     def _entry(self, where: str, name: Any, entry: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
         known = ("path", "dtype") if name is not None else ("tensor", "path", "dtype")

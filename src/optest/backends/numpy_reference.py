@@ -156,8 +156,8 @@ def _reference_of(case: TestCase) -> Reference:
     if reference is None:
         raise Fault(Reason.UNSUPPORTED, f"operator {case.descriptor.name} has no reference")
     if isinstance(reference, str):
-        found: Reference = load_object(reference)
-        return found
+        loaded: Reference = load_object(reference)
+        return loaded
     return reference
 
 

@@ -46,7 +46,7 @@ def _parts(text: str) -> Iterator[tuple[bool, str]]:
     while at < len(text):
         character = text[at]
         if character not in "{}":
-            end = min((found for found in (text.find("{", at), text.find("}", at)) if found >= 0), default=len(text))
+            end = min((place for place in (text.find("{", at), text.find("}", at)) if place >= 0), default=len(text))
             yield False, text[at:end]
             at = end
         elif text.startswith(character * 2, at):

@@ -34,12 +34,12 @@ def fitting_tolerance(output: DType, expected: Any) -> tuple[float, float] | Non
 
     torch's atol is made for numbers around 1. A result that is all smaller than it would not be looked at.
     """
-    found = close_tolerance(output)
-    if found is None or expected is None or not zeros_are_within(np.asarray(expected), *found):
-        return found
+    tolerance = close_tolerance(output)
+    if tolerance is None or expected is None or not zeros_are_within(np.asarray(expected), *tolerance):
+        return tolerance
     magnitude = np.abs(widen(np.asarray(expected)))
     largest = float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0))
-    return found[0], found[0] * largest
+    return tolerance[0], tolerance[0] * largest
 
 
 _BLOCK = 1 << 16

@@ -338,16 +338,16 @@ def few_values(inputs: Sequence[Array | None], growth: float = 0.0) -> bool:
 
 def _constant_axes(array: Array) -> set[int]:
     """Sizes, 16 and more, of the axes along which all slices are equal."""
-    found = set()
+    axes = set()
     for axis, size in enumerate(array.shape):
-        if size < FEW or size in found:
+        if size < FEW or size in axes:
             continue
         first = array.take([0], axis=axis)
         if array.strides[axis] == 0 or (
             np.array_equal(first, array.take([size // 2], axis=axis)) and bool((array == first).all())
         ):
-            found.add(size)
-    return found
+            axes.add(size)
+    return axes
 
 
 def terms_repeat(terms: Terms, growth: float) -> bool:
@@ -372,14 +372,14 @@ def _has_few_values(array: Array, growth: float) -> bool:
     size = array.size
     step = max(1, size // 64) | 1
     sample = flat[np.arange(64, dtype=np.int64) * step % size].astype(np.float64)
-    found = set(sample.tolist())
+    values = set(sample.tolist())
     sizes = np.abs(sample)
     if float(sizes.max()) > 0.0 and float(sizes.max() - sizes.min()) <= 8.0 * growth * float(sizes.max()):
         return True
-    if len(found) >= FEW:
+    if len(values) >= FEW:
         return False
     for start in range(0, size, 1 << 15):
-        found |= set(np.unique(np.asarray(flat[start : start + (1 << 15)]).astype(np.float64)).tolist())
-        if len(found) >= FEW:
+        values |= set(np.unique(np.asarray(flat[start : start + (1 << 15)]).astype(np.float64)).tolist())
+        if len(values) >= FEW:
             return False
     return True

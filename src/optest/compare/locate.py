@@ -58,9 +58,9 @@ def _element(shape: tuple[int, ...], flat: int) -> str:
     return "element [" + ", ".join(str(int(each)) for each in place) + "]"
 
 
-def _box(found: Array) -> Array:
+def _box(indices: Array) -> Array:
     """Indices from the first to the last that was hit; stride patterns stay as they are."""
-    return found if found.size > 2 and _step(found) > 1 else np.arange(int(found[0]), int(found[-1]) + 1)
+    return indices if indices.size > 2 and _step(indices) > 1 else np.arange(int(indices[0]), int(indices[-1]) + 1)
 
 
 def _run(first: int, last: int, total: int) -> str:
@@ -95,32 +95,32 @@ def _axis_names(rank: int) -> list[tuple[str, str]]:
     return [*leading, ("row", "rows"), ("column", "columns")]
 
 
-def _axis(found: Array, size: int, name: str, plural: str) -> str:
+def _axis(indices: Array, size: int, name: str, plural: str) -> str:
     """One axis in words; empty if every coordinate is meant."""
-    if found.size == size:
+    if indices.size == size:
         return ""
-    first, last = int(found[0]), int(found[-1])
-    if found.size == 1:
+    first, last = int(indices[0]), int(indices[-1])
+    if indices.size == 1:
         return f"{name} {first}"
-    step = _step(found)
+    step = _step(indices)
     if step == 1:
         return f"{plural} {first}..{last} of {size}" + (" (the last tile)" if _is_last_tile(first, size) else "")
-    if step > 1 and found.size > 2:
+    if step > 1 and indices.size > 2:
         return f"every {_ordinal(step)} {name.removesuffix(' at')} from {first}" + _up_to(last, step, size)
-    if found.size <= 4:
-        return f"{plural} " + ", ".join(str(int(each)) for each in found)
-    return f"{found.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
+    if indices.size <= 4:
+        return f"{plural} " + ", ".join(str(int(each)) for each in indices)
+    return f"{indices.size} of {size} {plural.removesuffix(' at')} between {first} and {last}"
 
 
 def _up_to(last: int, step: int, size: int) -> str:
     return "" if last + step >= size else f" to {last}"
 
 
-def _step(found: Array) -> int:
+def _step(indices: Array) -> int:
     """The common difference of increasing indices, 0 if they have none."""
-    if found.size < 2:
+    if indices.size < 2:
         return 1
-    steps = np.diff(found)
+    steps = np.diff(indices)
     return int(steps[0]) if bool((steps == steps[0]).all()) else 0
 
 

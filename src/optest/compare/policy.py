@@ -294,11 +294,11 @@ def remembered_tolerance(
     cached = _tolerances.get(key)
     if cached is not None:
         return cached[2]
-    found = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer, by_name=by_name)
+    allowance = stated_tolerance(layers, descriptor, index, output, one_answer=one_answer, by_name=by_name)
     if len(_tolerances) >= REMEMBERED:
         _tolerances.clear()
-    _tolerances[key] = (layers, descriptor, found)
-    return found
+    _tolerances[key] = (layers, descriptor, allowance)
+    return allowance
 
 
 def stated_tolerance(
@@ -487,11 +487,11 @@ def _law(
         return cached[2]
     law = _make_law(case, rule, expected, numerics, terms, count=count, few=few)
     used = RuleUsed(name=rule.kind.value, layer=BUILT_IN, text=law.text)
-    found = (Allowance(used=used, method=Method.LAW, law=law), few or numerics.accumulator_truncates)
+    result = (Allowance(used=used, method=Method.LAW, law=law), few or numerics.accumulator_truncates)
     if len(_laws) >= REMEMBERED:
         _laws.clear()
-    _laws[key] = (rule, numerics, found)
-    return found
+    _laws[key] = (rule, numerics, result)
+    return result
 
 
 def _make_law(
@@ -510,8 +510,8 @@ def _make_law(
     if rule.kind is RuleClass.ULP:
         budgeted = isinstance(terms, ErrorBudget)
         law = ulp_law(rule, expected.dtype, arithmetic, numerics.processor, budgeted=budgeted)
-        told = rule.formula and _tells_alternatives(case.descriptor)
-        return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if told else law
+        words = rule.formula and _tells_alternatives(case.descriptor)
+        return dataclasses.replace(law, text=f"{law.text}; {rule.formula}") if words else law
     if rule.kind is RuleClass.ACCUMULATE:
         cut = _cut_operands(case, numerics)
         return accumulate_law(names, expected.dtype, arithmetic, numerics, terms=count, few=few, cut=cut)

@@ -118,8 +118,8 @@ def _sum_up(
         stated = _empty_input_of(case)
         why = " by declaration" if case.outputs else f" as {stated} is" if stated else ""
         notes = [
-            f"{wanted.name}: empty{why}, {format_shape(wanted.shape)}"
-            for wanted, each in zip(expected, judged, strict=True)
+            f"{output.name}: empty{why}, {format_shape(output.shape)}"
+            for output, each in zip(expected, judged, strict=True)
             if each.measure is not None and not each.measure.compared
         ]
         return Verdict(
@@ -153,44 +153,48 @@ def _judge_output(
     every_measure: bool,
     inputs: Sequence[Any] | None,
 ) -> _Judged:
-    got, wanted = outputs[index], every[index]
-    misfit = _misfit(got, wanted)
+    got, expected = outputs[index], every[index]
+    misfit = _misfit(got, expected)
     if misfit is not None:
         return _Judged(None, misfit)
     actual = np.asarray(got)
     try:
-        reference = _reference_array(wanted)
+        reference = _reference_array(expected)
     except ValueError as error:
-        return _Judged(None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}"))
+        return _Judged(None, (Reason.REFERENCE_FAILED, f"{expected.name}: {error}"))
     if not actual.size:
         return _judge_empty(case, index, every)
     try:
-        allowance = resolve(case, wanted, index, numerics, inputs)
+        allowance = resolve(case, expected, index, numerics, inputs)
     except NoRule as error:
-        return _Judged(None, (Reason.BAD_CASE, f"{wanted.name}: {error}"))
-    if reference.dtype not in _UNROUNDED and wanted.dtype.is_inexact:
+        return _Judged(None, (Reason.BAD_CASE, f"{expected.name}: {error}"))
+    if reference.dtype not in _UNROUNDED and expected.dtype.is_inexact:
         allowance = for_stored(allowance, dtype_of(reference.dtype))
-    looks = every_measure, defines_signs(case, wanted)
+    looks = every_measure, defines_signs(case, expected)
     try:
-        judged = _judge_values(actual, reference, wanted, allowance, numerics, *looks)
-        if judged.finding is None or wanted.alternatives is None or _has_explicit_tolerance(case, wanted, allowance):
+        judged = _judge_values(actual, reference, expected, allowance, numerics, *looks)
+        if (
+            judged.finding is None
+            or expected.alternatives is None
+            or _has_explicit_tolerance(case, expected, allowance)
+        ):
             return judged
-        as_right = wanted.alternatives(outputs)
+        as_right = expected.alternatives(outputs)
         if as_right is None:
             return judged
         mask, doubt = as_right if isinstance(as_right, AsRight) else (as_right, "")
         chosen = np.where(mask, _like(actual, reference), reference)
-        judged = _judge_values(actual, chosen, wanted, allowance, numerics, *looks)
+        judged = _judge_values(actual, chosen, expected, allowance, numerics, *looks)
         doubtful = doubt and judged.finding is None
-        return judged._replace(finding=(None, f"{wanted.name}: {doubt}")) if doubtful else judged
+        return judged._replace(finding=(None, f"{expected.name}: {doubt}")) if doubtful else judged
     except ValueError as error:
-        return _Judged(None, (Reason.REFERENCE_FAILED, f"{wanted.name}: {error}"))
+        return _Judged(None, (Reason.REFERENCE_FAILED, f"{expected.name}: {error}"))
 
 
-def _has_explicit_tolerance(case: TestCase, wanted: Expected, allowance: Allowance) -> bool:
+def _has_explicit_tolerance(case: TestCase, expected: Expected, allowance: Allowance) -> bool:
     """Whether a tolerance is stated for what only the rule of close results would look at again."""
     rule = case.descriptor.rule
-    is_close = wanted.rule is None and rule is not None and rule.kind is RuleClass.CLOSE
+    is_close = expected.rule is None and rule is not None and rule.kind is RuleClass.CLOSE
     return is_close and allowance.used.name != RuleClass.CLOSE.value
 
 
@@ -202,33 +206,34 @@ def _like(actual: Array, reference: Array) -> Array:
 _UNROUNDED = (np.dtype(np.float64), np.dtype(np.complex128))
 
 
-def _misfit(got: Any, wanted: Expected) -> _Finding | None:
+def _misfit(got: Any, expected: Expected) -> _Finding | None:
     """What is wrong with an output before any value is looked at."""
     if got is None:
-        return Reason.MISSING_OUTPUT, f"{wanted.name}: there is no such output"
+        return Reason.MISSING_OUTPUT, f"{expected.name}: there is no such output"
     if not isinstance(got, (np.ndarray, np.generic)):
-        return Reason.DTYPE, f"{wanted.name}: the output is a {type(got).__name__}, but should be a NumPy array"
-    if got.shape != wanted.shape:
+        return Reason.DTYPE, f"{expected.name}: the output is a {type(got).__name__}, but should be a NumPy array"
+    if got.shape != expected.shape:
         return (
             Reason.SHAPE,
-            f"{wanted.name}: the shape is {format_shape(got.shape)}, but should be {format_shape(wanted.shape)}",
+            f"{expected.name}: the shape is {format_shape(got.shape)}, but should be {format_shape(expected.shape)}",
         )
-    if got.dtype != numpy_dtype(wanted.dtype):
-        return Reason.DTYPE, f"{wanted.name}: the dtype is {got.dtype}, but should be {wanted.dtype}"
+    if got.dtype != numpy_dtype(expected.dtype):
+        return Reason.DTYPE, f"{expected.name}: the dtype is {got.dtype}, but should be {expected.dtype}"
     beyond = byte_beyond_bool(np.asarray(got)) if got.dtype == np.bool_ else None
     if beyond is not None:
-        return Reason.DTYPE, f"{wanted.name}: the byte at {beyond[0]} is {beyond[1]}, but bool should be 0 or 1"
+        return Reason.DTYPE, f"{expected.name}: the byte at {beyond[0]} is {beyond[1]}, but bool should be 0 or 1"
     return None
 
 
-def _reference_array(wanted: Expected) -> Array:
-    reference = np.asarray(wanted.value)
-    if reference.shape != wanted.shape:
+def _reference_array(expected: Expected) -> Array:
+    reference = np.asarray(expected.value)
+    if reference.shape != expected.shape:
         raise ValueError(
-            f"the reference has the shape {format_shape(reference.shape)}, but should have {format_shape(wanted.shape)}"
+            f"the reference has the shape {format_shape(reference.shape)}, "
+            f"but should have {format_shape(expected.shape)}"
         )
-    if reference.dtype.kind == "c" and not wanted.dtype.is_complex:
-        raise ValueError(f"the reference gave {reference.dtype} for a {wanted.dtype} output")
+    if reference.dtype.kind == "c" and not expected.dtype.is_complex:
+        raise ValueError(f"the reference gave {reference.dtype} for a {expected.dtype} output")
     return reference
 
 
@@ -256,22 +261,22 @@ def _empty_input_of(case: TestCase) -> str:
 
 def _judge_empty(case: TestCase, index: int, every: Sequence[Expected]) -> _Judged:
     """An output without elements, which has to be declared so, or to stand beside others that are compared."""
-    wanted = every[index]
+    expected = every[index]
     declared = index < len(case.outputs) and case.outputs[index].elements == 0
-    meant = declared or bool(_empty_input_of(case)) or _is_of_an_empty_input(case, wanted.name)
+    meant = declared or bool(_empty_input_of(case)) or _is_of_an_empty_input(case, expected.name)
     if not meant and not _is_left_empty(case, every):
         message = (
-            f"{wanted.name}: the output is {format_shape(wanted.shape)}, which has no elements, "
+            f"{expected.name}: the output is {format_shape(expected.shape)}, which has no elements, "
             f"and the case does not declare it empty"
         )
         return _Judged(None, (Reason.NOTHING_COMPARED, message))
-    return _Judged(Measure(output=wanted.name, dtype=wanted.dtype.name, shape=tuple(wanted.shape), compared=0))
+    return _Judged(Measure(output=expected.name, dtype=expected.dtype.name, shape=tuple(expected.shape), compared=0))
 
 
 def _judge_values(
     actual: Array,
     reference: Array,
-    wanted: Expected,
+    expected: Expected,
     allowance: Allowance,
     numerics: Numerics,
     every_measure: bool,
@@ -289,7 +294,7 @@ def _judge_values(
         outcome = compare(
             actual,
             reference,
-            wanted.dtype,
+            expected.dtype,
             allowance,
             ends=ends,
             detailed=detailed,
@@ -298,21 +303,21 @@ def _judge_values(
             with_signs=with_signs and detailed,
         )
         statistic, ceiling = sharper(outcome.scatter.z, limit(draws), outcome.rounding.z)
-        return outcome, statistic, ceiling, _decide(outcome, allowance, statistic, ceiling, wanted.name)
+        return outcome, statistic, ceiling, _decide(outcome, allowance, statistic, ceiling, expected.name)
 
     outcome, statistic, ceiling, finding = look(detailed, every_measure)
     if finding is not None and not every_measure:
         outcome, statistic, ceiling, finding = look(True, True)
-    measure = _measure(outcome, wanted, reference, actual.shape, allowance, statistic, ceiling)
-    return _Judged(measure, finding, _signs_note(outcome, wanted, allowance))
+    measure = _measure(outcome, expected, reference, actual.shape, allowance, statistic, ceiling)
+    return _Judged(measure, finding, _signs_note(outcome, expected, allowance))
 
 
-def _signs_note(outcome: Outcome, wanted: Expected, allowance: Allowance) -> Check | None:
+def _signs_note(outcome: Outcome, expected: Expected, allowance: Allowance) -> Check | None:
     if not outcome.wrong_signs or allowance.signed_zeros:
         return None
-    count, first = outcome.wrong_signs, list(_place(outcome.first_wrong_sign, wanted.shape) or ())
+    count, first = outcome.wrong_signs, list(_place(outcome.first_wrong_sign, expected.shape) or ())
     verb = "has" if count == 1 else "have"
-    detail = f"{wanted.name}: {count} of {outcome.zeros} zeros {verb} the wrong sign, the first at {first}"
+    detail = f"{expected.name}: {count} of {outcome.zeros} zeros {verb} the wrong sign, the first at {first}"
     return Check(name="signed zeros", state=CheckState.NOTE, detail=detail)
 
 
@@ -351,7 +356,7 @@ def _value_message(outcome: Outcome, name: str) -> str:
 
 def _measure(
     outcome: Outcome,
-    wanted: Expected,
+    expected: Expected,
     reference: Array,
     shape: tuple[int, ...],
     allowance: Allowance,
@@ -360,11 +365,11 @@ def _measure(
 ) -> Measure:
     known: dict[str, Any] = {}
     if outcome.detailed:
-        known = _details(outcome, wanted, shape)
+        known = _details(outcome, expected, shape)
         known["rounding"] = outcome.sides.rounding(reference) if outcome.sides is not None else None
     return _new_measure(
-        output=wanted.name,
-        dtype=wanted.dtype.name,
+        output=expected.name,
+        dtype=expected.dtype.name,
         shape=shape,
         compared=outcome.compared,
         mismatched=outcome.mismatched,
@@ -376,7 +381,7 @@ def _measure(
     )
 
 
-def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
+def _details(outcome: Outcome, expected: Expected, shape: tuple[int, ...]) -> dict[str, Any]:
     error, relative, in_ulp, worst = outcome.error, outcome.relative, outcome.in_ulp, outcome.worst
     return {
         "worst_index": _place(worst.place, shape),
@@ -384,7 +389,7 @@ def _details(outcome: Outcome, wanted: Expected, shape: tuple[int, ...]) -> dict
         "worst_expected": _plain(outcome.worst_target),
         "worst_bound": _finite(outcome.worst_bound),
         "worst_used": _finite(worst.value),
-        "worst_ulp": _finite(outcome.worst_ulp) if wanted.dtype.is_inexact else None,
+        "worst_ulp": _finite(outcome.worst_ulp) if expected.dtype.is_inexact else None,
         "max_abs_error": _finite(error.value) if error.place >= 0 else None,
         "max_abs_index": _place(error.place, shape),
         "max_rel_error": _finite(relative.value) if relative.place >= 0 else None,
@@ -428,36 +433,36 @@ def _plain(value: Any) -> float | int | str | None:
     return None if value is None else int(value)
 
 
-def has_no_number(wanted: Expected) -> bool:
+def has_no_number(expected: Expected) -> bool:
     """Whether every expected element is NaN or infinite."""
-    if not wanted.dtype.is_inexact:
+    if not expected.dtype.is_inexact:
         return False
-    values = flat(np.asarray(wanted.value))
-    starts = range(0, np.size(wanted.value), BLOCK)
+    values = flat(np.asarray(expected.value))
+    starts = range(0, np.size(expected.value), BLOCK)
     return not any(np.isfinite(widen(values[start : start + BLOCK])).any() for start in starts)
 
 
-def admits_zeros(case: TestCase, index: int, measure: Measure, wanted: Expected) -> bool:
+def admits_zeros(case: TestCase, index: int, measure: Measure, expected: Expected) -> bool:
     """Whether rtol and atol are so wide that zeros pass too, though zeros are not what is expected.
 
     The other class rules are not asked: they follow the size of the terms, and a sum may cancel to less than its bound.
     """
     if measure.rule is None or not measure.compared:
         return False
-    allowed = _elementwise_tolerance(case, index, measure.rule.name, wanted)
+    allowed = _elementwise_tolerance(case, index, measure.rule.name, expected)
     if allowed is None:
         return False
-    return zeros_are_within(np.asarray(wanted.value), *allowed)
+    return zeros_are_within(np.asarray(expected.value), *allowed)
 
 
 def _elementwise_tolerance(
-    case: TestCase, index: int, rule: str, wanted: Expected
+    case: TestCase, index: int, rule: str, expected: Expected
 ) -> tuple[float, float, float] | None:
     """rtol, atol and the share of elements that may be wrong; None for a rule that has other words."""
     if rule == RuleClass.CLOSE.value:
-        close = fitting_tolerance(wanted.dtype, wanted.value)
+        close = fitting_tolerance(expected.dtype, expected.value)
         return None if close is None else (*close, 0.0)
     if rule != "tolerance":
         return None
-    stated = remembered_tolerance(case.tolerances, case.descriptor, index, wanted.name, False, False)
+    stated = remembered_tolerance(case.tolerances, case.descriptor, index, expected.name, False, False)
     return None if stated is None else (stated.rtol, stated.atol, stated.mismatch_ratio)

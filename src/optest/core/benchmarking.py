@@ -187,5 +187,5 @@ def _operations(case: TestCase) -> int | None:
     if hook is None:
         return None
     count = load_object(hook) if isinstance(hook, str) else hook
-    found = count(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
-    return None if found is None else int(found)
+    operations = count(at_their_places(case, [argument.spec for argument in case.inputs]), case.attributes)
+    return None if operations is None else int(operations)

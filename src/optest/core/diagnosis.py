@@ -110,11 +110,11 @@ class _Failure:
         """
         judged, given = case or self.case, self.inputs if inputs is None else inputs
         numerics = declared_numerics(self.driver, self.case)
-        found = judge(judged, self.outputs, expected, numerics=numerics, inputs=given)
-        if found.status is Status.PASSED:
+        verdict = judge(judged, self.outputs, expected, numerics=numerics, inputs=given)
+        if verdict.status is Status.PASSED:
             return True
-        of_values = found.reason is Reason.VALUE and len(found.measures) == len(expected)
-        return of_values and not any(each.mismatched or each.nonfinite_mismatched for each in found.measures)
+        of_values = verdict.reason is Reason.VALUE and len(verdict.measures) == len(expected)
+        return of_values and not any(each.mismatched or each.nonfinite_mismatched for each in verdict.measures)
 
 
 def diagnosed(
@@ -145,45 +145,45 @@ def diagnosed(
     )
     try:
         with Border("the diagnosis", Reason.INTERNAL, interrupted), np.errstate(all="ignore"):
-            found = _found(failure)
+            sentences = _diagnosis(failure)
     except Fault as fault:
         note = Check(name="diagnosis", state=CheckState.INCONCLUSIVE, detail=fault.message)
         return replace(verdict, checks=(*verdict.checks, note))
-    return replace(verdict, details={**verdict.details, "diagnosis": found}) if found else verdict
+    return replace(verdict, details={**verdict.details, "diagnosis": sentences}) if sentences else verdict
 
 
-def _found(failure: _Failure) -> list[str]:
+def _diagnosis(failure: _Failure) -> list[str]:
     """One sentence, or two that both fit."""
     if failure.elements > _MOST_ELEMENTS_AT_ALL:
         return []
     if failure.verdict.reason in (Reason.SHAPE, Reason.DTYPE):
-        found = [_right_values(failure) or _of_other_call(failure)]
+        sentences = [_right_values(failure) or _of_other_call(failure)]
     elif _can_tell(failure):
-        found = [_multiple(failure, as_multiple), _of_other_call(failure)]
-        if not any(found):
-            found = [_multiple(failure, as_shifted) or _narrow(failure) or _called_again(failure)]
+        sentences = [_multiple(failure, as_multiple), _of_other_call(failure)]
+        if not any(sentences):
+            sentences = [_multiple(failure, as_shifted) or _narrow(failure) or _called_again(failure)]
     else:
-        found = [_constant(failure)]
-    return [sentence for sentence in found if sentence]
+        sentences = [_constant(failure)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _can_tell(failure: _Failure) -> bool:
     """Whether the wrong outputs have enough values for an agreement to be no chance."""
     wrong = {measure.output: measure for measure in failure.verdict.measures if measure.is_off}
-    for output, wanted in zip(failure.outputs, failure.expected, strict=True):
-        if wanted.name in wrong:
+    for output, expected in zip(failure.outputs, failure.expected, strict=True):
+        if expected.name in wrong:
             values = np.unique(bits(output)).size
-            if values < 2 or (values < _LEAST_VALUES and wrong[wanted.name].mismatched < _LEAST_WRONG):
+            if values < 2 or (values < _LEAST_VALUES and wrong[expected.name].mismatched < _LEAST_WRONG):
                 return False
     return bool(wrong)
 
 
 def _constant(failure: _Failure) -> str:
     """One value in place of many; nothing else can be told of that."""
-    for output, wanted in zip(failure.outputs, failure.expected, strict=True):
+    for output, expected in zip(failure.outputs, failure.expected, strict=True):
         same = output.size >= 2 * _LEAST_VALUES and np.unique(bits(output)).size == 1
-        if same and np.unique(np.asarray(wanted.value)).size >= _LEAST_VALUES:
-            return f"every element of {wanted.name} is {output.reshape(-1)[0]}"
+        if same and np.unique(np.asarray(expected.value)).size >= _LEAST_VALUES:
+            return f"every element of {expected.name} is {output.reshape(-1)[0]}"
     return ""
 
 
@@ -203,9 +203,9 @@ def _right_values(failure: _Failure) -> str:
     return f"the values are right, the {which} alone is not" if same else ""
 
 
-def _is_close(output: Array, wanted: Expected) -> bool:
+def _is_close(output: Array, expected: Expected) -> bool:
     """Right but for roundings, of whichever of the two dtypes is the narrower; the rule holds for the right one."""
-    got, value = np.asarray(output), np.asarray(wanted.value)
+    got, value = np.asarray(output), np.asarray(expected.value)
     if got.dtype.kind in "biu" and value.dtype.kind in "biu":
         return bool(np.array_equal(got, value))
     return bool(np.allclose(got.astype(np.complex128), value.astype(np.complex128), rtol=2.0**-7, equal_nan=True))
@@ -232,7 +232,7 @@ def _of_other_call(failure: _Failure) -> str:
     if BY_BACKEND in failure.verdict.checks:
         return ""  # nobody knows what is right for another call
     history = _history(failure)
-    found: dict[str, str] = {}
+    words_of: dict[str, str] = {}
     answers: list[Sequence[Expected]] = []
     known = set(history.fitting)
     searches = failure.elements <= _MOST_ELEMENTS and history.begins_search(failure.case)
@@ -247,11 +247,11 @@ def _of_other_call(failure: _Failure) -> str:
             answer = _answer_to(failure, other)
             if answer is not None and not any(_are_equal(answer, each) for each in answers):
                 answers.append(answer)
-                found[other.kind] = other.words
-    if not 0 < len(found) <= _MOST_FITS:
+                words_of[other.kind] = other.words
+    if not 0 < len(words_of) <= _MOST_FITS:
         return ""
-    history.fitting.update(found)
-    return "as if " + ", or ".join(found.values())
+    history.fitting.update(words_of)
+    return "as if " + ", or ".join(words_of.values())
 
 
 def _answer_to(failure: _Failure, other: OtherCall) -> Sequence[Expected] | None:
@@ -276,9 +276,9 @@ def _is_nearer(failure: _Failure, expected: Sequence[Expected]) -> bool:
     return not own or sum(map(_distance, failure.outputs, expected)) <= _NEARER * own
 
 
-def _distance(output: Array, wanted: Expected) -> float:
+def _distance(output: Array, expected: Expected) -> float:
     """The sum of the squared errors of an output, infinite where one is."""
-    got, right = _number(output), _number(wanted.value)
+    got, right = _number(output), _number(expected.value)
     same = (got == right) | (np.isnan(got) & np.isnan(right))
     total = float(np.sum(np.square(np.abs(np.where(same, 0.0, got - right)))))
     return np.inf if np.isnan(total) else total
@@ -298,10 +298,10 @@ def _narrow(failure: _Failure) -> str:
     """Of the first wrong output: whether a narrower dtype shows in its values, or in the size of its errors."""
     wrong = {measure.output for measure in failure.verdict.measures if measure.is_off}
     is_elementwise = failure.case.descriptor.category in ELEMENTWISE
-    for output, wanted in zip(failure.outputs, failure.expected, strict=True):
-        if wanted.name in wrong:
-            found = held_by_a_narrower_dtype(output, wanted) or cut_off(output, wanted)
-            return found or (errors_of_a_step(output, wanted) if is_elementwise else _narrow_sums(failure))
+    for output, expected in zip(failure.outputs, failure.expected, strict=True):
+        if expected.name in wrong:
+            sentence = held_by_a_narrower_dtype(output, expected) or cut_off(output, expected)
+            return sentence or (errors_of_a_step(output, expected) if is_elementwise else _narrow_sums(failure))
     return ""
 
 
@@ -310,10 +310,10 @@ def _narrow_sums(failure: _Failure) -> str:
     numerics = declared_numerics(failure.driver, failure.case)
     for name in ("float16", "bfloat16"):
         declared = replace(numerics, accumulator=name)
-        found = judge(failure.case, failure.outputs, failure.expected, numerics=declared, inputs=failure.inputs)
-        sizes = [measure.statistic for measure in found.measures if measure.statistic is not None]
+        verdict = judge(failure.case, failure.outputs, failure.expected, numerics=declared, inputs=failure.inputs)
+        sizes = [measure.statistic for measure in verdict.measures if measure.statistic is not None]
         are_roundings = all(map(errors_are_on_both_sides, failure.outputs, failure.expected))
-        if are_roundings and found.status is Status.PASSED and sizes and max(sizes) >= _LEAST_OF_SUMS:
+        if are_roundings and verdict.status is Status.PASSED and sizes and max(sizes) >= _LEAST_OF_SUMS:
             return f"as if accumulated in {name}: errors as large as those of a backend that declares it"
     return ""
 
@@ -330,11 +330,11 @@ def _called_again(failure: _Failure) -> str:
         again = ask_backend(case, driver, failure.inputs, layouts, (), failure.interrupted)
     if again.fault is not None:
         return f"another answer when called once more: {again.fault.message.partition(chr(10))[0]}"
-    for wanted, one, other in zip(failure.expected, failure.outputs, again.outputs, strict=True):
+    for expected, one, other in zip(failure.expected, failure.outputs, again.outputs, strict=True):
         if one.shape == other.shape and one.dtype == other.dtype:
             history.varies = bool(differ := np.count_nonzero(bits(one) != bits(other)))
             if differ:
-                where = f"{differ} of {one.size} elements of {wanted.name} differ"
+                where = f"{differ} of {one.size} elements of {expected.name} differ"
                 return f"another answer when called once more ({where}): a race, or memory that was never written"
     return ""
 

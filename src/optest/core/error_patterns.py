@@ -58,15 +58,15 @@ _APPROXIMATE = (2e-7, 2e-4)
 """Relative errors of handbook formulas and of fast intrinsics in place of functions of float32 or float64."""
 
 
-def as_multiple(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> str:
+def as_multiple(case: TestCase, output: Array, expected: Expected, fits: Fits) -> str:
     """That the wrong elements are all one multiple of the right ones; else empty.
 
     ``fits`` says whether the output passes where this is expected instead.
     """
-    got, right = _real(output), _real(wanted.value)
+    got, right = _real(output), _real(expected.value)
     if got is None or right is None:
         return ""
-    step = _step(wanted.dtype)
+    step = _step(expected.dtype)
     error = np.abs(got - right)
     wrong = np.isfinite(error) & (error > 8 * step * np.abs(right)) & (right != 0)
     if np.unique(right[wrong]).size < _LEAST_VALUES:
@@ -75,26 +75,26 @@ def as_multiple(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> 
     ratio = float(np.median(got[large] / right[large]))
     for name, value in _names_of(ratio, case, max(4 * step, 1e-9)):
         near = np.abs(got - value * right) < error
-        is_held = wanted.dtype.is_float or not np.any(np.mod(value * right[near], 1))
-        if is_held and np.unique(right[near]).size >= _LEAST_VALUES and fits(_scaled(wanted, right, near, value)):
+        is_held = expected.dtype.is_float or not np.any(np.mod(value * right[near], 1))
+        if is_held and np.unique(right[near]).size >= _LEAST_VALUES and fits(_scaled(expected, right, near, value)):
             return _with_count(f"actual / expected is one ratio: the ratio is {name}", near)
     return ""
 
 
-def as_shifted(case: TestCase, output: Array, wanted: Expected, fits: Fits) -> str:  # noqa: ARG001 - as as_multiple
+def as_shifted(case: TestCase, output: Array, expected: Expected, fits: Fits) -> str:  # noqa: ARG001 - as as_multiple
     """That the wrong elements all lie beside the right ones by one difference; else empty."""
-    got, right = _real(output), _real(wanted.value)
+    got, right = _real(output), _real(expected.value)
     if got is None or right is None:
         return ""
     wrong = np.isfinite(got - right) & (got != right)
     if np.unique(right[wrong]).size < _LEAST_VALUES:
         return ""
     difference = float(np.median((got - right)[wrong]))
-    if abs(difference) <= 64 * _step(wanted.dtype) * float(np.median(np.abs(right[wrong]))):
+    if abs(difference) <= 64 * _step(expected.dtype) * float(np.median(np.abs(right[wrong]))):
         return ""
     near = np.abs(got - right - difference) < np.abs(got - right)
-    value = np.where(near, right + difference, right).astype(np.asarray(wanted.value).dtype)
-    if not fits(replace(wanted, value=value, alternatives=None)):
+    value = np.where(near, right + difference, right).astype(np.asarray(expected.value).dtype)
+    if not fits(replace(expected, value=value, alternatives=None)):
         return ""
     return _with_count(f"actual - expected is one number: the difference is {difference:.6g}", near)
 
@@ -118,13 +118,13 @@ def _step(kind: DType) -> float:
     return 2.0 ** (1 - kind.precision) if kind.is_float else 0.0
 
 
-def _scaled(wanted: Expected, right: Array, near: Array, ratio: float) -> Expected:
+def _scaled(expected: Expected, right: Array, near: Array, ratio: float) -> Expected:
     """What is expected with the elements ``near`` it scaled, and their allowance with them."""
     value = np.where(near, right * ratio, right)
     factor = np.where(near, abs(ratio), 1.0)
-    if wanted.dtype.is_float:
-        return replace(wanted, value=value, terms=_terms_scaled(wanted.terms, factor), alternatives=None)
-    return replace(wanted, value=np.rint(value).astype(np.asarray(wanted.value).dtype), alternatives=None)
+    if expected.dtype.is_float:
+        return replace(expected, value=value, terms=_terms_scaled(expected.terms, factor), alternatives=None)
+    return replace(expected, value=np.rint(value).astype(np.asarray(expected.value).dtype), alternatives=None)
 
 
 def _terms_scaled(terms: Any, factor: Array) -> Any:
@@ -176,15 +176,15 @@ def _of_attributes(case: TestCase) -> Iterator[tuple[str, float]]:
             yield f"1/{name}", 1 / value
 
 
-def held_by_a_narrower_dtype(output: Array, wanted: Expected) -> str:
+def held_by_a_narrower_dtype(output: Array, expected: Expected) -> str:
     """That every number of the output is one of a narrower dtype, though the right ones are not."""
-    got, right = _real(output), _real(wanted.value)
+    got, right = _real(output), _real(expected.value)
     if got is None or right is None:
         return ""
     both = np.isfinite(got) & np.isfinite(right)
     got, right = got[both], right[both]
-    stored = widen(round_to(right, wanted.dtype)) if wanted.dtype.is_float else right
-    for name in narrower_dtypes(wanted.dtype.name):
+    stored = widen(round_to(right, expected.dtype)) if expected.dtype.is_float else right
+    for name in narrower_dtypes(expected.dtype.name):
         narrow = dtype(name)
         others = widen(round_to(stored, narrow)) != stored
         if np.unique(right[others]).size < _LEAST_VALUES:
@@ -203,43 +203,43 @@ def _uses_last_bit(values: Array, kind: DType) -> bool:
     return bool(np.mod(last / ulp(last, kind), 2).mean() > _LEAST_OF_LAST_BITS) if last.size else False
 
 
-def cut_off(output: Array, wanted: Expected) -> str:
+def cut_off(output: Array, expected: Expected) -> str:
     """That every element is the right one without the digits that its dtype does not hold, not rounded."""
-    got, right = _real(output), _real(wanted.value)
-    if got is None or right is None or not wanted.dtype.is_float:
+    got, right = _real(output), _real(expected.value)
+    if got is None or right is None or not expected.dtype.is_float:
         return ""
     both = np.isfinite(got) & np.isfinite(right)
     got, right = got[both], right[both]
-    cut = (np.abs(got) <= np.abs(right)) & (np.abs(right - got) < ulp(got, wanted.dtype)) & (got * right >= 0)
-    wrong = widen(round_to(right, wanted.dtype)) != got
+    cut = (np.abs(got) <= np.abs(right)) & (np.abs(right - got) < ulp(got, expected.dtype)) & (got * right >= 0)
+    wrong = widen(round_to(right, expected.dtype)) != got
     if not bool(cut.all()) or np.unique(right[wrong]).size < _LEAST_VALUES:
         return ""
     return "every result is the right one truncated toward zero, not rounded to the nearest"
 
 
-def errors_of_a_step(output: Array, wanted: Expected) -> str:
+def errors_of_a_step(output: Array, expected: Expected) -> str:
     """That the relative errors of all elements are as large as the steps of a narrower dtype."""
-    got, right = _real(output), _real(wanted.value)
-    if got is None or right is None or wanted.dtype.bits < 32:
+    got, right = _real(output), _real(expected.value)
+    if got is None or right is None or expected.dtype.bits < 32:
         return ""
     both = np.isfinite(got) & np.isfinite(right) & (right != 0)
     relative = np.abs(got - right)[both] / np.abs(right[both])
     if relative.size < 2 * _LEAST_VALUES or not bool((np.isfinite(got) == np.isfinite(right)).all()):
         return ""
     largest, most = float(relative.max()), float(np.quantile(relative, 0.75))
-    if not errors_are_on_both_sides(output, wanted):
+    if not errors_are_on_both_sides(output, expected):
         return ""  # another number in a formula, and no roundings
     for name, half_step, words in _STEPS:
-        if dtype(name).bits < wanted.dtype.bits and half_step / 4 <= most and largest <= 4 * half_step:
+        if dtype(name).bits < expected.dtype.bits and half_step / 4 <= most and largest <= 4 * half_step:
             return f"{words}: relative errors of {largest:.2g} at most"
-    if _APPROXIMATE[0] <= most and largest <= _APPROXIMATE[1] and wanted.dtype.bits >= 32:
+    if _APPROXIMATE[0] <= most and largest <= _APPROXIMATE[1] and expected.dtype.bits >= 32:
         return f"as if by an approximate function: relative errors of {largest:.2g} at most"
     return ""
 
 
-def errors_are_on_both_sides(output: Array, wanted: Expected) -> bool:
+def errors_are_on_both_sides(output: Array, expected: Expected) -> bool:
     """Whether errors lie above and below the right values, and nearer to and farther from zero, as roundings do."""
-    got, right = _real(output), _real(wanted.value)
+    got, right = _real(output), _real(expected.value)
     if got is None or right is None:
         return False
     both = np.isfinite(got) & np.isfinite(right) & (right != 0)

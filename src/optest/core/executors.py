@@ -65,8 +65,8 @@ class InProcess:
         first = execution.verdicts[0]
         self.deadlines.record(cases[0], first, execution.timings.run_s)
         if why and first.reason is Reason.DEADLINE:
-            told = [replace(each, message=each.message + why) for each in execution.verdicts]
-            return replace(execution, verdicts=tuple(told))
+            explained = [replace(each, message=each.message + why) for each in execution.verdicts]
+            return replace(execution, verdicts=tuple(explained))
         return execution
 
     def _executed(self, cases: Sequence[TestCase]) -> runner.ExecutionResult:

@@ -134,22 +134,22 @@ def judged_by_others(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, status=Status.SUSPECT, message=message)
 
 
-def _proves_little(case: TestCase, index: int, measure: Measure, wanted: Expected) -> str:
-    is_lost = measure.compared and measure.max_abs_index is None and has_no_number(wanted)
-    if is_lost and not _wrote_inputs_down(case) and not _has_one_answer(case, wanted):
+def _proves_little(case: TestCase, index: int, measure: Measure, expected: Expected) -> str:
+    is_lost = measure.compared and measure.max_abs_index is None and has_no_number(expected)
+    if is_lost and not _wrote_inputs_down(case) and not _has_one_answer(case, expected):
         return (
             "every element should be NaN or infinite, which a backend passes that is wrong everywhere; "
             "choose inputs whose results are numbers"
         )
-    if admits_zeros(case, index, measure, wanted):
+    if admits_zeros(case, index, measure, expected):
         return "the tolerance is so wide that an output of nothing but zeros passes too; state a smaller one"
     return ""
 
 
-def _has_one_answer(case: TestCase, wanted: Expected) -> bool:
+def _has_one_answer(case: TestCase, expected: Expected) -> bool:
     """Whether nothing is computed, which could overflow: infinity and NaN are there because the call moves or states
     them, as ``torch.full(…, -inf)`` and a mask that hides everything do."""
-    rule = wanted.rule or case.descriptor.rule
+    rule = expected.rule or case.descriptor.rule
     return rule is not None and rule.kind in (RuleClass.MOVEMENT, RuleClass.EXACT)
 
 

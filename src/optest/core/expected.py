@@ -76,7 +76,7 @@ def expected_outputs(
             values, notes = _trusted(case, padded, known, driver)
             if values is None:
                 return [], ()
-            values, told = _without_notes(values, driver.device())
+            values, device_notes = _without_notes(values, driver.device())
         terms = None
         if _has_terms(case.descriptor) and any(map(_may_be_judged_by_class, cases)):
             with Border("the operator's `terms`", _REFERENCE_FAILED, interrupted):
@@ -85,7 +85,7 @@ def expected_outputs(
     if case.descriptor.alternatives is not None and case.reference is None and not notes:
         # They say what is as right as the operator's own reference, and nothing of what anyone else expects.
         placed = _with_alternatives(case, padded, placed, case.descriptor.alternatives)
-    return placed, notes + told
+    return placed, notes + device_notes
 
 
 def expected_of_other_inputs(
@@ -154,10 +154,10 @@ def _with_alternatives(
         if [(getattr(each, "shape", None), getattr(each, "dtype", None)) for each in actual] != structure:
             return (None,) * len(expected)
         with ErrorStateKept(), Border("the operator's `alternatives`", _REFERENCE_FAILED):
-            found = _sequence(_hook(hook)[0](inputs, dict(case.attributes), actual))
-            if len(found) != len(expected):
-                raise ValueError(f"`alternatives` yields {len(found)} masks, but should yield {len(expected)}")
-        return found
+            alternatives = _sequence(_hook(hook)[0](inputs, dict(case.attributes), actual))
+            if len(alternatives) != len(expected):
+                raise ValueError(f"`alternatives` yields {len(alternatives)} masks, but should yield {len(expected)}")
+        return alternatives
 
     def mask_of(index: int) -> Callable[[Sequence[Any]], Any]:
         return lambda actual: masks(actual)[index]
@@ -247,10 +247,10 @@ def _may_be_judged_by_class(case: TestCase) -> bool:
 
 @lru_cache(maxsize=256)
 def _loaded(path: str) -> tuple[Callable[..., Any], bool]:
-    found = load_object(path)
-    if not callable(found):
-        raise Fault(Reason.BAD_CASE, f"{path} is {type(found).__name__}, but should be a function")
-    return found, is_own(path)
+    hook = load_object(path)
+    if not callable(hook):
+        raise Fault(Reason.BAD_CASE, f"{path} is {type(hook).__name__}, but should be a function")
+    return hook, is_own(path)
 
 
 def _hook(hook: str | Callable[..., Any]) -> tuple[Callable[..., Any], bool]:
@@ -276,10 +276,10 @@ def _placed(case: TestCase, values: Sequence[Any], terms: Sequence[Any] | None) 
     outputs = [each for each in values if not isinstance(each, NamedOutput)]
     names = case.descriptor.tensors.output_names(len(case.outputs) or len(outputs))
     if names is None or len(outputs) != len(names):
-        wanted = len(case.outputs) or len(case.descriptor.tensors.outputs)
+        count = len(case.outputs) or len(case.descriptor.tensors.outputs)
         raise Fault(
             Reason.REFERENCE_FAILED,
-            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {wanted}",
+            f"the reference yields {len(outputs)} outputs, but {case.descriptor.name} has {count}",
         )
     if terms is not None and len(terms) == 1 and isinstance(terms[0], Rule):
         terms = [terms[0]] * len(names)  # the operator's rule, and its terms, do not hold for this call

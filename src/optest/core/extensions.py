@@ -51,8 +51,8 @@ def _load(modules: Iterable[str]) -> None:
         refuse_patches(patches, f"plug-in {module!r}")
 
 
-def _register_operators(name: str, found: object) -> None:
-    descriptors = found if isinstance(found, (tuple, list)) else (found,)
+def _register_operators(name: str, extension: object) -> None:
+    descriptors = extension if isinstance(extension, (tuple, list)) else (extension,)
     for descriptor in descriptors:
         if not isinstance(descriptor, OperatorDescriptor):
             raise UsageError(

@@ -45,7 +45,7 @@ def _require_declared_specs(case: TestCase, inputs: Any) -> None:
         got = f"{len(inputs)} inputs" if isinstance(inputs, (tuple, list)) else type(inputs).__name__
         raise Fault(Reason.BAD_CASE, f"the generator yields {got}, but should yield {len(case.inputs)} arrays")
     for argument, array in zip(case.inputs, inputs, strict=True):
-        wanted = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
+        declared = f"{numpy_dtype(argument.spec.dtype)}{list(argument.spec.shape)}"
         got = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array).__name__
-        if got != wanted:
-            raise Fault(Reason.BAD_CASE, f"the generator yields {argument.name} as {got}, but should yield {wanted}")
+        if got != declared:
+            raise Fault(Reason.BAD_CASE, f"the generator yields {argument.name} as {got}, but should yield {declared}")

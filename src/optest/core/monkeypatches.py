@@ -62,7 +62,7 @@ class _Names(NamedTuple):
 
     def replaced(self) -> list[str]:
         """A name that held None may have been filled in since, and one more name harms nobody."""
-        found = []
+        names = []
         for name, value in self.held.items():
             other = self.now.get(name, _GONE)
             if other is value or name in _CHANGES_BY_ITSELF:
@@ -71,8 +71,8 @@ class _Names(NamedTuple):
                 self.held[name] = other
                 continue
             self.put(name, value)
-            found.append(f"{self.label}.{name}")
-        return found
+            names.append(f"{self.label}.{name}")
+        return names
 
     def renewed(self) -> _Names:
         return self._replace(held=dict(self.now))
@@ -98,12 +98,12 @@ class Record(NamedTuple):
             now = tuple([getattr(self.owner, name, _GONE) for name in self.names])
         if all(map(is_, now, self.values)):
             return []
-        found = []
+        labels = []
         for name, value, other in zip(self.names, self.values, now, strict=True):
             if value is not other:
                 object.__setattr__(self.owner, name, value)
-                found.append(f"{self.label}.{name}")
-        return found
+                labels.append(f"{self.label}.{name}")
+        return labels
 
     def renewed(self) -> Record:
         return Record.of(self.label, self.owner, self.names)
@@ -127,13 +127,13 @@ class _Group:
     def replaced(self) -> list[str]:
         if _HAS_VERSIONS and b"".join(self._views) == self._held:
             return []
-        found, place = [], 0
+        names, place = [], 0
         for thing, view in zip(self._things, self._views, strict=True):
             if self._held[place : place + len(view)] != view or not _HAS_VERSIONS:
-                found += thing.replaced()
+                names += thing.replaced()
             place += len(view)
         self._held = b"".join(self._views)
-        return found
+        return names
 
     def renew(self) -> None:
         """Hold what is there now."""
@@ -160,14 +160,14 @@ class PatchWatch:
 
     def replaced(self, *, thorough: bool = False) -> list[str]:
         """The dotted names that hold something else than they held, which are put back."""
-        found = self._often.replaced()
+        names = self._often.replaced()
         if thorough:
-            found += self._seldom.replaced()
+            names += self._seldom.replaced()
             for record in self._records:
-                found += record.replaced()
+                names += record.replaced()
         if len(sys.modules) != self._count:
             self._add_modules()
-        return found
+        return names
 
     def renew(self) -> None:
         """Take everything as it is now."""
@@ -220,15 +220,15 @@ def patch_watch() -> PatchWatch:
 def patched_before() -> list[str]:
     """Names of NumPy that were replaced before anything was fixed, as far as their origin shows it."""
     core, own = vars(sys.modules["numpy._core.umath"]), type(np.sum)
-    found = []
+    names = []
     for name, value in vars(np).items():
         if isinstance(value, FunctionType):
             is_foreign = not value.__globals__["__name__"].startswith(("numpy", "contextlib"))
         else:
             is_foreign = isinstance(core.get(name), np.ufunc) and core[name] is not value and type(value) is not own
         if is_foreign:
-            found.append(f"numpy.{name}")
-    return found
+            names.append(f"numpy.{name}")
+    return names
 
 
 def _version_of(entries: Any) -> memoryview:

@@ -78,7 +78,7 @@ def judged_by_readings(
         if isinstance(expected, str):
             return verdict
         with Border("the comparison", Reason.INTERNAL):
-            found = judge(
+            judged = judge(
                 case,
                 reading.outputs,
                 expected,
@@ -86,16 +86,16 @@ def judged_by_readings(
                 inputs=reading.inputs,
                 checks=verdict.checks,
             )
-        if found.status is Status.PASSED:
-            return _with_reading(verdict, found, reading)
+        if judged.status is Status.PASSED:
+            return _with_reading(verdict, judged, reading)
     return verdict
 
 
-def _with_reading(verdict: Verdict, found: Verdict, reading: _Reading) -> Verdict:
+def _with_reading(verdict: Verdict, judged: Verdict, reading: _Reading) -> Verdict:
     if not reading.is_right:
         return replace(verdict, details={**verdict.details, reading.name.replace(" ", "_"): reading.words})
     note = Check(name=reading.name, state=CheckState.NOTE, detail=reading.words)
-    return replace(found, checks=(*found.checks, note))
+    return replace(judged, checks=(*judged.checks, note))
 
 
 def _of_promotion(

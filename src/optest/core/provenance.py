@@ -21,10 +21,10 @@ __all__ = ["changed", "fingerprint", "host", "versions"]
 
 def versions(driver: BackendDriver) -> dict[str, str]:
     """Versions of optest, Python, NumPy, ml_dtypes and of what the driver computes with."""
-    found = {"optest": __version__, "python": platform.python_version()}
+    numbers = {"optest": __version__, "python": platform.python_version()}
     for package in ("numpy", "ml_dtypes"):
-        found[package] = version_of(package) or "?"
-    return {**found, **driver.versions()}
+        numbers[package] = version_of(package) or "?"
+    return {**numbers, **driver.versions()}
 
 
 def host() -> dict[str, str | int]:
@@ -66,14 +66,14 @@ def fingerprint(
 
 def _hooks(cases: Sequence[TestCase]) -> set[str]:
     """Import paths of generators, references and error terms that are not optest's own."""
-    found: set[str] = set()
+    paths: set[str] = set()
     for case in cases:
         descriptor = case.descriptor
         for hook in (case.generator, case.reference, descriptor.reference, descriptor.terms, descriptor.infer):
             path = f"{getattr(hook, '__module__', '')}:" if callable(hook) else str(hook or "")
             if path.strip(":") and not path.startswith("optest."):
-                found.add(path)
-    return found
+                paths.add(path)
+    return paths
 
 
 def _prints_of_code(what: str, module: str) -> dict[str, str]:
@@ -137,7 +137,7 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
 
     The case's own tensors are none, though a command may name them as well.
     """
-    found: dict[Path, bool] = {}
+    files: dict[Path, bool] = {}
     for case in cases:
         config = case.backend_config.get(case.backend.name)
         if not config:
@@ -148,9 +148,9 @@ def _command_files(cases: Sequence[TestCase]) -> dict[Path, bool]:
             for word in _words(config.get(step)):
                 path = folder / word.replace("{workdir}", ".")
                 if len(word) < 256 and normpath(path) not in tensors and path.is_file():
-                    found.setdefault(path.resolve(), bool(config.get("build")) and step != "build")
-        found |= dict.fromkeys(_golden_files(config.get("golden"), folder), False)
-    return found
+                    files.setdefault(path.resolve(), bool(config.get("build")) and step != "build")
+        files |= dict.fromkeys(_golden_files(config.get("golden"), folder), False)
+    return files
 
 
 def _tensor_files(config: Mapping[str, Any], folder: Path, case: TestCase) -> set[str]:

@@ -113,21 +113,21 @@ class SideEffects:
         return self._fault(names, late, harmful, unseen)
 
     def _fault(self, names: list[str], late: list[str], harmful: list[str], unseen: int) -> Fault:
-        said = []
+        sentences = []
         if names:
-            said.append(f"the case's code replaced {_listed(names)}, which verdicts rest on")
+            sentences.append(f"the case's code replaced {_listed(names)}, which verdicts rest on")
         if late:
             who = (
                 "the case's code" if not unseen else f"the case's code, or that of one of the {unseen} cases before it,"
             )
-            said.append(f"{who} replaced {_listed(late)}, which verdicts rest on")
+            sentences.append(f"{who} replaced {_listed(late)}, which verdicts rest on")
         if harmful:
-            said.append(f"the case's code changed what all code of the process shares: {'; '.join(harmful)}")
+            sentences.append(f"the case's code changed what all code of the process shares: {'; '.join(harmful)}")
         after = (
             "the next case gets a new worker" if self._in_worker else "the next case runs in this process all the same"
         )
         details = {"replaced": [*names, *late], "process": harmful}
-        return Fault(Reason.STATE, f"{'; '.join(said)}; it was put back, and {after}", details=details)
+        return Fault(Reason.STATE, f"{'; '.join(sentences)}; it was put back, and {after}", details=details)
 
 
 def runs_foreign_code(driver: BackendDriver, case: TestCase) -> bool:

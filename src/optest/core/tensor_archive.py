@@ -109,8 +109,8 @@ def element_error(actual: Array, expected: Array) -> Array | None:
         error = np.abs(one - other)
     same = (one == other) | (np.isnan(one) & np.isnan(other))
     # What is contiguous has one dimension at least; a scalar has none.
-    found: Array = np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
-    return found
+    errors: Array = np.asarray(np.where(same, 0.0, error), dtype=np.float64).reshape(actual.shape)
+    return errors
 
 
 def _floating(values: Array) -> Array:
@@ -122,8 +122,8 @@ def _as_bits(stored: Array) -> Array:
 
 
 def _described(spec: TensorSpec) -> dict[str, Any]:
-    found: dict[str, Any] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
-    return found if spec.is_dense else {**found, "strides": list(spec.strides or ()), "offset": spec.offset}
+    description: dict[str, Any] = {"dtype": spec.dtype.name, "shape": list(spec.shape)}
+    return description if spec.is_dense else {**description, "strides": list(spec.strides or ()), "offset": spec.offset}
 
 
 def _spec(described: Mapping[str, Any]) -> TensorSpec:

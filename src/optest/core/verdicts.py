@@ -169,14 +169,16 @@ def _verdict_of_further(
             tried.judged += other.inputs
             wanted = known
         outputs = in_order(case, other.outputs)
-        found = _judged(case, driver, given, outputs, wanted, clock=clock, interrupted=interrupted, every_measure=True)
-        if found.status is not Status.PASSED:
+        verdict = _judged(
+            case, driver, given, outputs, wanted, clock=clock, interrupted=interrupted, every_measure=True
+        )
+        if verdict.status is not Status.PASSED:
             return replace(
-                found,
-                reason=other.reason or found.reason,
-                message=f"{other.how}: {found.message}",
+                verdict,
+                reason=other.reason or verdict.reason,
+                message=f"{other.how}: {verdict.message}",
                 checks=(*answer.checks, *tried.checks()),
-                details={**found.details, "how": other.how},
+                details={**verdict.details, "how": other.how},
             )
     return replace(first, checks=(*first.checks, *tried.checks()))
 
@@ -189,14 +191,14 @@ class _Tried:
     why_not: dict[str, list[str]] = field(default_factory=dict)
 
     def checks(self) -> list[Check]:
-        told = [
+        checks = [
             Check(name=_OTHER_VALUES, state=CheckState.NOT_POSSIBLE, detail=f"{_inputs(names)}: {why}")
             for why, names in self.why_not.items()
         ]
         if self.judged:
             detail = f"of {_inputs(self.judged)}" + ", one after the other" * (len(self.judged) > 1)
-            told.insert(0, Check(name=_OTHER_VALUES, state=CheckState.DONE, detail=detail))
-        return told
+            checks.insert(0, Check(name=_OTHER_VALUES, state=CheckState.DONE, detail=detail))
+        return checks
 
 
 def _inputs(names: Sequence[str]) -> str:

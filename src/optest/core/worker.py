@@ -122,12 +122,14 @@ def _broken(number: int, error: OptestError) -> Broken:
 
 
 def _answer(message: bytes, serving: _Serving) -> ToParent:
-    asked, hello = decode_for_worker(message), serving.hello
-    assert isinstance(asked, Asked)
+    request, hello = decode_for_worker(message), serving.hello
+    assert isinstance(request, Asked)
     try:
-        cases = [case_from_wire(wire, operators.get, key) for wire, key in zip(asked.cases, asked.keys, strict=True)]
+        cases = [
+            case_from_wire(wire, operators.get, key) for wire, key in zip(request.cases, request.keys, strict=True)
+        ]
     except OptestError as error:
-        return _broken(asked.number, error)
+        return _broken(request.number, error)
     run = partial(execute_and_keep, folder=Path(hello.keep)) if hello.keep else execute
     side_effects = serving.side_effects if runs_foreign_code(serving.driver, cases[0]) else None
     with directory_kept():
@@ -140,7 +142,7 @@ def _answer(message: bytes, serving: _Serving) -> ToParent:
             side_effects=side_effects,
         )
     is_tainted = execution.is_tainted and not hello.fresh
-    return Ran(asked.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
+    return Ran(request.number, list(execution.verdicts), execution.timings, execution.benchmark, is_tainted)
 
 
 def _answer_in_fresh_process(message: bytes, serving: _Serving, channel: Channel) -> None:

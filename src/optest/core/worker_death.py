@@ -73,11 +73,11 @@ def overtime(phase: Phase, allowance_s: float, tail: str, why: str = "") -> Verd
 
 
 def death(
-    phase: Phase, returncode: int | None, signal: int | None, tail: str, told: StderrReport | None = None
+    phase: Phase, returncode: int | None, signal: int | None, tail: str, report: StderrReport | None = None
 ) -> Verdict:
     """A worker that dies while the backend runs was killed by the backend; elsewhere by whose turn it was."""
     how = f"died of {signal_name(signal)}" if signal else f"ended its process with exit status {returncode}"
-    how += f": {told.words}" if told else ""
+    how += f": {report.words}" if report else ""
     details: dict[str, Any] = {"phase": phase.name.lower(), "stderr_tail": tail}
     details |= {"signal": signal_name(signal)} if signal else {"exit_code": returncode}
     if phase is Phase.ANSWER and not signal:
@@ -92,7 +92,7 @@ def death(
     reason = Reason.SIGNAL if signal else Reason.EXIT_CODE
     return Verdict(
         status=Status.CRASHED,
-        reason=(told and told.reason) or reason,
+        reason=(report and report.reason) or reason,
         message=f"{_WHOSE[phase]} {how}",
         details=details,
     )
@@ -128,7 +128,7 @@ def stderr_report(tail: str) -> StderrReport | None:
     """
     reports = [*_ADDRESS_SANITIZER.finditer(tail), *_UNDEFINED_BEHAVIOUR.finditer(tail)]
     if reports:
-        report = max(reports, key=lambda found: found.start())
+        report = max(reports, key=lambda match: match.start())
         return StderrReport(words=_with_frames(report["kind"], tail[report.end() :]), reason=Reason.SANITIZER)
     ours = list(_OURS.finditer(tail))
     if not ours:
@@ -140,8 +140,8 @@ def stderr_report(tail: str) -> StderrReport | None:
 def _with_frames(kind: str, rest: str) -> str:
     """The first line of a report and the first frames of the library's own code below it."""
     frames: list[str] = []
-    for found in _FRAME.finditer(rest):
-        if _CALLER.search(found["frame"]) or len(frames) == _FRAMES:
+    for frame in _FRAME.finditer(rest):
+        if _CALLER.search(frame["frame"]) or len(frames) == _FRAMES:
             break
-        frames.append(found["frame"])
+        frames.append(frame["frame"])
     return "\n  ".join([kind, *frames])

@@ -225,7 +225,7 @@ class WorkerProcess:
         if any(cases is not known.cases for cases, known in zip(following, self._ahead, strict=False)):
             return
         room = min(_MOST_BYTES_AHEAD, child.holds_bytes() // 2) - sum(known.nbytes for known in self._ahead)
-        asked = self._asked
+        number = self._asked
         messages: list[bytes] = []
         for cases in following[len(self._ahead) :]:
             message = self._encoded(cases)
@@ -239,7 +239,7 @@ class WorkerProcess:
         try:
             child.send(*messages)
         except BrokenPipeError:
-            self._asked = asked
+            self._asked = number
             return
         first = len(self._ahead)
         self._ahead += [
@@ -393,8 +393,8 @@ class WorkerProcess:
         if phase is Phase.IDLE and self._answers:  # it had not begun with these, so an earlier case ended it
             self._give_up(child, page)
             return self._execute(cases)
-        told = stderr_report(child.stderr_tail(_REPORT_BYTES))
-        verdict = death(phase, returncode, signal, child.stderr_tail(), told)
+        report = stderr_report(child.stderr_tail(_REPORT_BYTES))
+        verdict = death(phase, returncode, signal, child.stderr_tail(), report)
         return self._gone(child, page, cases, verdict, phase, time.monotonic() - began)
 
     def _give_up(self, child: Child, page: PhasePage) -> None:

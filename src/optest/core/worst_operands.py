@@ -63,8 +63,8 @@ def _at(array: Array, measure: Measure) -> str | None:
     if lead < 0:
         return None
     index = []
-    for size, wanted, place in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
-        if size not in (1, wanted):
+    for size, broadcast, place in zip(array.shape, measure.shape[lead:], measure.worst_index[lead:], strict=True):
+        if size not in (1, broadcast):
             return None
-        index.append(place if size == wanted else 0)
+        index.append(place if size == broadcast else 0)
     return str(array[tuple(index)])

@@ -38,8 +38,8 @@ def domain_of(case: TestCase) -> Mapping[str, Interval]:
     if isinstance(domain, Mapping):
         return domain
     hook = load_object(domain) if isinstance(domain, str) else domain
-    found: Mapping[str, Interval] = hook(input_specs(case), case.attributes)
-    return found
+    intervals: Mapping[str, Interval] = hook(input_specs(case), case.attributes)
+    return intervals
 
 
 def input_specs(case: TestCase) -> Sequence[TensorSpec | None]:
@@ -189,6 +189,6 @@ def _special_integers(dtype: DType, interval: Interval | None) -> Array:
     pieces = integer_pieces(interval, dtype)
     ends = {end for piece in pieces for end in piece}
     powers = {sign * 2**power for power in range(dtype.bits) for sign in (1, -1)}
-    wanted = sorted(ends | powers | {0, dtype.min_int, dtype.max_int})
-    legal = [value for value in wanted if any(low <= value <= high for low, high in pieces)]
+    numbers = sorted(ends | powers | {0, dtype.min_int, dtype.max_int})
+    legal = [value for value in numbers if any(low <= value <= high for low, high in pieces)]
     return round_to(np.array(legal, dtype=object), dtype)

@@ -49,17 +49,17 @@ def _bad(path: str, what: str) -> Fault:
 _RAW_IN_NUMPY = ("int4", "uint4", "float8_e4m3fn", "float8_e5m2", "bfloat16")
 
 
-def _typed(array: Array, path: str, wanted: DType) -> Array:
+def _typed(array: Array, path: str, dtype: DType) -> Array:
     """``array`` in the wanted type, which it has to have already.
 
     NumPy files know bfloat16, float8 and int4 only as raw bytes (``V2``, ``V1``).
     """
-    target = numpy_dtype(wanted)
+    target = numpy_dtype(dtype)
     if array.dtype.newbyteorder("=") == target:
         return array.astype(target, copy=False)
-    if wanted.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
+    if dtype.name in _RAW_IN_NUMPY and array.dtype == np.dtype(("V", target.itemsize)):
         return array.view(target)
-    raise _bad(path, f"holds {array.dtype.name}, but should hold {wanted}")
+    raise _bad(path, f"holds {array.dtype.name}, but should hold {dtype}")
 
 
 def _read_npy(path: str, key: str | None, spec: TensorSpec) -> Array:
@@ -166,11 +166,11 @@ def _read_safetensors(path: str, key: str | None, spec: TensorSpec) -> Array:
         tensors: dict[str, Any] = dict(safetensors.deserialize(Path(path).read_bytes()))  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise _bad(path, f"cannot be read: {error}") from error
-    found = tensors[_chosen(path, key, tensors)]
-    held = _SAFETENSORS.get(found["dtype"])
+    tensor = tensors[_chosen(path, key, tensors)]
+    held = _SAFETENSORS.get(tensor["dtype"])
     if held != spec.dtype.name:
-        raise _bad(path, f"holds {held or found['dtype']}, but should hold {spec.dtype}")
-    return np.frombuffer(found["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(found["shape"]))
+        raise _bad(path, f"holds {held or tensor['dtype']}, but should hold {spec.dtype}")
+    return np.frombuffer(tensor["data"], np.uint8).view(numpy_dtype(spec.dtype)).reshape(tuple(tensor["shape"]))
 
 
 _SAFETENSORS = {

@@ -38,15 +38,15 @@ def resolve(path: str | None) -> Any:
     """
     if path is None:
         return RandomTensorGenerator()
-    found = load_object(path)
-    if isinstance(found, type):
-        found = found()
-    if callable(getattr(found, "generate", None)):
-        return found
-    if callable(found):
-        return FunctionGenerator(found)
+    generator = load_object(path)
+    if isinstance(generator, type):
+        generator = generator()
+    if callable(getattr(generator, "generate", None)):
+        return generator
+    if callable(generator):
+        return FunctionGenerator(generator)
     raise UsageError(
-        f"generator {path!r} is a {type(found).__name__}, but should be a function (case, rng), "
+        f"generator {path!r} is a {type(generator).__name__}, but should be a function (case, rng), "
         f"or a class or object with generate(case, rng)"
     )
 

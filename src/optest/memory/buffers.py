@@ -273,8 +273,8 @@ class Buffer:
         """The index of an element in this place of the storage; the first, where several share it."""
         slots = np.arange(self.spec.storage_elements)
         places = _strided(slots, self.spec)
-        found = np.argwhere(np.atleast_1d(places) == slot)[0]
-        return tuple(int(axis) for axis in found[: self.array.ndim])
+        index = np.argwhere(np.atleast_1d(places) == slot)[0]
+        return tuple(int(axis) for axis in index[: self.array.ndim])
 
     def _outermost(self, *, first: bool) -> tuple[int, ...] | None:
         """The index of the first or of the last element in memory; None if there is none."""

@@ -51,8 +51,8 @@ class HeapGarbage:
         if sizes != _WANTED or again != blocks:
             _write(malloc, byte, again)
         _free(malloc, again)
-        found = zip(_SIZES, sizes, blocks, again, strict=True)
-        for size in {size for size, usable, block, taken in found if usable != size or block != taken}:
+        rows = zip(_SIZES, sizes, blocks, again, strict=True)
+        for size in {size for size, usable, block, taken in rows if usable != size or block != taken}:
             _write_next(malloc, byte, size)
 
     @staticmethod
@@ -142,13 +142,13 @@ def _malloc() -> _Malloc | None:
     if not has_glibc_malloc():
         return None
     process = ctypes.PyDLL(None)
-    found = _Malloc(
+    malloc = _Malloc(
         process.mallopt, process.malloc, process.strdup, process.memset, process.free, process.malloc_usable_size
     )
-    found.usable_size.argtypes, found.usable_size.restype = (ctypes.c_void_p,), ctypes.c_size_t
-    found.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
-    found.malloc.argtypes, found.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
-    found.strdup.argtypes, found.strdup.restype = (ctypes.c_char_p,), ctypes.c_void_p
-    found.memset.argtypes, found.memset.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), None
-    found.free.argtypes, found.free.restype = (ctypes.c_void_p,), None
-    return found
+    malloc.usable_size.argtypes, malloc.usable_size.restype = (ctypes.c_void_p,), ctypes.c_size_t
+    malloc.mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    malloc.malloc.argtypes, malloc.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p
+    malloc.strdup.argtypes, malloc.strdup.restype = (ctypes.c_char_p,), ctypes.c_void_p
+    malloc.memset.argtypes, malloc.memset.restype = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t), None
+    malloc.free.argtypes, malloc.free.restype = (ctypes.c_void_p,), None
+    return malloc

@@ -60,14 +60,14 @@ class Channel:
             ValueError: if what came does not begin as a message does, since someone else wrote into the pipe.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while (wanted := self._wanted()) > len(self._buffer):
+        while (count := self._wanted()) > len(self._buffer):
             if deadline is not None and not self._waiting.has_news(deadline - time.monotonic()):
                 raise TimeoutError(f"no message came in {timeout_s:g} s")
-            part = os.read(self._in, min(_MOST_BYTES, max(_READ_BYTES, wanted - len(self._buffer))))
+            part = os.read(self._in, min(_MOST_BYTES, max(_READ_BYTES, count - len(self._buffer))))
             if not part:
                 return None
             self._buffer += part
-        message, self._buffer = self._buffer[_HEAD_BYTES:wanted], self._buffer[wanted:]
+        message, self._buffer = self._buffer[_HEAD_BYTES:count], self._buffer[count:]
         return message
 
     def _wanted(self) -> int:

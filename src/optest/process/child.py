@@ -98,15 +98,15 @@ class Child:
         """Have the child write where it stands to its log, also when it is stuck in C, and wait until that is done."""
         if self._ended is not None:
             return
-        before = told = self.stderr_tail()
+        before = now = self.stderr_tail()
         same = 0
         with suppress(ProcessLookupError):
             os.kill(self.pid, TRACEBACK_SIGNAL)
             ends = time.monotonic() + _TRACEBACK_S
             while same < _SAME_LOOKS and time.monotonic() < ends:
                 time.sleep(_LOOK_S)
-                last, told = told, self.stderr_tail()
-                same = same + 1 if told == last != before else 0
+                last, now = now, self.stderr_tail()
+                same = same + 1 if now == last != before else 0
 
     def kill(self) -> tuple[int, int | None]:
         """End the child with every descendant and return as :meth:`wait`; harmless when it is over already."""

@@ -194,14 +194,14 @@ if hasattr(os, "register_at_fork"):
 def _why_not(program: str, number: int, stage: str, cwd: str) -> str:
     if stage == "cwd":
         return f"working directory {cwd!r} cannot be entered: {os.strerror(number)}"
-    found = Path(cwd, program)
+    path = Path(cwd, program)
     if number == errno.ENOEXEC:
         return f"command {program!r} cannot be executed: it is no program, and has no '#!' line"
     if number == errno.ENOENT:
-        if "/" in program and found.is_file():
+        if "/" in program and path.is_file():
             return f"command {program!r} cannot be executed: the interpreter of its first line does not exist"
         where = f" in {cwd!r}" if "/" in program else " on PATH"
         return f"command {program!r} does not exist{where}"
-    if "/" in program and found.is_file() and not os.access(found, os.X_OK):
+    if "/" in program and path.is_file() and not os.access(path, os.X_OK):
         return f"command {program!r} is not executable; chmod +x it, or put its interpreter in front"
     return f"command {program!r} cannot be executed: {os.strerror(number)}"

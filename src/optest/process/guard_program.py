@@ -57,13 +57,13 @@ def read_fields(fd: int) -> list[bytes] | None:
 
 
 def _read_exactly(fd: int, size: int) -> bytes | None:
-    found = b""
-    while len(found) < size:
-        part = os.read(fd, size - len(found))
+    data = b""
+    while len(data) < size:
+        part = os.read(fd, size - len(data))
         if not part:
             return None
-        found += part
-    return found
+        data += part
+    return data
 
 
 def write_all(fd: int, message: bytes) -> None:
@@ -100,8 +100,8 @@ def _children_by_scan(pid: int) -> list[int]:
     """The same for a kernel without ``/proc/PID/task/TID/children``."""
     if not os.path.isdir("/proc"):
         return []
-    found = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [each for each in found if _stat(each)[1:] == (pid,)]
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [each for each in pids if _stat(each)[1:] == (pid,)]
 
 
 def _stat(pid: int) -> tuple[str, int]:
@@ -127,13 +127,13 @@ def end_children(
     deadline = time.monotonic() + limit_s
     pause = 0.0002
     while True:
-        found = [pid for pid in children_of(os.getpid()) if pid not in keep]
-        for pid in found:
+        children = [pid for pid in children_of(os.getpid()) if pid not in keep]
+        for pid in children:
             if _reap(pid, statuses) or _stat(pid)[0] in ("Z", ""):
                 continue
             killed.add(pid)
             os.kill(pid, signal.SIGKILL)
-        if not found and (keep or not _has_children(statuses)):
+        if not children and (keep or not _has_children(statuses)):
             return len(killed), True
         if time.monotonic() > deadline:
             return len(killed), False

@@ -13,10 +13,10 @@ _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.c
 
 def available_bytes() -> int | None:
     """Bytes that could be taken without swapping; None where the system does not say."""
-    found = []
+    limits = []
     with suppress(OSError, ValueError, StopIteration):
         line = next(each for each in _MEMINFO.read_text().splitlines() if each.startswith("MemAvailable:"))
-        found.append(int(line.split()[1]) << 10)
+        limits.append(int(line.split()[1]) << 10)
     with suppress(OSError, ValueError):  # "max" is no number: no limit
-        found.append(int(_LIMIT.read_text()) - int(_USED.read_text()))
-    return min(found) if found else None
+        limits.append(int(_LIMIT.read_text()) - int(_USED.read_text()))
+    return min(limits) if limits else None

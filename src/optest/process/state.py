@@ -68,13 +68,13 @@ class ProcessState:
 
     def changes(self) -> list[Change]:
         """What is not as it was, in words, and put back, but for what only deserves a note."""
-        found: list[Change] = []
+        changes: list[Change] = []
         for part, held in zip(self._parts, self._held, strict=True):
             now = part.read()
             if now != held:
-                found += part.told(held, now)
+                changes += part.told(held, now)
                 part.put_back(held, now)
-        return found
+        return changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,12 +139,12 @@ def _actions() -> dict[int, bytes]:
     sigaction = getattr(_process(), "sigaction", None)
     if sigaction is None:
         return {}
-    found = {}
+    actions = {}
     for each in _WATCHED_SIGNALS:
         action = (ctypes.c_char * _ACTION_BYTES)()
         sigaction(int(each), None, action)
-        found[int(each)] = action.raw
-    return found
+        actions[int(each)] = action.raw
+    return actions
 
 
 def _handlers(actions: Mapping[int, bytes]) -> dict[int, int]:
@@ -259,10 +259,10 @@ def _put_locale(before: bytes, _: bytes) -> None:
 def _environment() -> tuple[bytes, ...]:
     """As C sees it: Python knows what was there when it began."""
     listed = ctypes.POINTER(ctypes.c_char_p).in_dll(_process(), "environ")
-    found: list[bytes] = []
-    while bool(listed) and (entry := listed[len(found)]) is not None:
-        found.append(entry)
-    return tuple(found)
+    entries: list[bytes] = []
+    while bool(listed) and (entry := listed[len(entries)]) is not None:
+        entries.append(entry)
+    return tuple(entries)
 
 
 def _variables(entries: tuple[bytes, ...]) -> dict[str, str]:
@@ -321,8 +321,8 @@ def _processors() -> frozenset[int]:
 
 def _changes_of_processors(before: frozenset[int], after: frozenset[int]) -> Iterator[Change]:
     """OpenMP binds the calling thread too where that is asked for."""
-    said = f"the processors that the thread may run on: {len(before)} became {len(after)}"
-    yield Change(said, is_harmful=False)
+    sentence = f"the processors that the thread may run on: {len(before)} became {len(after)}"
+    yield Change(sentence, is_harmful=False)
 
 
 def _let_run(before: frozenset[int], _: frozenset[int]) -> None:
@@ -335,8 +335,8 @@ def _process() -> Any:
 
 
 def _set_locale(category: int, name: bytes | None) -> bytes | None:
-    found: bytes | None = _setlocale()(category, name)
-    return found
+    before: bytes | None = _setlocale()(category, name)
+    return before
 
 
 @cache

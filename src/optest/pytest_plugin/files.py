@@ -52,7 +52,7 @@ def is_taken(path: Path, config: pytest.Config) -> bool:
 
 def files_of(config: pytest.Config) -> Iterator[Path]:
     """Every file of cases that a collection of all items would come to."""
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     ignored = config.getini("norecursedirs")
     for argument in config.args:
         path = _path(argument, config)
@@ -60,10 +60,10 @@ def files_of(config: pytest.Config) -> Iterator[Path]:
             for here, folders, names in os.walk(path):
                 folders[:] = sorted(name for name in folders if not _is_ignored(Path(here, name), ignored))
                 files = (Path(here, name) for name in sorted(names) if name.endswith(_SUFFIXES))
-                found.update((file, None) for file in files if is_taken(file, config))
+                paths.update((file, None) for file in files if is_taken(file, config))
         elif path.suffix in _SUFFIXES:
-            found[path] = None
-    return iter(found)
+            paths[path] = None
+    return iter(paths)
 
 
 def named(config: pytest.Config) -> list[tuple[Path, str]]:

@@ -39,12 +39,12 @@ class Logs(logging.Handler):
         """Let pytest's plug-in out of the phases of cases."""
         if self._replaced is None:
             return
-        found: dict[Any, Any] = {}
+        hooks: dict[Any, Any] = {}
         for item in items:
             if isinstance(item, CaseItem):
-                if item.path not in found:
-                    found[item.path] = self._hooks(item.ihook)
-                item.hooks = found[item.path]
+                if item.path not in hooks:
+                    hooks[item.path] = self._hooks(item.ihook)
+                item.hooks = hooks[item.path]
 
     def _hooks(self, relay: Any) -> Any:
         """The hooks without the plug-in; None where it is not known how to leave it out beside other conftests."""
@@ -111,6 +111,6 @@ class _Hooks:
             setattr(self, name, manager.subset_hook_caller(name, gone))
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._relay, name)
-        setattr(self, name, found)
-        return found
+        hook = getattr(self._relay, name)
+        setattr(self, name, hook)
+        return hook

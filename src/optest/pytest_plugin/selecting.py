@@ -14,18 +14,18 @@ from optest.pytest_plugin.nodes import CaseItem
 __all__ = ["beside_those_named", "of_other_models", "require_known"]
 
 
-def of_other_models(wanted: Sequence[str], items: Sequence[pytest.Item], *, is_complete: bool) -> list[pytest.Item]:
+def of_other_models(models: Sequence[str], items: Sequence[pytest.Item], *, is_complete: bool) -> list[pytest.Item]:
     """The cases that ``--model`` does not name; tests that are no cases stay.
 
     Raises:
         pytest.UsageError: for a model that no case has, if nothing was lost while they were collected.
     """
-    if not wanted:
+    if not models:
         return []
     cases = [item for item in items if isinstance(item, CaseItem)]
     if is_complete:
-        require_known(wanted, dict.fromkeys(item.model for item in cases if item.model))
-    words = {slug(name) for name in wanted}
+        require_known(models, dict.fromkeys(item.model for item in cases if item.model))
+    words = {slug(name) for name in models}
     return [item for item in cases if slug(item.model) not in words]
 
 
@@ -35,9 +35,9 @@ def beside_those_named(named: Iterable[tuple[Path, str]], items: Sequence[pytest
     ``named`` are files and folders, each with what of it is named ("" for all).
     """
     places = {(item.path, item.nodeid.partition("::")[2]): item for item in items if isinstance(item, CaseItem)}
-    asked = set(named)
-    cases = asked & places.keys()
-    others = asked - cases
+    paths = set(named)
+    cases = paths & places.keys()
+    others = paths - cases
     return [
         item
         for place, item in places.items()

@@ -64,8 +64,8 @@ def attach(item: CaseItem, call: pytest.CallInfo[None], report: pytest.TestRepor
                 pytest.CallInfo.from_call(_nothing, "teardown"),
             ]
         for each in calls:
-            told = hook.pytest_runtest_makereport(item=other, call=each)
-            shared.append(hook.pytest_report_to_serializable(config=config, report=told))
+            made = hook.pytest_runtest_makereport(item=other, call=each)
+            shared.append(hook.pytest_report_to_serializable(config=config, report=made))
     setattr(report, _SHARED, shared)
 
 

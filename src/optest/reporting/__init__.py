@@ -83,9 +83,9 @@ def require_report(name: str, *, where: str = "") -> None:
 
 def report_names() -> tuple[str, ...]:
     """The reports of optest and of installed packages."""
-    for found, import_path in load_entry_points("optest.reporters"):
-        if found not in reporters:
-            reporters.register(found, import_path)
+    for name, import_path in load_entry_points("optest.reporters"):
+        if name not in reporters:
+            reporters.register(name, import_path)
     return reporters.names()
 
 

@@ -59,7 +59,7 @@ def leans(results: Iterable[CaseResult]) -> list[tuple[str, Lean]]:
     A case that shares its execution counts once. Cases are the draws: errors of one case may have a common cause,
     such as the sum of a row. Under a rule for single elements those are draws as well.
     """
-    found: dict[tuple[str, str, str], list[Measure]] = {}
+    groups: dict[tuple[str, str, str], list[Measure]] = {}
     outputs: dict[str, set[str]] = {}
     for result in results:
         if result.status is not Status.PASSED or result.duplicate_of:
@@ -67,9 +67,9 @@ def leans(results: Iterable[CaseResult]) -> list[tuple[str, Lean]]:
         for measure in result.verdict.measures:
             outputs.setdefault(result.operator, set()).add(measure.output)
             if measure.rounding is not None:
-                found.setdefault((result.operator, measure.output, measure.dtype), []).append(measure)
+                groups.setdefault((result.operator, measure.output, measure.dtype), []).append(measure)
     lines = []
-    for (operator, output, name), measures in found.items():
+    for (operator, output, name), measures in groups.items():
         lean = _lean_of_many(measures)
         if lean is not None:
             which = f"{operator}.{output}" if len(outputs[operator]) > 1 else operator

@@ -180,11 +180,11 @@ def sum_up(info: RunInfo | None, lines: Sequence[OperatorLine], summary: RunSumm
     parts += [f"{missing:,} not run"] if missing > 0 else []
     took = f" in {duration(summary.duration_s)}" if math.isfinite(summary.duration_s) else ""
     stopped = "interrupted: " if summary.interrupted else ""
-    told = [f"{stopped}{_scope_line(info, summary, len(lines))}: {', '.join(parts)}{took}"]
+    paragraph = [f"{stopped}{_scope_line(info, summary, len(lines))}: {', '.join(parts)}{took}"]
     idle = [line.operator for line in lines if not line.ran]
-    told += [f"{_counted(gaps, 'declared gap')} apart from these, which show nothing"] if gaps else []
-    told += [f"of {plural(len(idle), 'operator')} nothing ran: {', '.join(idle)}"] if idle else []
-    return told
+    paragraph += [f"{_counted(gaps, 'declared gap')} apart from these, which show nothing"] if gaps else []
+    paragraph += [f"of {plural(len(idle), 'operator')} nothing ran: {', '.join(idle)}"] if idle else []
+    return paragraph
 
 
 def _scope_line(info: RunInfo | None, summary: RunSummary, operators: int) -> str:

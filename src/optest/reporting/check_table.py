@@ -58,17 +58,17 @@ class CheckReporter(TerminalReporter):
             self._progress(result, index + 1, total)
 
     def on_complete(self, summary: RunSummary, results: Sequence[CaseResult] = ()) -> None:
-        found = in_order(results if len(results) > len(self._results) else self._results)
+        ordered = in_order(results if len(results) > len(self._results) else self._results)
         self._page.clear_status()
-        lines = operator_lines(found)
+        lines = operator_lines(ordered)
         if self._verbosity >= -1:
             self._operators(lines)
             self._gap_reasons(lines)
-            self._leans(found)
-        groups = failure_groups(found)
+            self._leans(ordered)
+        groups = failure_groups(ordered)
         if self._verbosity >= 0:
             self._blocks(groups)
-        further = list(self._afterwards(found, summary))
+        further = list(self._afterwards(ordered, summary))
         self._page.lines(further)
         self._sum_up(lines, summary, any(style == "bad" for _, style in further))
 
@@ -99,11 +99,11 @@ class CheckReporter(TerminalReporter):
 
     def _leans(self, results: Sequence[CaseResult]) -> None:
         """What passed, but lies on one side of the true values; it fails nothing."""
-        found = leans(results)
-        if not found:
+        biased = leans(results)
+        if not biased:
             return
         self._page.line("on one side of the true values, inside the rule")
-        self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in found])
+        self._page.lines([(f"  {which}: {sentence(lean)}", "warn") for which, lean in biased])
         self._page.line()
 
     def _blocks(self, groups: Sequence[FailureGroup]) -> None:

@@ -113,13 +113,13 @@ def brief(result: CaseResult) -> str:
 
 def gist(result: CaseResult) -> str:
     """A failure in one line: its reason, and the first thing to say of it."""
-    told = _measured(result.verdict.measures, result.reason)
+    lines = _measured(result.verdict.measures, result.reason)
     how = ""
-    if not told or result.reason not in _JUDGED:
-        told = [*_message(result), *told]
+    if not lines or result.reason not in _JUDGED:
+        lines = [*_message(result), *lines]
     elif how := _how(result):
         how += ": "
-    first = how + told[0].strip() if told else ""
+    first = how + lines[0].strip() if lines else ""
     return clip(": ".join(part for part in (result.reason.value if result.reason else "", first) if part), 200)
 
 
@@ -267,12 +267,12 @@ def _how_much(measure: Measure) -> str:
 
 
 def _worst(measure: Measure) -> str:
-    got, wanted = tell_apart(measure.worst_actual, measure.worst_expected, measure.dtype)
+    got, expected = tell_apart(measure.worst_actual, measure.worst_expected, measure.dtype)
     bound = measure.worst_bound
     allowed = f" ± {number(bound, 2)}" if bound is not None and math.isfinite(bound) and bound > 0 else ""
     sizes = [each for each in (_ulps(measure.worst_ulp), _factor(measure.worst_used)) if each]
     aside = f" ({', '.join(sizes)})" if sizes else ""
-    return f"got {got}, but should be {wanted}{allowed}{aside}"
+    return f"got {got}, but should be {expected}{allowed}{aside}"
 
 
 def _ulps(ulp: float | None) -> str:
@@ -328,9 +328,9 @@ def _details(details: Mapping[str, Any], message: str, *, all_frames: bool) -> l
     if exception and exception not in message and (exception.partition(": ")[2] or exception) not in message:
         lines += _quoted("exception", exception)
     lines += _quoted("traceback", _MARKS.sub("", str(details.get("traceback_tail") or "")))
-    said = str(details.get("stderr_tail") or "")
-    lines += _both_ends("stderr", said if all_frames else _without_own_frames(said))
-    if not said.strip():
+    stderr = str(details.get("stderr_tail") or "")
+    lines += _both_ends("stderr", stderr if all_frames else _without_own_frames(stderr))
+    if not stderr.strip():
         lines += _both_ends("stdout", details.get("stdout_tail"))
     if strays := details.get("strays"):
         listed = ", ".join(map(str, strays)) if isinstance(strays, (list, tuple)) else str(strays)
@@ -379,23 +379,23 @@ def _both_ends(title: str, text: Any) -> list[str]:
 
 def _lines(text: Any) -> list[str]:
     """Without empty ones at both ends."""
-    found = [line.rstrip() for line in printable(str(text or "")).split("\n")]
-    while found and not found[-1]:
-        found.pop()
-    while found and not found[0]:
-        found.pop(0)
-    return found
+    lines = [line.rstrip() for line in printable(str(text or "")).split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    while lines and not lines[0]:
+        lines.pop(0)
+    return lines
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
     return [f"    {clip(line, _TAIL_WIDTH)}".rstrip() for line in lines]
 
 
-def _without_own_frames(said: str) -> str:
+def _without_own_frames(text: str) -> str:
     """A dying process's own words with optest's frames counted, which show nothing of what it ran."""
     kept: list[str] = []
     frames = 0
-    for line in [*said.split("\n"), ""]:
+    for line in [*text.split("\n"), ""]:
         if _OWN_FRAME.match(line):
             frames += 1
             continue
@@ -422,11 +422,11 @@ def _meaning(result: CaseResult) -> list[str]:
         return []
     if result.status is Status.SUSPECT and result.attempts == 1:
         return []
-    found = _meaning_of(result)
-    if found is None:
+    meaning = _meaning_of(result)
+    if meaning is None:
         return []
     if result.reason is None or result.status in STATUS_MEANINGS:
-        return [f"  {result.status.value.upper()}: {found.remedy}"]
+        return [f"  {result.status.value.upper()}: {meaning.remedy}"]
     remedy = _remedy_of_nan(result.verdict) if result.reason is Reason.NAN else ""
     if result.reason in (Reason.OUT_OF_BOUNDS, Reason.READ_OUT_OF_BOUNDS):
         remedy = _remedy_of_layout(result)
@@ -464,5 +464,5 @@ def _meaning_of(result: CaseResult) -> Meaning | None:
 
 
 def _sentence(result: CaseResult) -> str:
-    found = _meaning_of(result)
-    return found.sentence if found else ""
+    meaning = _meaning_of(result)
+    return meaning.sentence if meaning else ""

@@ -71,9 +71,9 @@ def failure_groups(results: Iterable[CaseResult]) -> list[FailureGroup]:
     bad = [result for result in listed if result.status in BAD_STATUSES]
     operators: dict[Hashable, set[str]] = {}
     for result in bad:
-        for said in _symptoms(result):
-            operators.setdefault(said, set()).add(result.operator)
-    across = {said for said, of in operators.items() if len(of) >= _ACROSS}
+        for symptom in _symptoms(result):
+            operators.setdefault(symptom, set()).add(result.operator)
+    across = {symptom for symptom, of in operators.items() if len(of) >= _ACROSS}
     groups: dict[Hashable, list[CaseResult]] = {}
     by_mark: dict[Hashable, Hashable] = {}
     for result in bad:
@@ -134,8 +134,8 @@ def _is_small(result: CaseResult) -> bool:
 
 
 def _diagnosis(result: CaseResult) -> Sequence[str]:
-    found = result.verdict.details.get("diagnosis") or ()
-    return [found] if isinstance(found, str) else list(map(str, found))
+    diagnosis = result.verdict.details.get("diagnosis") or ()
+    return [diagnosis] if isinstance(diagnosis, str) else list(map(str, diagnosis))
 
 
 def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
@@ -143,7 +143,7 @@ def _marks(result: CaseResult, across: Container[Hashable]) -> list[Hashable]:
     if raised := _raised_there(result):
         return [raised]
     verdict = result.verdict
-    marks: list[Hashable] = [said for said in _symptoms(result) if said in across]
+    marks: list[Hashable] = [symptom for symptom in _symptoms(result) if symptom in across]
     sentences = [skeleton(_ASIDE.sub("", sentence)) for sentence in _diagnosis(result)]
     marks += [(result.operator, result.status, words) for words in sentences]
     if not marks:
@@ -240,8 +240,8 @@ def told_once(texts: Mapping[str, int]) -> str:
     for text, count in texts.items():
         for place, value in zip(values, _VALUE.findall(text), strict=True):
             place[value] += count
-    told = [_one_of(place) for place in values]
-    return "".join(part for pair in zip(words, [*told, ""], strict=True) for part in pair)
+    parts = [_one_of(place) for place in values]
+    return "".join(part for pair in zip(words, [*parts, ""], strict=True) for part in pair)
 
 
 def _one_of(values: Counter[str]) -> str:

@@ -79,20 +79,20 @@ def coverage(info: RunInfo | None, tally: Tally) -> tuple[int, int] | None:
 
 def coverage_text(info: RunInfo | None, tally: Tally) -> str:
     """``31 of the 1432 operators that the backend declares (2.2%)``, or nothing."""
-    found = coverage(info, tally)
-    if found is None or not found[1]:
+    figures = coverage(info, tally)
+    if figures is None or not figures[1]:
         return ""
-    covered, count = found
+    covered, count = figures
     return f"{covered} of the {plural(count, 'operator')} that the backend declares ({covered / count:.1%})"
 
 
 def figures_of(info: RunInfo, tally: Tally) -> dict[str, Any]:
     """The same as plain data, for reports that machines read."""
-    found = coverage(info, tally)
+    covered = coverage(info, tally)
     return {
         **_group(tally.all),
-        "operators_declared": found and found[1],
-        "operators_declared_covered": found and found[0],
+        "operators_declared": covered and covered[1],
+        "operators_declared_covered": covered and covered[0],
         "by_operator": {name: _group(each) for name, each in tally.operators.items()},
         "by_model": {name: _group(each) for name, each in tally.models.items()},
     }

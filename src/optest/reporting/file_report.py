@@ -33,8 +33,8 @@ class FileFormat:
 
     def text_of(self) -> TextOf:
         """The function that makes the text; its module is imported now, since schemas take a while to build."""
-        found: TextOf = load_object(self.text)
-        return found
+        text: TextOf = load_object(self.text)
+        return text
 
 
 FILE_FORMATS = {
@@ -121,5 +121,5 @@ def make_file_reporter(
 ) -> FileReporter:
     """A reporter of one of the formats as the registry makes it; it names its path unless the run is very quiet."""
     known = FILE_FORMATS[form]
-    told = (stream or sys.stdout) if verbosity > -2 else None
-    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=told)
+    output = (stream or sys.stdout) if verbosity > -2 else None
+    return FileReporter(path, file_name=known.file_name, text_of=known.text_of(), stream=output)

@@ -67,8 +67,8 @@ def build_report(info: RunInfo, results: Iterable[CaseResult], summary: RunSumma
 
 
 def _plain(noun: Any) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(codec.encode(noun))
-    return found
+    plain: dict[str, Any] = msgspec.json.decode(codec.encode(noun))
+    return plain
 
 
 def _run(info: RunInfo) -> dict[str, Any]:

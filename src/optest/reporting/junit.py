@@ -93,7 +93,7 @@ def _suite(result: CaseResult, info: RunInfo, place: int) -> ET.Element:
 def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[ET.Element]:
     """One for each operator, with the counts of its line in the check's table."""
     groups = failure_groups(results)
-    told = {id(each): group for group in groups for each in (group.first, *group.others)}
+    group_of = {id(each): group for group in groups for each in (group.first, *group.others)}
     sides = leans(results)
     by_operator: dict[str, list[CaseResult]] = {}
     for result in results:
@@ -106,7 +106,7 @@ def _suites_of_check(results: Sequence[CaseResult], info: RunInfo) -> Iterator[E
         facts |= {f"one side, {which}": sentence(lean) for which, lean in here}
         _add(suite, facts)
         for result in of:
-            _add_case(suite, result, _text_of_group(result, told.get(id(result))))
+            _add_case(suite, result, _text_of_group(result, group_of.get(id(result))))
         yield _closed(suite)
 
 
@@ -149,8 +149,8 @@ def _add_case(suite: ET.Element, result: CaseResult, text: str) -> None:
         kind = result.reason.value if result.reason else result.status.value.upper()
         told_in_brief = result.verdict.message and result.status is not Status.FAILED
         why = brief(plain(result)) if told_in_brief else _first_fact(result)
-        found = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
-        found.text = _legal(text)
+        node = ET.SubElement(case, element, _attributes(type=kind, message=f"{result.status.value}: {why or kind}"))
+        node.text = _legal(text)
 
 
 def _properties(result: CaseResult) -> dict[str, str]:
@@ -194,8 +194,8 @@ def _size(used: float) -> float:
 def _first_fact(result: CaseResult) -> str:
     """The first line below the header that is not about the name of the case."""
     lines = [line.strip() for line in block(result).split("\n")[1:]]
-    told = [line for line in lines if not line.startswith(("case: ", "again: "))]
-    return told[0] if told else ""
+    facts = [line for line in lines if not line.startswith(("case: ", "again: "))]
+    return facts[0] if facts else ""
 
 
 def _class_name(result: CaseResult) -> str:

@@ -92,21 +92,21 @@ def _operators(lines: Sequence[OperatorLine]) -> list[str]:
 
 def _gaps(lines: Sequence[OperatorLine]) -> list[str]:
     rows = gap_reasons(lines)
-    told = [
+    sentences = [
         f"- {operators.total()} × declared gap: {escaped(reason)} ({escaped(clip(', '.join(operators), 160))})"
         for reason, operators in rows[:_MOST_GAPS]
     ]
     if len(rows) > _MOST_GAPS:
-        told.append(f"- and for {plural(len(rows) - _MOST_GAPS, 'other reason')}")
-    return [*told, ""] if told else []
+        sentences.append(f"- and for {plural(len(rows) - _MOST_GAPS, 'other reason')}")
+    return [*sentences, ""] if sentences else []
 
 
 def _leans(results: Sequence[CaseResult]) -> list[str]:
-    told = [
+    lines = [
         f"- on one side of the true values: {escaped(which)}: {escaped(sentence(each))}"
         for which, each in leans(results)
     ]
-    return [*told, ""] if told else []
+    return [*lines, ""] if lines else []
 
 
 def _heading(tally: Tally, summary: RunSummary) -> list[str]:

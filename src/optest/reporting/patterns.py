@@ -166,7 +166,7 @@ def _is_not_last(dim: Any, rank: int) -> bool:
 
 def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
     """The inputs with strides or an offset of their own, by their place in the call."""
-    found = {}
+    layouts = {}
     for _, path, spec, *_ in result.case.get("inputs", ()):
         if len(spec) > 2:
             name, shape, strides, offset = spec
@@ -177,8 +177,8 @@ def layouts_of(result: CaseResult) -> dict[str, TensorSpec]:
                 offset=offset,
             )
             if not tensor.is_plain:
-                found[path] = tensor
-    return found
+                layouts[path] = tensor
+    return layouts
 
 
 def layout_text(spec: TensorSpec) -> str:

@@ -65,8 +65,8 @@ class GroupTally:
     @property
     def pass_rate(self) -> float | None:
         """The share of those that show something of the backend, None if none does."""
-        asked = sum(self.statuses.values()) - self.not_run.total()
-        return self.statuses[Status.PASSED] / asked if asked else None
+        ran = sum(self.statuses.values()) - self.not_run.total()
+        return self.statuses[Status.PASSED] / ran if ran else None
 
 
 UNNAMED, WRONG_DATA = "skipped", "known wrong data"

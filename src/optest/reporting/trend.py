@@ -215,15 +215,15 @@ def trend_lines(trend: Trend) -> list[str]:
     rows += [_row(run, models) for run in trend.runs]
     lines += ["", *columns(rows, left=frozenset({0, 1})), ""]
     for kind in Kind:
-        found = trend.of(kind)
-        if not found:
+        changes = trend.of(kind)
+        if not changes:
             continue
-        lines.append(f"{kind.value}: {len(found)}")
-        for each in found[:_MOST_LINES]:
+        lines.append(f"{kind.value}: {len(changes)}")
+        for each in changes[:_MOST_LINES]:
             more = f"  {each.gist}" if each.gist else ""
             lines.append(f"  {each.case}  {' > '.join(each.words)}{clip(more, 120)}")
-        if len(found) > _MOST_LINES:
-            lines.append(f"  and {len(found) - _MOST_LINES} more")
+        if len(changes) > _MOST_LINES:
+            lines.append(f"  and {len(changes) - _MOST_LINES} more")
         lines.append("")
     if not trend.changes:
         lines += ["nothing changed", ""]

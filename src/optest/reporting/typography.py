@@ -78,7 +78,7 @@ def ascii_only(text: str, encoding: str = "ascii") -> str:
     return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def tell_apart(got: float | str | None, wanted: float | str | None, dtype_name: str) -> tuple[str, str]:
+def tell_apart(got: float | str | None, expected: float | str | None, dtype_name: str) -> tuple[str, str]:
     """Both numbers with the digits that the dtype has, 9 at most, or a few more where those look the same.
 
     >>> tell_apart(0.1875, 0.1904296875, "float16")
@@ -86,16 +86,16 @@ def tell_apart(got: float | str | None, wanted: float | str | None, dtype_name: 
     """
     kind = _known(dtype_name)
     digits = min(MOST_DIGITS, _digits(kind))
-    pair = number(got, digits, kind), number(wanted, digits, kind)
-    if pair[0] != pair[1] or not (isinstance(got, float) or isinstance(wanted, float)):
+    pair = number(got, digits, kind), number(expected, digits, kind)
+    if pair[0] != pair[1] or not (isinstance(got, float) or isinstance(expected, float)):
         return pair
-    if not (_finite(got) and _finite(wanted)) or got == wanted:
+    if not (_finite(got) and _finite(expected)) or got == expected:
         return pair
     for more in range(digits + 1, MOST_DIGITS + 1):
-        closer = number(got, more, kind), number(wanted, more, kind)
+        closer = number(got, more, kind), number(expected, more, kind)
         if closer[0] != closer[1]:
             return closer
-    difference = float(got) - float(wanted)  # type: ignore[arg-type]
+    difference = float(got) - float(expected)  # type: ignore[arg-type]
     return f"{pair[0]}, {abs(difference):.2g} {'more' if difference > 0 else 'less'} than wanted", pair[1]
 
 

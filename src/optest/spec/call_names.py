@@ -88,8 +88,8 @@ def canonical(name: str) -> CanonicalName:
         return CanonicalName(operator=home + word, word=word, is_in_place=_is_marked(word), is_foreign=is_foreign)
     is_special = word.startswith("__") and word.endswith("__") and len(word) > len("____")
     bare = word[2:-2] if is_special else word
-    if not home and (found := _of_python(word, bare)) is not None:
-        return found
+    if not home and (python_name := _of_python(word, bare)) is not None:
+        return python_name
     is_in_place = not is_special and _is_marked(bare)
     operator = home + (bare[:-1] if is_in_place else bare)
     return CanonicalName(operator=_SYNONYMS.get(operator, operator), word=word, is_in_place=is_in_place)

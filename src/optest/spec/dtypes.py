@@ -176,12 +176,12 @@ def dtype(name: str | DType) -> DType:
     """
     if isinstance(name, DType):
         return name
-    found = _BY_NAME.get(name)
-    if found is None:
-        found = _BY_NAME.get(name.strip().lower().rpartition(".")[2])
-    if found is None:
+    entry = _BY_NAME.get(name)
+    if entry is None:
+        entry = _BY_NAME.get(name.strip().lower().rpartition(".")[2])
+    if entry is None:
         raise UnknownName("dtype", name, dtype_names())
-    return found
+    return entry
 
 
 def dtype_names() -> tuple[str, ...]:

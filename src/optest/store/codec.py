@@ -219,9 +219,9 @@ def _field_kinds(noun: Hashable) -> dict[str, Any]:
     """Field name to ``float``, ``Mapping`` or a dataclass, for the fields that :func:`plain` may have changed."""
     kinds: dict[str, Any] = {}
     for field in msgspec.inspect.type_info(noun).fields:  # type: ignore[attr-defined]
-        found = [kind for kind in map(_kind_of, _members(field.type)) if kind is not None]
-        if found:
-            kinds[field.encode_name] = found[0]
+        fields = [kind for kind in map(_kind_of, _members(field.type)) if kind is not None]
+        if fields:
+            kinds[field.encode_name] = fields[0]
     return kinds
 
 

@@ -253,8 +253,8 @@ def _read(path: Path, data: bytes) -> Journal:
     has_checksums: bool | None = None
     for number, line in enumerate(lines, 1):
         try:
-            found, has_checksum = _parse(line, f"{path}:{number}")
-            if isinstance(found, RunInfo) or has_checksums is None:
+            noun, has_checksum = _parse(line, f"{path}:{number}")
+            if isinstance(noun, RunInfo) or has_checksums is None:
                 has_checksums = has_checksum  # a newer optest may have resumed the run of one that wrote none
             elif has_checksum is not has_checksums:
                 raise ValueError(f"it has {'a' if has_checksum else 'no'} checksum, unlike the lines before it")
@@ -263,12 +263,12 @@ def _read(path: Path, data: bytes) -> Journal:
                 torn = True
                 break
             raise UsageError(_garbled(path, number, error)) from None
-        if isinstance(found, CaseResult):
-            results.append(found)
-        elif isinstance(found, RunInfo):
-            info, summary, starts = found, None, starts + 1
+        if isinstance(noun, CaseResult):
+            results.append(noun)
+        elif isinstance(noun, RunInfo):
+            info, summary, starts = noun, None, starts + 1
         else:
-            summary = found
+            summary = noun
     return Journal(info=info, results=tuple(results), summary=summary, starts=starts, torn=torn)
 
 
@@ -299,8 +299,8 @@ def _parse(line: bytes, where: str) -> tuple[RunInfo | CaseResult | RunSummary, 
     body = bytes(getattr(head, _BODY[head.type]))
     if not body:
         raise ValueError(f"{head.type} line has no {_BODY[head.type]!r}")
-    found: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
-    return found, checksum is not None
+    noun: RunInfo | CaseResult | RunSummary = codec.decode(body, _NOUN[head.type])
+    return noun, checksum is not None
 
 
 def _is_readable(line: bytes) -> bool:
