@@ -1,6 +1,6 @@
 """Plans: YAML that a person writes, checked against one schema and turned into cases.
 
-Five stages: YAML with places (scalars, composer, source); the schema (entries, values, schema, plan_file), whose faults
+Five stages: YAML with places (scalars, source); the schema (entries, values, schema, plan_file), whose faults
 are problems; layers (request, plan_context, layers, operator_lookup); cases (cases, make_case and what it calls), those
 of a product by expansion; selection (select).
 
