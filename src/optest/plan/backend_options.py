@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from optest.errors import UnknownName
-from optest.plan.layers import Entry
-from optest.plan.plan_context import PlanContext
+from optest.plan.layers import Entry, PlanContext
 from optest.plan.problems import Ledger, Place
 from optest.plan.request import CaseRequest
 from optest.plan.source import Path

@@ -10,14 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from optest.errors import UnknownName, UsageError
-from optest.plan.attributes import applicable
 from optest.plan.backend_options import check_backend_names, config_place, options_of_others
 from optest.plan.expansion import Expansion
 from optest.plan.fills import FillCheck
-from optest.plan.layers import Entry, Statement
-from optest.plan.make_case import make_case
+from optest.plan.layers import Entry, PlanContext, Statement, contexts_of
+from optest.plan.make_case import applicable, make_case
 from optest.plan.operator_lookup import KnownOperator, KnownOperators, Operators
-from optest.plan.plan_context import PlanContext, contexts_of
 from optest.plan.problems import Ledger
 from optest.plan.product import Product
 from optest.plan.request import CaseRequest

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, WithJsonSchema, with_config
 from typing_extensions import Required, TypedDict
 
-from optest.plan import axes, values
+from optest.plan import product, values
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
 __all__ = ["CASE_PART", "STRICT", "CaseEntry", "Defaults", "IncludeForm", "Name", "Seed", "Version"]
@@ -111,8 +111,8 @@ ExpectedErrorForm = Annotated[
     ),
 ]
 ProductForm = Annotated[
-    "tuple[axes.Axis, ...]",
-    PlainValidator(axes.read_axes),
+    "tuple[product.Axis, ...]",
+    PlainValidator(product.read_axes),
     WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
 ]
 _FILE = {"type": "string", "minLength": 1}

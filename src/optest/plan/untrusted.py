@@ -11,8 +11,7 @@ from optest.plan.values import shown
 from optest.store import PathError, resolve_path
 
 if TYPE_CHECKING:
-    from optest.plan.layers import Entry
-    from optest.plan.plan_context import PlanContext
+    from optest.plan.layers import Entry, PlanContext
     from optest.plan.problems import Place
     from optest.plan.schema import PlanDocument
 

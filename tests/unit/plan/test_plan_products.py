@@ -12,8 +12,8 @@ from plan_kit import build, case_of, cases_of, plan
 
 from optest.errors import PlanError
 from optest.plan import CaseRequest, PlanDocument, case_plan, explain_case, parse_plan
-from optest.plan.axes import MAX_COMBINATIONS
 from optest.plan.expansion import MAX_FAULTS, CommonParts
+from optest.plan.product import MAX_COMBINATIONS
 from optest.spec import TensorSpec, TestCase, Tolerance, dtype
 
 
