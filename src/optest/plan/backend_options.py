@@ -74,17 +74,15 @@ def options_of_others(case: TestCase) -> str:
     return f"backend_config states options of {' and '.join(others)}, but the backend is {case.backend.name}"
 
 
-def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry | None = None) -> Place:
-    """Where the options of the case's backend were written; ``entry`` is that of a combination.
+def config_place(case: TestCase, path: Path, document: PlanDocument | None, entry: Entry) -> Place:
+    """Where the options of the case's backend were written; ``entry`` is what the case itself states.
 
     On the command line it is a flag of the backend's own or ``--attr``; what is said names the key.
     """
     if document is None:
         return ""
     name = case.backend.name
-    stated: Entry = {}
-    if path:
-        stated = entry if entry is not None else document.cases[int(path[1])]
-    if path and name not in stated.get("backend_config", {}):
-        return ("defaults", "backend_config", name) if name in document.defaults.get("backend_config", {}) else path
-    return (*path, "backend_config", name) if path else ("defaults", "backend_config", name)
+    if path and name in entry.get("backend_config", {}):
+        return (*path, "backend_config", name)
+    in_defaults = name in document.defaults.get("backend_config", {}) or not path
+    return ("defaults", "backend_config", name) if in_defaults else path

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 from pydantic import ValidationError
 
 from optest.errors import Problem, nearest
-from optest.plan.entries import CASE_PART, CaseEntry
 from optest.plan.problems import problem_at, problems_at
 from optest.plan.product import (
     MAPPINGS,
@@ -26,6 +25,7 @@ from optest.plan.product import (
     same,
     substituted,
 )
+from optest.plan.schema import CASE_PART, CaseEntry
 from optest.plan.source import Path, Source
 from optest.plan.values import GeneratorChoice, Misfit, shown
 
