@@ -179,6 +179,27 @@ class Statement:
             self.ledger.unknown(place, error)
             return None
 
+    def by_tensor(
+        self, stated: Mapping[str, _T], place: Place, what: str, *, side: str = ""
+    ) -> Iterator[tuple[tuple[str, int], Place, _T]]:
+        """What is stated by names of tensors: side and index, where, and the value.
+
+        A name that is unknown, of the other side, or of a tensor that was named before goes into the ledger.
+        """
+        seen: set[tuple[str, int]] = set()
+        for name, value in stated.items():
+            here = below(place, name)
+            tensor = self.locate(name, here)
+            if tensor is None:
+                continue
+            if side not in ("", tensor[0]):
+                self.ledger.problem(here, f"{name} is an {tensor[0]}, but {what}s are for {side}s")
+            elif tensor in seen:
+                self.ledger.problem(here, f"the {what} of {tensor[0]}{tensor[1]} is stated twice")
+            else:
+                seen.add(tensor)
+                yield tensor, here, value
+
     def backend_config(self) -> dict[str, Mapping[str, Any]]:
         """Options by backend, merged key by key; those of the command line deeply."""
         merged: dict[str, Mapping[str, Any]] = dict(self.context.defaults.get("backend_config", {}))
