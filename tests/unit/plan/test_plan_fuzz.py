@@ -21,7 +21,9 @@ op add relu matmul mine cases shapes input0 input1 dtypes f16 no 0x4 1e-3 2x3 ge
 """
 WORDS = st.sampled_from(TEXT.split())
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(max_size=8)
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4))
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4), max_leaves=12
+)
 CASE_KEYS = st.sampled_from([*CaseEntry.__annotations__, "unknown"])
 TOP_KEYS = st.sampled_from(
     ["version", "name", "backend", "chip", "seed", "fail_fast", "defaults", "report", "base_dir", "unknown"]
