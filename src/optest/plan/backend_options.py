@@ -58,12 +58,10 @@ def unused_options(cases: Sequence[TestCase]) -> list[str]:
 
 def _stated_backends(document: PlanDocument) -> Iterator[Path]:
     """Every place that names a backend to state options of it."""
-    yield from (("defaults", "backend_config", name) for name in document.defaults.get("backend_config", {}))
-    for index, entry in enumerate(document.cases):
-        yield from (("cases", index, "backend_config", name) for name in entry.get("backend_config", {}))
-    for product in document.products():
-        for rows, part, path in product.parts():
-            yield from (product.place(rows, (*path, "backend_config", name)) for name in part.get("backend_config", {}))
+    for path, part, combination in document.parts():
+        for name in part.get("backend_config", {}):
+            place = (*path, "backend_config", name)
+            yield place if combination is None else combination[0].place(combination[1], place)
 
 
 def options_of_others(case: TestCase) -> str:

@@ -99,11 +99,11 @@ class Product:
             entry[key] = _joined(entry[key], value) if key in entry and key in MAPPINGS else value
         return entry
 
-    def parts(self) -> Iterator[tuple[Rows, dict[str, Any], Path]]:
+    def parts(self) -> Iterator[tuple[Rows, dict[str, Any]]]:
         """Everything that an axis or a reference brings, as parts of a case with a combination that has them."""
         for unit in self.units:
             for own_rows, value in unit.values.items():
-                yield unit.combination_with(own_rows, len(self.axes)), {unit.target[0]: value}, self.path
+                yield unit.combination_with(own_rows, len(self.axes)), {unit.target[0]: value}
 
     def words(self, rows: Rows, axes: Iterable[int]) -> str:
         """``dtypes=float16, m=64``: these axes of a combination."""

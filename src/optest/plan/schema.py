@@ -6,7 +6,7 @@ It validates, prints as JSON Schema, and names every fault with its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -22,9 +22,9 @@ from pydantic import (
 from typing_extensions import Required, TypedDict
 
 from optest.errors import Problem
-from optest.plan import product, values
+from optest.plan import values
 from optest.plan.dialects import Dialect
-from optest.plan.product import Product
+from optest.plan.product import Axis, Product, Rows, read_axes
 from optest.plan.source import Path, Source
 from optest.spec import SIGNED_ZEROS, DType, ExpectedError, Skip, Xfail, dtype_names
 
@@ -129,8 +129,8 @@ ExpectedErrorForm = Annotated[
     ),
 ]
 ProductForm = Annotated[
-    "tuple[product.Axis, ...]",
-    PlainValidator(product.read_axes),
+    "tuple[Axis, ...]",
+    PlainValidator(read_axes),
     WithJsonSchema({"type": "object", "minProperties": 1, "additionalProperties": {"type": "array", "minItems": 1}}),
 ]
 _FILE = {"type": "string", "minLength": 1}
@@ -339,6 +339,15 @@ class PlanDocument(BaseModel):
     def products(self) -> list[Product]:
         """The products whose axes could be told."""
         return [product for product in self._products.values() if product is not None]
+
+    def parts(self) -> Iterator[tuple[Path, Mapping[str, Any], tuple[Product, Rows] | None]]:
+        """All that is stated of cases: the defaults, each case, and what axes bring, with a combination that has it."""
+        yield ("defaults",), self.defaults, None
+        for index, entry in enumerate(self.cases):
+            yield ("cases", index), entry, None
+        for product in self.products():
+            for rows, part in product.parts():
+                yield product.path, part, (product, rows)
 
     def options(self) -> dict[str, Any]:
         """The top-level keys that are options of a run, as far as the file states them.
