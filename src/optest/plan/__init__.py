@@ -1,8 +1,8 @@
 """Plans: YAML that a person writes, checked against one schema and turned into cases.
 
-Five stages: YAML with places (scalars, source); the schema (values, schema, plan_file), whose faults are
-problems; layers (request, layers, operator_lookup); cases (cases, make_case and what it calls), those
-of a product by expansion; selection (select).
+Five stages: YAML with places (scalars, source); the schema (values, schema, plan_file), whose faults are problems;
+layers (request, layers, operator_lookup); cases (cases, make_case and what it calls), those of a product by expansion;
+selection (select).
 
 Nothing is imported before it is asked for: reading a plan needs YAML and pydantic, ``optest --help`` needs neither.
 """
